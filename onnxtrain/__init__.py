@@ -1,0 +1,1 @@
+"""Fine-tune scikit-learn and ONNX models with onnxruntime."""

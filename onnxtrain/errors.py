@@ -1,0 +1,53 @@
+"""Every deliberate error, by the stage at which it is raised.
+
+Each class is also a builtin, so that code which knows nothing of onnxtrain
+(scikit-learn's own checks first of all) catches what it expects.
+"""
+
+
+class OnnxTrainError(Exception):
+    """Base class of every error that onnxtrain raises on purpose."""
+
+
+class ModelError(OnnxTrainError, ValueError):
+    """The ONNX model cannot be read, or is not one onnxtrain can work on."""
+
+
+class ConversionError(OnnxTrainError, ValueError):
+    """A scikit-learn estimator has no faithful ONNX graph."""
+
+
+class RewriteError(OnnxTrainError, NotImplementedError):
+    """An operator outside ai.onnx has no rewriting into trainable operators."""
+
+
+class LossError(OnnxTrainError, ValueError):
+    """A loss or a penalty is unknown, or does not fit the model."""
+
+
+class GradientError(OnnxTrainError, NotImplementedError):
+    """An operator between the weights and the loss has no derivative here."""
+
+
+class OptimizerError(OnnxTrainError, ValueError):
+    """A solver, one of its parameters or a learning rate makes no sense."""
+
+
+class WeightError(OnnxTrainError, ValueError):
+    """A weight is unknown, not trainable, or does not reach the output."""
+
+
+class DataError(OnnxTrainError, ValueError):
+    """The rows do not fit the model."""
+
+
+class DeviceError(OnnxTrainError, RuntimeError):
+    """The device asked for is not there."""
+
+
+class ExportError(OnnxTrainError, ValueError):
+    """The trained weights have no place in the scikit-learn object."""
+
+
+class ConvergenceError(OnnxTrainError, ArithmeticError):
+    """The loss became infinite or NaN; the last good weights are kept."""

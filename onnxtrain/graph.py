@@ -1,0 +1,360 @@
+"""The one home of onnx-ir and onnxscript: read a model, build on it, write it.
+
+Models travel between modules as :class:`onnx.ModelProto` where a user may hold
+them and as :class:`onnx_ir.Model` in between. :func:`load` makes a private
+copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
+with a pinned IR version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+from onnxscript import GraphBuilder
+
+from onnxtrain.errors import ModelError
+from onnxtrain.registry import did_you_mean
+
+ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
+
+#: The newest opset and IR version that every supported onnxruntime (1.19 and newer) reads.
+OPSET = 21
+IR_VERSION = 10
+
+FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
+
+#: A protobuf message cannot be larger.
+_PROTO_LIMIT = 2**31
+
+
+# --------------------------------------------------------------------- read
+
+
+def read(onx: ModelLike) -> onnx.ModelProto:
+    """Return the model as a :class:`onnx.ModelProto`; a ModelProto is returned as it is.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto, bytes or path
+        External data is looked for beside the file.
+
+    Raises
+    ------
+    ModelError
+        The bytes are not an ONNX model, or hold no graph.
+    """
+    if isinstance(onx, onnx.ModelProto):
+        proto = onx
+    elif isinstance(onx, (bytes, bytearray)):
+        proto = _parse(bytes(onx), f"{len(onx)} bytes")
+    elif isinstance(onx, (str, os.PathLike)):
+        if not os.path.isfile(onx):
+            raise ModelError(f"There is no file {os.fspath(onx)!r}.")
+        if os.path.getsize(onx) >= _PROTO_LIMIT:
+            raise ModelError(f"{os.fspath(onx)!r} is larger than 2 GB, the limit of a protobuf message.")
+        with open(onx, "rb") as f:
+            proto = _parse(f.read(), repr(os.fspath(onx)))
+        _load_external_data(proto, os.path.dirname(os.path.abspath(onx)))
+    else:
+        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.")
+    if not proto.graph.output:
+        raise ModelError("The model has no output: it is empty, or it was cut short.")
+    return proto
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
+        raise ModelError(f"{what} cannot be read as an ONNX model: {e}") from e
+
+
+def _load_external_data(proto: onnx.ModelProto, folder: str) -> None:
+    try:
+        onnx.load_external_data_for_model(proto, folder)
+    except (OSError, ValueError, onnx.checker.ValidationError) as e:
+        raise ModelError(f"The external data of the model cannot be read from {folder!r}: {e}") from e
+
+
+def load(onx: ModelLike) -> ir.Model:
+    """Return a private copy of a model, ready to be worked on.
+
+    Model-local functions are inlined, the opset of ai.onnx is brought to
+    :data:`OPSET` where that is possible (a newer graph that needs its opset keeps
+    it), unnamed dimensions of the inputs get names, so that the same unknown is
+    known to be the same further down, and every value gets a type and a shape.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be read, is malformed, or its opset cannot be converted.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(read(onx))
+    try:
+        if proto.functions:
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        _name_dimensions(proto.graph)
+        proto = _convert_opset(proto)
+        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        model = ir.from_proto(proto)
+        passes.TopologicalSortPass()(model)
+    except ModelError:
+        raise
+    except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
+        raise ModelError(f"The model cannot be read: {type(e).__name__}: {e}") from e
+    return model
+
+
+def _name_dimensions(graph: onnx.GraphProto) -> None:
+    taken = {
+        dim.dim_param
+        for value in (*graph.input, *graph.output, *graph.value_info)
+        for dim in value.type.tensor_type.shape.dim
+    }
+    for value in graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.dim_param and (not dim.HasField("dim_value") or dim.dim_value < 0):
+                dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
+
+
+def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
+    imports = {o.domain: o for o in proto.opset_import}
+    if "ai.onnx" in imports and "" not in imports:
+        imports["ai.onnx"].domain = ""
+        imports[""] = imports["ai.onnx"]
+    if "" not in imports:
+        proto.opset_import.append(onnx.helper.make_opsetid("", OPSET))
+        return proto
+    found = imports[""].version
+    if found == OPSET:
+        return proto
+    if found > OPSET:
+        if _means_the_same_at(proto.graph, OPSET, found):
+            imports[""].version = OPSET
+        return proto
+    try:
+        return onnx.version_converter.convert_version(proto, OPSET)
+    except Exception as e:  # the converter raises RuntimeError and its own ConvertError
+        raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+
+
+def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
+    """Whether each node of `graph` is also valid at the opset `older`, with the same meaning.
+
+    Since opset 21 the operators that changed only took on more types; those that
+    gained attributes or inputs are told by their use.
+    """
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g") and not _means_the_same_at(attribute.g, older, newer):
+                return False
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            new = onnx.defs.get_schema(node.op_type, newer, "")
+            old = onnx.defs.get_schema(node.op_type, older, "")
+        except onnx.defs.SchemaError:
+            return False
+        if old.since_version == new.since_version:
+            continue
+        fits = (
+            len(node.input) <= old.max_input
+            and len(node.output) <= old.max_output
+            and all(a.name in old.attributes for a in node.attribute)
+        )
+        if not fits:
+            return False
+    return True
+
+
+# -------------------------------------------------------------------- build
+
+
+class Builder(GraphBuilder):
+    """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
+
+    It also raises where onnxscript notes and goes on: on an operator that does
+    not exist and on operands that do not fit.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        Nodes are appended to it.
+    parent : Builder, optional
+        The builder of the graph around, for the body of If, Loop and Scan.
+    """
+
+    def __init__(self, graph: ir.Graph, *, parent: Builder | None = None):
+        super().__init__(graph, parent=parent)
+        self.names: set[str] = parent.names if parent is not None else names_in(graph)
+
+    def initializer(
+        self, tensor: Any, name: str | None = None, *, qualify: bool = True
+    ) -> ir.Value:
+        """Register a tensor under `name`, or under a name made from it where that is taken."""
+        name = unique_name(name or tensor.name or "constant", self.names)
+        return super().initializer(tensor, name, qualify=qualify)
+
+    def _qualify_value_name(self, name: str) -> str:
+        return unique_name(name, self.names)
+
+    def _annotate_node(self, node: ir.Node) -> None:
+        """Leave out onnxscript's notes on modules: there are none here."""
+
+    def _infer_shapes(self, node: ir.Node) -> None:
+        super()._infer_shapes(node)
+        problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
+        if problem is not None:
+            operands = ", ".join(describe(v) for v in node.inputs)
+            raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
+
+
+def builder(model: ir.Model) -> Builder:
+    """Return a :class:`Builder` on the main graph of a model."""
+    return Builder(model.graph)
+
+
+def names_in(graph: ir.Graph) -> set[str]:
+    """Return every name of a value in a graph and in the graphs inside it."""
+    names = {v.name for v in (*graph.inputs, *graph.initializers.values()) if v.name}
+    for node in graph.all_nodes():
+        names.update(v.name for v in node.outputs if v.name)
+    for inner in graph.subgraphs():
+        names.update(v.name for v in (*inner.inputs, *inner.initializers.values()) if v.name)
+    return names
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """Return `name`, with a number behind it where it is in `taken`; add the result to `taken`.
+
+    Examples
+    --------
+    >>> taken = {"loss"}
+    >>> unique_name("loss", taken), unique_name("loss", taken)
+    ('loss_1', 'loss_2')
+    """
+    candidate, number = name, 0
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate
+
+
+# --------------------------------------------------------------------- look
+
+
+def describe(value: ir.Value | None) -> str:
+    """Return ``name: FLOAT[N,3]``, for messages."""
+    if value is None:
+        return "none"
+    dtype = value.dtype.name if value.dtype is not None else "?"
+    shape = "?" if value.shape is None else ",".join(str(d) if d is not None else "?" for d in value.shape)
+    return f"{value.name}: {dtype}[{shape}]"
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape when every dimension is a number, else None."""
+    if value.shape is None or not value.shape.is_static():
+        return None
+    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+
+
+def rank(value: ir.Value) -> int | None:
+    """Return the number of axes, or None where it is not known."""
+    return None if value.shape is None else len(value.shape)
+
+
+def same_dimension(a: Any, b: Any) -> bool:
+    """Whether two dimensions are known to be equal: the same number, or the same name."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return a is not None and b is not None and a.value is not None and a == b
+
+
+def same_shape(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have the same shape."""
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(same_dimension(da, db) for da, db in zip(a.shape, b.shape, strict=True))
+
+
+def is_float(value: ir.Value | None) -> bool:
+    """Whether a value is a tensor of real numbers."""
+    return value is not None and value.dtype in FLOATS
+
+
+def constant(value: ir.Value | None) -> np.ndarray | None:
+    """Return the array a value always has, or None where it depends on the inputs."""
+    if value is None or (value.is_graph_input() and value.const_value is None):
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:
+    """Return the value called `name`; `kind` (``"input"``, ``"output"``) is for the message."""
+    found = {v.name: v for v in values}
+    if name not in found:
+        raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
+    return found[name]
+
+
+# -------------------------------------------------------------------- write
+
+
+def prune(model: ir.Model) -> None:
+    """Remove, in place, what no output needs and what is computed twice.
+
+    Inputs are part of the interface: they stay.
+    """
+    inputs = list(model.graph.inputs)
+    passes.CommonSubexpressionEliminationPass()(model)
+    passes.IdentityEliminationPass()(model)
+    passes.RemoveUnusedNodesPass()(model)
+    model.graph.inputs[:] = inputs
+
+
+def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = None) -> onnx.ModelProto:
+    """Return a model as a ModelProto of a pinned IR version, pruned, its names unique.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+    outputs : sequence of (name, value), optional
+        Replaces the outputs of the graph. A value that already has a name the
+        user knows (an input, an initializer, another output) is copied by Identity.
+    """
+    if outputs is not None:
+        _set_outputs(model.graph, outputs)
+    prune(model)
+    passes.TopologicalSortPass()(model)
+    passes.NameFixPass()(model)
+    model.ir_version = min(model.ir_version or IR_VERSION, IR_VERSION)
+    proto = ir.to_proto(model)
+    if proto.ByteSize() >= _PROTO_LIMIT:
+        raise ModelError(f"The model would be {proto.ByteSize()} bytes; a protobuf message holds less than 2 GB.")
+    return proto
+
+
+def _set_outputs(graph: ir.Graph, outputs: Sequence[tuple[str, ir.Value]]) -> None:
+    op = Builder(graph).op
+    graph.outputs.clear()
+    for name, value in outputs:
+        if value.name != name and (
+            value.producer() is None or any(value is other for other in graph.outputs)
+        ):
+            value = op.Identity(value)
+        value.name = name
+        graph.outputs.append(value)

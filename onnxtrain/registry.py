@@ -1,0 +1,87 @@
+"""One shape for the four tables: gradient rules, rewritings, losses, optimizers.
+
+Each is a small pure function (or value) found by name. A second registration
+of a name raises; an unknown name says what is near and what exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from onnxtrain.errors import OnnxTrainError
+
+T = TypeVar("T")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return the end of an error message: the nearest known name, then all of them.
+
+    Examples
+    --------
+    >>> did_you_mean("sqared_error", ["squared_error", "huber"])
+    "Did you mean 'squared_error'? Known: huber, squared_error."
+    """
+    names = sorted(set(known))
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Known: {', '.join(names) or 'none'}."
+
+
+class Registry(Mapping[str, T]):
+    """A table of named things.
+
+    Parameters
+    ----------
+    kind : str
+        What one entry is, for the messages: ``"loss"``, ``"gradient rule"``.
+    error : type
+        The error that :meth:`find` raises for an unknown name.
+
+    Examples
+    --------
+    >>> from onnxtrain.errors import LossError
+    >>> shapes = Registry("shape", LossError)
+    >>> @shapes.register("circle", "disc")
+    ... def circle(radius):
+    ...     return 3.14 * radius**2
+    >>> shapes.find("disc") is circle
+    True
+    """
+
+    def __init__(self, kind: str, error: type[OnnxTrainError]):
+        self.kind = kind
+        self.error = error
+        self._entries: dict[str, T] = {}
+
+    def register(self, *names: str) -> Callable[[T], T]:
+        """Return a decorator that files its argument under every name of `names`."""
+
+        def decorate(entry: T) -> T:
+            for name in names:
+                if name in self._entries:
+                    raise ValueError(f"{self.kind} {name!r} is registered already: {self._entries[name]!r}.")
+            self._entries.update(dict.fromkeys(names, entry))
+            return entry
+
+        return decorate
+
+    def find(self, name: str) -> T:
+        """Return the entry called `name`, or raise an error that proposes the nearest one."""
+        try:
+            return self._entries[name]
+        except (KeyError, TypeError):
+            raise self.error(f"Unknown {self.kind} {name!r}. {did_you_mean(name, self._entries)}") from None
+
+    def __getitem__(self, name: str) -> T:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}, {len(self)} entries)"
