@@ -104,14 +104,25 @@ def load(onx: ModelLike) -> ir.Model:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         _name_dimensions(proto.graph)
         proto = _convert_opset(proto)
-        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-        model = ir.from_proto(proto)
+        model = _infer(proto)
         passes.TopologicalSortPass()(model)
+        if tidy(model):
+            # shapes that a no-op Reshape had hidden now reach what stands behind it
+            model = _infer(_without_value_info(ir.to_proto(model)))
     except ModelError:
         raise
     except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
         raise ModelError(f"The model cannot be read: {type(e).__name__}: {e}") from e
     return model
+
+
+def _infer(proto: onnx.ModelProto) -> ir.Model:
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
+
+
+def _without_value_info(proto: onnx.ModelProto) -> onnx.ModelProto:
+    del proto.graph.value_info[:]
+    return proto
 
 
 def _name_dimensions(graph: onnx.GraphProto) -> None:
@@ -309,6 +320,98 @@ def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception
     if name not in found:
         raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
     return found[name]
+
+
+# ------------------------------------------------------------------- change
+
+
+def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
+    """Change, in place, every real number of a model to the type `dtype`.
+
+    Inputs, initializers, constants and the target of Cast change; what an operator
+    of another domain returns (ai.onnx.ml gives float32 only) is cast behind it.
+    """
+    for value in model.graph.inputs:
+        if is_float(value):
+            value.dtype = dtype
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            if is_float(value):
+                value.dtype = dtype
+                value.const_value = _cast_tensor(value.const_value, dtype)
+    for node in list(model.graph.all_nodes()):
+        _cast_attributes(node, dtype)
+        foreign = node.domain not in ("", "ai.onnx")
+        for y in node.outputs:
+            if is_float(y) and y.dtype != dtype:
+                if foreign:
+                    _cast_behind(node, y, dtype)
+                else:
+                    y.dtype = dtype
+
+
+def _cast_tensor(tensor: ir.TensorProtocol | None, dtype: ir.DataType) -> ir.TensorProtocol | None:
+    if tensor is None or tensor.dtype not in FLOATS or tensor.dtype == dtype:
+        return tensor
+    return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
+
+
+def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
+    """Change the type of Constant, ConstantOfShape, Cast, EyeLike, RandomNormal, ..."""
+    for name, found in node.attributes.items():
+        if found.type == ir.AttributeType.TENSOR:
+            tensor = found.as_tensor()
+            if tensor.dtype in FLOATS and node.domain in ("", "ai.onnx"):
+                node.attributes[name] = ir.AttrTensor(name, _cast_tensor(tensor, dtype))
+        elif name in ("to", "dtype") and found.as_int() in FLOATS:
+            node.attributes[name] = ir.AttrInt64(name, int(dtype))
+        elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
+            del node.attributes[name]
+            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(found.value, dtype=dtype))
+    for y in node.outputs:
+        y.const_value = _cast_tensor(y.const_value, dtype)
+
+
+def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> None:
+    cast = ir.node("Cast", [y], {"to": dtype})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = y.name, y.shape, dtype
+    y.name = f"{y.name}_{y.dtype.short_name()}"  # type: ignore[union-attr]
+    ir.convenience.replace_all_uses_with(y, replacement, replace_graph_outputs=True)
+    cast.replace_input_with(0, y)
+    node.append(cast)
+
+
+def tidy(model: ir.Model) -> bool:
+    """Remove, in place, the nodes that change nothing; return whether there were any.
+
+    Cast to the same type, Reshape to the same shape: a Reshape to (-1, k) of what
+    has shape (N, k) hides that N is still N.
+    """
+    changed = False
+    for node in list(model.graph):
+        x, (y, *_) = (node.inputs[0] if node.inputs else None), (*node.outputs, None)
+        if x is None or y is None or node.domain not in ("", "ai.onnx"):
+            continue
+        same_cast = node.op_type == "Cast" and x.dtype is not None and x.dtype == y.dtype
+        if same_cast or (node.op_type == "Reshape" and _keeps_shape(node)):
+            node.op_type, node.version = "Identity", None
+            node.attributes.clear()
+            node.resize_inputs(1)
+            y.shape = x.shape
+            changed = True
+    if changed:
+        passes.IdentityEliminationPass()(model)
+    return changed
+
+
+def _keeps_shape(node: ir.Node) -> bool:
+    x, target = node.inputs[0], constant(node.inputs[1])
+    if x is None or x.shape is None or target is None or len(target) != len(x.shape):
+        return False
+    differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
+    # one dimension left open is what remains once the others agree
+    return all(t == -1 for t in differ) and len(differ) <= 1 or all(t == 0 for t in differ)
 
 
 # -------------------------------------------------------------------- write
