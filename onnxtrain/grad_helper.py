@@ -1,0 +1,423 @@
+"""The gradient of a graph: the inputs and outputs a user sees around :mod:`onnxtrain.autodiff`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from enum import IntFlag
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph as graphs
+from onnxtrain.autodiff import backpropagate
+from onnxtrain.autodiff.broadcast import expand_like, shape_of, with_shape_of
+from onnxtrain.errors import DataError, ModelError, WeightError
+from onnxtrain.registry import did_you_mean
+
+__all__ = ["DerivativeOptions", "gradients", "onnx_derivative", "random_feed"]
+
+#: Who can derive the gradient graph.
+BUILDERS = ("builtin", "onnxruntime-training")
+
+#: `random_feed` draws integers in ``[0, INTEGERS)``: valid indices of anything with ten rows.
+INTEGERS = 10
+
+
+class DerivativeOptions(IntFlag):
+    """What the graph made by :func:`onnx_derivative` takes and gives.
+
+    Examples
+    --------
+    >>> DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad
+    <DerivativeOptions.KeepOutputs|FillGrad: 6>
+    """
+
+    #: Weights and the gradient of each output come in, gradients come out.
+    Zero = 0
+    #: The operator YieldOp stays between forward and backward, for TrainingAgent; nothing else may be asked for.
+    KeepYieldOp = 1
+    #: The outputs of the original graph follow the gradients.
+    KeepOutputs = 2
+    #: The incoming gradient is made of ones; the outputs must be kept.
+    FillGrad = 4
+    #: The graph computes a loss already: it comes out first, then its gradients.
+    Loss = 8
+
+
+def onnx_derivative(
+    onx: graphs.ModelLike,
+    weights: Sequence[str] | None = None,
+    inputs: Sequence[str] | None = None,
+    options: DerivativeOptions = DerivativeOptions.Zero,
+    loss: str | None = None,
+    label: str | Sequence[str] | None = None,
+    path_name: str | os.PathLike[str] | None = None,
+    verbose: int = 0,
+    *,
+    builder: str = "builtin",
+) -> onnx.ModelProto:
+    r"""Return the graph of the gradient of an ONNX model, in standard operators.
+
+    For outputs :math:`y_k` and incoming gradients :math:`\bar y_k`, each input or
+    weight :math:`x` gets
+
+    .. math:: \bar x = \sum_k \left(\frac{\partial y_k}{\partial x}\right)^{\!\top} \bar y_k
+
+    Inputs of the result are those of `onx`, then the weights, then
+    ``<output>_grad`` for each real output. Outputs are ``<input>_grad``, then
+    ``<weight>_grad``, in the order asked for, then what `options` keeps. Where such
+    a name is taken it ends in a number. What an output depends on only through
+    flat operators (Shape, Greater, ArgMax, ...) or not at all has a gradient of zeros.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto, bytes or path
+        It is not changed.
+    weights : sequence of str, optional
+        Initializers to differentiate; None for all real ones, ``[]`` for none.
+    inputs : sequence of str, optional
+        Inputs to differentiate; None for all real ones, ``[]`` for none.
+    options : DerivativeOptions
+        With ``Loss``, the weights keep their values: they are inputs with a default.
+    loss : str, optional
+        With ``Loss``, the result to differentiate; several elements are summed.
+    label : str or sequence of str, optional
+        With ``Loss``, inputs that get no gradient.
+    path_name : path, optional
+        The result is also written there.
+    verbose : int
+        1 prints what is differentiated and the number of nodes.
+    builder : {"builtin", "onnxruntime-training"}
+        Who derives: the rules of :mod:`onnxtrain.autodiff`, or
+        onnxruntime-training, whose graphs only it can run.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Its metadata, producer and documentation are those of `onx`.
+
+    Raises
+    ------
+    GradientError
+        An operator on the way has no derivative.
+    WeightError, ModelError
+        A weight, an input or the loss is unknown or holds no real numbers.
+    ValueError, TypeError
+        The options contradict each other, or are no options.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 21]>
+    ...     square (float[N] X) => (float[N] Y) { Y = Mul(X, X) }''')
+    >>> grad = onnx_derivative(onx)
+    >>> [i.name for i in grad.graph.input], [o.name for o in grad.graph.output]
+    (['X', 'Y_grad'], ['X_grad'])
+    """
+    options = _checked(options, loss, label, builder)
+    proto = graphs.read(onx)
+    if builder == "onnxruntime-training":
+        from onnxtrain.training_build import derive  # onnxruntime is slow to import, and optional
+
+        result = derive(
+            proto, weights=weights, inputs=inputs, options=int(options), loss=loss, label=label, verbose=verbose
+        )
+    else:
+        result = _derive(proto, weights, inputs, options, loss, label, verbose)
+    if path_name is not None:
+        onnx.save_model(result, path_name)
+    return result
+
+
+def gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
+    """Append to a graph the gradient of one of its values and return it, one value per `wrt`.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+        Changed in place.
+    output : onnx_ir.Value
+        The loss; several elements are summed.
+    wrt : sequence of onnx_ir.Value
+
+    Raises
+    ------
+    WeightError
+        Values of `wrt` that `output` does not depend on; all are named.
+    GradientError
+        An operator on the way has no derivative.
+    """
+    op = graphs.builder(model).op
+    nodes = list(model.graph)
+    found = backpropagate(op, nodes, {output: _ones_like(op, output)}, wrt)
+    lost = [str(v.name) for v in wrt if v not in found]
+    if lost:
+        raise WeightError(
+            f"{output.name!r} does not depend on {', '.join(map(repr, lost))}, or only through operators whose "
+            f"derivative is zero everywhere. Leave {'it' if len(lost) == 1 else 'them'} out of what is trained."
+        )
+    return [found[v] for v in wrt]
+
+
+def random_feed(
+    inputs: Iterable[Any], batch: int = 10, empty_dimension: int = 1, random_state: Any = None
+) -> dict[str, np.ndarray]:
+    """Draw a value for each input of a model.
+
+    Real numbers are normal, integers uniform between 0 and 9, booleans fair.
+
+    Parameters
+    ----------
+    inputs : iterable
+        ``onx.graph.input``, or ``session.get_inputs()``.
+    batch : int
+        Length of a first axis that is unknown, and of every other axis of the same name.
+    empty_dimension : int
+        Length of any other unknown axis.
+    random_state : int, numpy.random.Generator or None
+        The same number gives the same feed.
+
+    Raises
+    ------
+    DataError
+        An input holds strings, or is no tensor.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> X = onnx.helper.make_tensor_value_info("X", onnx.TensorProto.INT64, ["N", None, 3])
+    >>> random_feed([X], batch=4)["X"].shape
+    (4, 1, 3)
+    """
+    rng = np.random.default_rng(random_state)
+    described = [(i.name, *_dtype_and_shape(i)) for i in inputs]
+    rows = {shape[0] for _, _, shape in described if shape and isinstance(shape[0], str)}
+
+    def length(axis: int, dim: int | str | None) -> int:
+        if isinstance(dim, int) and dim > 0:
+            return dim
+        return batch if axis == 0 or dim in rows else empty_dimension
+
+    return {
+        name: _draw(rng, dtype, [length(axis, dim) for axis, dim in enumerate(shape)])
+        for name, dtype, shape in described
+    }
+
+
+# ------------------------------------------------------------------ options
+
+
+def _checked(options: Any, loss: Any, label: Any, builder: str) -> DerivativeOptions:
+    """Refuse what contradicts itself before any work is done."""
+    if not isinstance(options, DerivativeOptions):
+        raise TypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
+    if builder not in BUILDERS:
+        raise ValueError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
+    o = DerivativeOptions
+    if o.KeepYieldOp in options and options != o.KeepYieldOp:
+        raise ValueError(f"{options!r}: KeepYieldOp goes with no other option; YieldOp gives the outputs already.")
+    if o.Loss in options and o.FillGrad in options:
+        raise ValueError(f"{options!r}: the gradient of a loss starts from one, FillGrad says nothing more.")
+    if o.FillGrad in options and o.KeepOutputs not in options:
+        raise ValueError(f"{options!r}: FillGrad goes with KeepOutputs.")
+    if o.Loss in options:
+        if not isinstance(loss, str):
+            raise ValueError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
+    elif loss is not None or label is not None:
+        raise ValueError(f"loss={loss!r} and label={label!r} go with the option Loss, got {options!r}.")
+    return options
+
+
+# --------------------------------------------------------------- derivation
+
+
+def _derive(
+    proto: onnx.ModelProto,
+    weights: Sequence[str] | None,
+    inputs: Sequence[str] | None,
+    options: DerivativeOptions,
+    loss: str | None,
+    label: str | Sequence[str] | None,
+    verbose: int,
+) -> onnx.ModelProto:
+    model = graphs.load(proto)
+    labels = () if label is None else _names(label, "label")
+    for name in labels:
+        graphs.find(model.graph.inputs, name, "input")
+    xs = _wanted_inputs(model, inputs, labels)
+    ws = _wanted_weights(model, weights)
+    outputs = list(model.graph.outputs)
+    _weights_become_inputs(model, ws, keep_values=DerivativeOptions.Loss in options)
+    if verbose:
+        print(f"[onnx_derivative] inputs {[x.name for x in xs]}, weights {[w.name for w in ws]}, {options!r}")
+    named = _append_gradients(model, [*xs, *ws], outputs, options, loss)
+    result = _with_metadata(graphs.save(model, outputs=named), proto)
+    if verbose:
+        print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
+    return result
+
+
+def _append_gradients(
+    model: ir.Model, wrt: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions, loss: str | None
+) -> list[tuple[str, ir.Value]]:
+    """Append the backward pass and return the outputs of the result."""
+    op = graphs.builder(model).op
+    nodes = list(model.graph)
+    kept = [(str(y.name), y) for y in outputs] if DerivativeOptions.KeepOutputs in options else []
+    if DerivativeOptions.Loss in options:
+        value = _find_loss(model, str(loss))
+        kept = [(name, y) for name, y in kept if y is not value]
+        first = [(str(value.name), value)]
+        dy = {value: _ones_like(op, value)}
+    else:
+        first = []
+        dy = _incoming(model, op, [y for y in outputs if graphs.is_float(y)], outputs, options)
+    found = backpropagate(op, nodes, dy, wrt)
+    taken = {str(v.name) for v in model.graph.inputs} | {name for name, _ in first + kept}
+    grads = [
+        (graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else _zeros_like(op, x)) for x in wrt
+    ]
+    return first + grads + kept
+
+
+def _incoming(
+    model: ir.Model, op: Any, reals: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions
+) -> dict[ir.Value, ir.Value]:
+    """Return the incoming gradient of each real output: ones, an input, or what YieldOp gives."""
+    if DerivativeOptions.FillGrad in options:
+        return {y: _ones_like(op, y) for y in reals}
+    taken = {str(v.name) for v in (*model.graph.inputs, *outputs)}
+    names = [graphs.unique_name(f"{y.name}_grad", taken) for y in reals]
+    if DerivativeOptions.KeepYieldOp not in options:
+        dy = {y: ir.Value(name=name, type=y.type, shape=y.shape) for y, name in zip(reals, names, strict=True)}
+        model.graph.inputs.extend(dy.values())
+        return dy
+    flat = [i for i, y in enumerate(outputs) if not graphs.is_float(y)]
+    node = ir.node(
+        "YieldOp",
+        inputs=outputs,
+        # which of the incoming gradients must have the full shape of their output: each
+        attributes={"full_shape_outputs": list(range(len(reals)))} | ({"non_differentiable_outputs": flat} if flat else {}),
+        domain="com.microsoft",
+        num_outputs=len(reals),
+    )
+    model.graph.append(node)
+    model.graph.opset_imports["com.microsoft"] = 1
+    for y, given, name in zip(reals, node.outputs, names, strict=True):
+        with_shape_of(given, y).name = name
+    return dict(zip(reals, node.outputs, strict=True))
+
+
+def _ones_like(op: Any, y: ir.Value) -> ir.Value:
+    return expand_like(op, _scalar(op, 1.0, y, "one"), y)
+
+
+def _zeros_like(op: Any, x: ir.Value) -> ir.Value:
+    zero = ir.tensor(np.zeros(1, x.dtype.numpy()), name="zero")  # type: ignore[union-attr]
+    return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
+
+
+def _scalar(op: Any, number: float, like: ir.Value, name: str) -> ir.Value:
+    return op.initializer(ir.tensor(np.array(number, like.dtype.numpy()), name=name))  # type: ignore[union-attr]
+
+
+# -------------------------------------------------------------------- names
+
+
+def _names(names: Any, what: str) -> tuple[str, ...]:
+    """Return names as a tuple; a string is one name, anything else must hold strings, each once."""
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} must be names, got {name!r}, a {type(name).__name__}.")
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what} names {', '.join(map(repr, twice))} more than once.")
+    return found
+
+
+def _wanted_inputs(model: ir.Model, inputs: Sequence[str] | None, labels: Sequence[str]) -> list[ir.Value]:
+    free = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
+    if inputs is None:
+        return [v for v in free if graphs.is_float(v) and v.name not in labels]
+    found = [graphs.find(free, name, "input") for name in _names(inputs, "inputs")]
+    for value in found:
+        if not graphs.is_float(value):
+            raise ModelError(f"The input {graphs.describe(value)} holds no real numbers: it has no derivative.")
+        if value.name in labels:
+            raise ValueError(f"{value.name!r} is given as an input to differentiate and as a label.")
+    return found
+
+
+def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.Value]:
+    known = model.graph.initializers
+    if weights is None:
+        return [v for v in known.values() if graphs.is_float(v)]
+    found = [graphs.find(known.values(), name, "initializer", WeightError) for name in _names(weights, "weights")]
+    for value in found:
+        if not graphs.is_float(value):
+            quantized = any(n.op_type.startswith("Dequantize") or "Integer" in n.op_type for n in value.consumers())
+            raise WeightError(
+                f"The weight {graphs.describe(value)} {'is quantized' if quantized else 'holds no real numbers'}: "
+                f"it has no derivative. Differentiate {'the model before quantization' if quantized else 'another'}."
+            )
+    return found
+
+
+def _weights_become_inputs(model: ir.Model, weights: list[ir.Value], *, keep_values: bool) -> None:
+    inputs = model.graph.inputs
+    for w in weights:
+        if not w.is_graph_input():
+            inputs.append(w)
+        if not keep_values:
+            model.graph.initializers.pop(str(w.name))
+            w.const_value = None
+
+
+def _find_loss(model: ir.Model, name: str) -> ir.Value:
+    computed = [v for node in model.graph for v in node.outputs]
+    value = graphs.find([*model.graph.outputs, *computed], name, "loss")
+    if not graphs.is_float(value):
+        raise ModelError(f"The loss {graphs.describe(value)} holds no real numbers: it has no derivative.")
+    return value
+
+
+def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy what describes a model; the conversion of opsets forgets some of it."""
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(result, field, getattr(source, field))
+    del result.metadata_props[:]
+    result.metadata_props.extend(source.metadata_props)
+    result.graph.name = source.graph.name
+    result.graph.doc_string = source.graph.doc_string
+    return result
+
+
+# --------------------------------------------------------------- random_feed
+
+
+def _dtype_and_shape(value: Any) -> tuple[np.dtype, list[int | str | None]]:
+    """Return the type and the shape of a ValueInfoProto or of onnxruntime's NodeArg."""
+    if isinstance(value, onnx.ValueInfoProto):
+        tensor = value.type.tensor_type
+        code = tensor.elem_type
+        shape = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    else:
+        name = value.type.removeprefix("tensor(").removesuffix(")").upper()
+        code = getattr(onnx.TensorProto, name, 0)
+        shape = list(value.shape)
+    if code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        raise DataError(f"The input {value.name!r} is no tensor of numbers: give its value yourself.")
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)), shape
+
+
+def _draw(rng: np.random.Generator, dtype: np.dtype, shape: list[int]) -> np.ndarray:
+    if dtype == bool:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        return rng.integers(0, INTEGERS, shape).astype(dtype)
+    return np.asarray(rng.standard_normal(shape)).astype(dtype)
