@@ -1,0 +1,307 @@
+"""Tools to test what users add: is a derivative right?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import DataError, ModelError, OnnxTrainError
+from onnxtrain.grad_helper import onnx_derivative
+
+__all__ = ["GradientMismatch", "check_gradient"]
+
+Arrays: TypeAlias = dict[str, np.ndarray]
+Evaluator: TypeAlias = Callable[[Arrays], list[np.ndarray]]
+
+#: Steps of the differences, relative to the entry. The first has the smallest error where the
+#: function is smooth; the others are for a kink within the first.
+STEPS = (1e-5, 1e-7, 1e-3)
+
+
+class GradientMismatch(OnnxTrainError, AssertionError):
+    """A derivative differs from central differences."""
+
+
+def check_gradient(
+    model: graphs.ModelLike,
+    feeds: Mapping[str, Any],
+    *,
+    weights: Sequence[str] | None = None,
+    inputs: Sequence[str] | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    max_entries: int = 64,
+    random_state: int = 0,
+    run: Callable[[onnx.ModelProto, Arrays], list[np.ndarray]] | None = None,
+) -> dict[str, float]:
+    r"""Compare the gradient of a model with central differences, in float64.
+
+    With random incoming gradients :math:`\bar y_k` and
+    :math:`f(x) = \sum_k \langle \bar y_k, y_k(x) \rangle`, each entry must be
+
+    .. math:: \bar x_i = \frac{f(x + h e_i) - f(x - h e_i)}{2h}
+
+    and so must one random direction through all entries at once.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto, bytes or path
+        It is cast to float64 first.
+    feeds : mapping of str to array
+        The point at which to differentiate. Stay away from kinks.
+    weights, inputs : sequence of str, optional
+        As in :func:`onnxtrain.grad_helper.onnx_derivative`.
+    rtol, atol : float
+        An entry may differ by `atol` plus `rtol` times the largest entry of its tensor.
+    max_entries : int
+        Larger tensors are checked in as many entries, drawn at random.
+    random_state : int
+    run : callable, optional
+        ``run(onx, feeds) -> arrays``, for operators that neither onnxruntime nor
+        :class:`onnx.reference.ReferenceEvaluator` know.
+
+    Returns
+    -------
+    dict of str to float
+        The largest difference found, by name of input or weight.
+
+    Raises
+    ------
+    GradientMismatch
+        A derivative is wrong; the message says which, where, and by how much.
+    GradientError
+        An operator has no derivative.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx.parser
+    >>> onx = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 21]>
+    ...     slope (float[2] X) => (float[2] Y) { Y = Tanh(X) }''')
+    >>> error = check_gradient(onx, {"X": np.array([0.5, -1.0])})
+    >>> error["X"] < 1e-9
+    True
+    """
+    double = _in_double(model)
+    names = _real_inputs(double, inputs) + _real_initializers(double, weights)
+    derived = onnx_derivative(
+        double,
+        weights=[n for n in names if n in _initializers(double)],
+        inputs=[n for n in names if n not in _initializers(double)],
+    )
+    point = _point(double, feeds, names)
+    rng = np.random.default_rng(random_state)
+    forward = _Function(_evaluator(_with_open_weights(double, names), run), point)
+    incoming = {o.name: rng.standard_normal(np.shape(y)) for o, y in zip(double.graph.output, forward.start, strict=True)}
+    forward.incoming = [incoming[o.name] if _is_real(o) else None for o in double.graph.output]
+    given = [value for value in forward.incoming if value is not None]
+    seeds = [i.name for i in derived.graph.input][-len(given) :] if given else []
+    found = _evaluator(derived, run)({**point, **dict(zip(seeds, given, strict=True))})
+    gradients = dict(zip(names, found, strict=True))
+    for name in names:
+        if gradients[name].shape != point[name].shape:
+            raise GradientMismatch(
+                f"The gradient of {name!r} has the shape {gradients[name].shape}, {name!r} itself {point[name].shape}."
+            )
+    errors = {
+        name: _check_entries(forward, name, gradients[name], rtol, atol, max_entries, rng) for name in names
+    }
+    _check_direction(forward, gradients, rtol, atol, rng)
+    return errors
+
+
+class _Function:
+    """The scalar function f of the point, and its central differences."""
+
+    def __init__(self, evaluate: Evaluator, point: Arrays):
+        self.evaluate = evaluate
+        self.point = point
+        self.start = evaluate(point)
+        self.incoming: list[np.ndarray | None] = []
+
+    def change(self, high: Arrays, low: Arrays) -> float:
+        """Return f(high) - f(low), each output subtracted before it is summed: fewer digits are lost."""
+        outputs = zip(self.evaluate({**self.point, **high}), self.evaluate({**self.point, **low}), strict=True)
+        total = 0.0
+        for dy, (above, below) in zip(self.incoming, outputs, strict=True):
+            if dy is None:
+                continue
+            if above.shape != dy.shape or below.shape != dy.shape:
+                return np.nan  # the shape of the output depends on this entry
+            moved = above != below  # equal infinities do not count
+            total += float(np.sum(dy[moved] * (above[moved] - below[moved])))
+        return total
+
+    def slope(self, directions: Arrays, step: float) -> float:
+        """Return the central difference along `directions`."""
+        high = {name: self.point[name] + step * d for name, d in directions.items()}
+        low = {name: self.point[name] - step * d for name, d in directions.items()}
+        return self.change(high, low) / (2 * step)
+
+    def sides(self, directions: Arrays, step: float) -> tuple[float, float]:
+        """Return the differences to the left and to the right."""
+        high = {name: self.point[name] + step * d for name, d in directions.items()}
+        low = {name: self.point[name] - step * d for name, d in directions.items()}
+        return self.change({}, low) / step, self.change(high, {}) / step
+
+
+def _check_entries(
+    f: _Function, name: str, dx: np.ndarray, rtol: float, atol: float, max_entries: int, rng: np.random.Generator
+) -> float:
+    """Compare entry by entry; return the largest difference or raise."""
+    entries = list(np.ndindex(dx.shape))
+    if len(entries) > max_entries:
+        entries = [entries[i] for i in rng.choice(len(entries), max_entries, replace=False)]
+    tolerance = atol + rtol * float(np.max(np.abs(dx), initial=0.0, where=np.isfinite(dx)))
+    errors: list[float] = []
+    wrong: list[str] = []
+    for entry in entries:
+        unit = np.zeros(dx.shape)
+        unit[entry] = max(1.0, abs(float(f.point[name][entry])))
+        expected, error = _nearest(f, {name: unit}, float(dx[entry]) * unit[entry], tolerance * unit[entry])
+        errors.append(error / unit[entry])
+        if not error <= tolerance * unit[entry]:
+            left, right = (s / unit[entry] for s in f.sides({name: unit}, STEPS[0]))
+            kink = f" (a kink? {left:.6g} to the left, {right:.6g} to the right)" if abs(left - right) > tolerance else ""
+            wrong.append(f"at {list(entry)}: {dx[entry]:.9g} instead of {expected / unit[entry]:.9g}{kink}")
+    if wrong:
+        raise GradientMismatch(
+            f"The gradient of {name!r} is wrong in {len(wrong)} of {len(entries)} entries checked, by up to "
+            f"{np.max(errors):.3g} (tolerance {tolerance:.3g}); {'; '.join(wrong[:3])}."
+        )
+    return float(max(errors, default=0.0))
+
+
+def _check_direction(
+    f: _Function, gradients: Arrays, rtol: float, atol: float, rng: np.random.Generator
+) -> None:
+    """Compare along one random direction through everything: it also sees the entries not drawn."""
+    directions = {name: rng.standard_normal(dx.shape) for name, dx in gradients.items()}
+    terms = [dx * directions[name] for name, dx in gradients.items()]
+    derived = float(sum(np.sum(t) for t in terms))
+    tolerance = atol + rtol * float(sum(np.sum(np.abs(t)) for t in terms))
+    expected, error = _nearest(f, directions, derived, tolerance)
+    if not error <= tolerance:
+        raise GradientMismatch(
+            f"The derivative along a random direction is {derived:.9g} instead of {expected:.9g}: it is off by "
+            f"{error:.3g} (tolerance {tolerance:.3g}). The entries checked one by one were right."
+        )
+
+
+def _nearest(f: _Function, directions: Arrays, derived: float, tolerance: float) -> tuple[float, float]:
+    """Return the central difference nearest to `derived`, and its distance; stop at the first within tolerance."""
+    candidates: list[tuple[float, float]] = []
+    for step in STEPS:
+        slope = f.slope(directions, step)
+        distance = abs(slope - derived)
+        if distance <= tolerance:
+            return slope, distance
+        candidates.append((slope, np.inf if np.isnan(distance) else distance))
+    return min(candidates, key=lambda pair: pair[1])
+
+
+# ------------------------------------------------------------------- models
+
+
+def _in_double(model: graphs.ModelLike) -> onnx.ModelProto:
+    loaded = graphs.load(model)
+    graphs.cast_floats(loaded, ir.DataType.DOUBLE)
+    return ir.to_proto(loaded)  # not graphs.save: a weight that nothing uses is still checked
+
+
+def _is_real(value: onnx.ValueInfoProto) -> bool:
+    return value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+
+
+def _initializers(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    return {w.name: w for w in onx.graph.initializer}
+
+
+def _real_inputs(onx: onnx.ModelProto, names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        return list(names)
+    return [i.name for i in onx.graph.input if _is_real(i) and i.name not in _initializers(onx)]
+
+
+def _real_initializers(onx: onnx.ModelProto, names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        return list(names)
+    return [w.name for w in onx.graph.initializer if w.data_type == onnx.TensorProto.DOUBLE]
+
+
+def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], names: Sequence[str]) -> Arrays:
+    """Return the feeds and the values of the weights, in the types of the model cast to float64."""
+    types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in onx.graph.input}
+    weights = _initializers(onx)
+    missing = [name for name in types if name not in feeds and name not in weights]
+    if missing:
+        raise DataError(f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}.")
+    point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
+    for name in names:
+        if name not in point and name in weights:
+            point[name] = onnx.numpy_helper.to_array(weights[name])
+    return point
+
+
+def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return the model with its weights as inputs, so that they can be moved."""
+    opened = onnx.ModelProto()
+    opened.CopyFrom(onx)
+    known = {i.name for i in onx.graph.input}
+    for w in onx.graph.initializer:
+        if w.name in names and w.name not in known:
+            opened.graph.input.append(onnx.helper.make_tensor_value_info(w.name, w.data_type, list(w.dims)))
+    return opened
+
+
+# ----------------------------------------------------------------- runtimes
+
+
+def _evaluator(onx: onnx.ModelProto, run: Callable[..., list[np.ndarray]] | None) -> Evaluator:
+    """Return the function of the feeds that a model is, by the first runtime that has its operators in float64."""
+    if run is not None:
+        return lambda feeds: [np.asarray(y) for y in run(onx, feeds)]
+    return _First(_evaluators(onx))
+
+
+def _evaluators(onx: onnx.ModelProto) -> list[Callable[[], Evaluator]]:
+    def onnxruntime() -> Evaluator:
+        from onnxtrain.training.session import open_session  # onnxruntime is slow to import
+
+        session = open_session(onx, n_threads=1)
+        return lambda feeds: session.run(None, feeds)
+
+    def reference() -> Evaluator:
+        session = ReferenceEvaluator(onx)
+        return lambda feeds: [np.asarray(y) for y in session.run(None, feeds)]
+
+    return [onnxruntime, reference]
+
+
+class _First:
+    """The first of several runtimes that runs the model; it is kept for the calls that follow."""
+
+    def __init__(self, makers: list[Callable[[], Evaluator]]):
+        self.makers = makers
+        self.chosen: Evaluator | None = None
+
+    def __call__(self, feeds: Arrays) -> list[np.ndarray]:
+        if self.chosen is not None:
+            return self.chosen(feeds)
+        problems = []
+        for make in self.makers:
+            try:
+                chosen = make()
+                outputs = chosen(feeds)
+            except Exception as e:  # each runtime has exceptions of its own
+                problems.append(f"{make.__name__}: {e}")
+                continue
+            self.chosen = chosen
+            return outputs
+        raise ModelError(f"No runtime can run the model in float64. {'; '.join(problems)}")
