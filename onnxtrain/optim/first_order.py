@@ -1,0 +1,295 @@
+r"""First-order optimizers; equations and defaults are PyTorch's, names scikit-learn's.
+
+A decaying average :math:`m \leftarrow \beta m + (1 - \beta) g` is kept as
+:math:`M = m / (1 - \beta)`, so that :math:`M \leftarrow \beta M + g`: the missing
+factors are scalars, computed once a step, and each weight is passed over less often.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from onnxtrain.errors import OptimizerError
+from onnxtrain.optim._base import Optimizer, check_number, optimizer
+
+Moved = tuple[ir.Value, tuple[ir.Value, ...]]
+
+
+@optimizer("sgd")
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    r"""Gradient descent, with momentum :math:`\mu` when it is not zero.
+
+    .. math:: v \leftarrow \mu v + g, \qquad w \leftarrow w - \eta v
+
+    With `nesterov`, :math:`w \leftarrow w - \eta (g + \mu v)`; the slot then holds :math:`\mu v`.
+
+    Parameters
+    ----------
+    momentum : float in [0, 1)
+    nesterov : bool
+        Needs a momentum.
+
+    Raises
+    ------
+    OptimizerError
+        A parameter is out of its range.
+
+    References
+    ----------
+    Sutskever, Martens, Dahl, Hinton, On the importance of initialization and
+    momentum in deep learning, ICML 2013.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        check_number(self, "momentum", 0, 1)
+        if self.nesterov and not self.momentum:
+            raise OptimizerError(f"SGD: nesterov=True needs a momentum above 0, got {self.momentum!r}.")
+
+    @property
+    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("velocity",) if self.momentum else ()
+
+    def move(
+        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+    ) -> Moved:
+        (rate,) = scalars
+        if not self.momentum:
+            return op.Sub(w, op.Mul(dw, rate)), ()
+        (v,) = slots
+        if self.nesterov:
+            v = op.Mul(op.Add(v, dw), self.momentum)
+            return op.Sub(w, op.Mul(op.Add(dw, v), rate)), (v,)
+        v = op.Add(op.Mul(v, self.momentum), dw)
+        return op.Sub(w, op.Mul(v, rate)), (v,)
+
+
+@optimizer("adam")
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    r"""Adam: each weight moves by its mean gradient over the root of its mean square.
+
+    .. math::
+
+        m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad
+        v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \quad
+        w \leftarrow w - \eta \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
+
+    Parameters
+    ----------
+    beta_1, beta_2 : float in [0, 1)
+    epsilon : float, positive
+
+    Raises
+    ------
+    OptimizerError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    The first step has the length of the learning rate, whatever the gradient:
+    the mean is :math:`g`, the root :math:`|g|`.
+
+    >>> rate, epsilon = Adam().scalar_table([0.1], [1])[0]
+    >>> round(float(rate), 6), float(epsilon)
+    (0.1, 1e-08)
+
+    References
+    ----------
+    Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015.
+    """
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+    slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+    scalars_in_double: ClassVar[bool] = True  # 1 - 0.999 ** t has four digits left in float32
+
+    def __post_init__(self) -> None:
+        check_number(self, "beta_1", 0, 1)
+        check_number(self, "beta_2", 0, 1)
+        check_number(self, "epsilon", 0, open_low=True)
+
+    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+        # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) = rate / eta * M / (sqrt(V) + eps * root)
+        mean_left = op.Sub(1.0, op.Pow(self.beta_1, step))
+        square_left = op.Sub(1.0, op.Pow(self.beta_2, step))
+        root = op.Sqrt(op.Div(square_left, 1.0 - self.beta_2))
+        rate = op.Mul(op.Div(op.Mul(learning_rate, 1.0 - self.beta_1), mean_left), root)
+        return rate, op.Mul(root, self.epsilon)
+
+    def move(
+        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+    ) -> Moved:
+        mean, square = slots
+        rate, epsilon = scalars[:2]
+        mean = op.Add(op.Mul(mean, self.beta_1), dw)
+        square = op.Add(op.Mul(square, self.beta_2), op.Mul(dw, dw))
+        direction = op.Div(mean, op.Add(op.Sqrt(square), epsilon))
+        return op.Sub(w, op.Mul(direction, rate)), (mean, square)
+
+
+@optimizer("adamw")
+@dataclass(frozen=True)
+class AdamW(Adam):
+    r"""Adam after a decay of the weights, :math:`w \leftarrow (1 - \eta \lambda) w`.
+
+    Intercepts do not decay.
+
+    Parameters
+    ----------
+    beta_1, beta_2, epsilon
+        As :class:`Adam`.
+    weight_decay : float, not negative
+        :math:`\lambda`.
+
+    References
+    ----------
+    Loshchilov, Hutter, Decoupled weight decay regularization, ICLR 2019.
+    """
+
+    weight_decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self, "weight_decay", 0)
+
+    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+        kept = op.Sub(1.0, op.Mul(learning_rate, self.weight_decay))
+        return (*super().scalars(op, learning_rate, step), kept)
+
+    def move(
+        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+    ) -> Moved:
+        if decays and self.weight_decay:
+            w = op.Mul(w, scalars[2])
+        return super().move(op, w, dw, slots, *scalars)
+
+
+@optimizer("rmsprop")
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    r"""The gradient over the root of its mean square, :math:`s`.
+
+    .. math::
+
+        s \leftarrow \alpha s + (1 - \alpha) g^2, \qquad
+        w \leftarrow w - \eta \frac{g}{\sqrt{s} + \epsilon}
+
+    Centered, the root is that of the variance :math:`s - \bar g^2`, with
+    :math:`\bar g \leftarrow \alpha \bar g + (1 - \alpha) g`; with momentum the quotient is
+    added up: :math:`u \leftarrow \mu u + g / (\sqrt{s} + \epsilon)`, :math:`w \leftarrow w - \eta u`.
+
+    Parameters
+    ----------
+    alpha : float in [0, 1)
+    epsilon : float, positive
+    momentum : float in [0, 1)
+    centered : bool
+
+    Raises
+    ------
+    OptimizerError
+        A parameter is out of its range.
+
+    References
+    ----------
+    Tieleman, Hinton, Lecture 6.5, Neural networks for machine learning, 2012;
+    centered: Graves, Generating sequences with recurrent neural networks, 2013.
+    """
+
+    alpha: float = 0.99
+    epsilon: float = 1e-8
+    momentum: float = 0.0
+    centered: bool = False
+
+    def __post_init__(self) -> None:
+        check_number(self, "alpha", 0, 1)
+        check_number(self, "epsilon", 0, open_low=True)
+        check_number(self, "momentum", 0, 1)
+
+    @property
+    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("square", *(["mean"] if self.centered else []), *(["velocity"] if self.momentum else []))
+
+    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+        return (op.Div(learning_rate, math.sqrt(1.0 - self.alpha)),)
+
+    def move(
+        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+    ) -> Moved:
+        (rate,) = scalars
+        old = dict(zip(self.slots, slots, strict=True))
+        new = {"square": op.Add(op.Mul(old["square"], self.alpha), op.Mul(dw, dw))}
+        spread = new["square"]
+        if self.centered:
+            new["mean"] = op.Add(op.Mul(old["mean"], self.alpha), dw)
+            variance = op.Sub(spread, op.Mul(op.Mul(new["mean"], new["mean"]), 1.0 - self.alpha))
+            spread = op.Relu(variance)  # rounding must not make it negative
+        direction = op.Div(dw, op.Add(op.Sqrt(spread), self.epsilon / math.sqrt(1.0 - self.alpha)))
+        if self.momentum:
+            direction = new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), direction)
+        return op.Sub(w, op.Mul(direction, rate)), tuple(new[name] for name in self.slots)
+
+
+@optimizer("adagrad")
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    r"""The gradient over the root of the sum :math:`s` of its squares so far.
+
+    .. math::
+
+        s \leftarrow s + g^2, \qquad
+        w \leftarrow w - \frac{\eta}{1 + (t - 1) \delta} \frac{g}{\sqrt{s} + \epsilon}
+
+    Parameters
+    ----------
+    lr_decay : float, not negative
+        :math:`\delta`.
+    initial_accumulator_value : float, not negative
+        :math:`s` before the first step.
+    epsilon : float, positive
+
+    Raises
+    ------
+    OptimizerError
+        A parameter is out of its range.
+
+    References
+    ----------
+    Duchi, Hazan, Singer, Adaptive subgradient methods for online learning and
+    stochastic optimization, JMLR 12, 2011.
+    """
+
+    lr_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    epsilon: float = 1e-10
+    slots: ClassVar[tuple[str, ...]] = ("sum",)
+
+    def __post_init__(self) -> None:
+        check_number(self, "lr_decay", 0)
+        check_number(self, "initial_accumulator_value", 0)
+        check_number(self, "epsilon", 0, open_low=True)
+
+    def initial(self, slot: str) -> float:
+        return float(self.initial_accumulator_value)
+
+    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+        if not self.lr_decay:
+            return (learning_rate,)
+        return (op.Div(learning_rate, op.Add(op.Mul(op.Sub(step, 1.0), self.lr_decay), 1.0)),)
+
+    def move(
+        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+    ) -> Moved:
+        (rate,) = scalars
+        total = op.Add(slots[0], op.Mul(dw, dw))
+        direction = op.Div(dw, op.Add(op.Sqrt(total), self.epsilon))
+        return op.Sub(w, op.Mul(direction, rate)), (total,)

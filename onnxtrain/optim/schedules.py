@@ -1,0 +1,275 @@
+r"""Learning rates as functions of the step.
+
+A schedule is a frozen value, called ``schedule(step, n_steps, plateaus)``: `step`
+counts from 0, `n_steps` is the number of steps planned, `plateaus` how often the
+training loop saw the loss stop falling. :math:`\eta_0` is ``learning_rate``.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from onnxtrain.errors import OptimizerError
+from onnxtrain.optim._base import check_number
+from onnxtrain.registry import Registry
+
+
+class Schedule(ABC):
+    """Base class of the learning rates that change."""
+
+    @abstractmethod
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        """Return the learning rate of one step.
+
+        Parameters
+        ----------
+        step : int
+            Counted from 0.
+        n_steps : int
+            The number of steps planned, at least 1.
+        plateaus : int
+            How often the loss has stopped falling.
+        """
+
+
+SCHEDULES: Registry[type[Schedule]] = Registry("learning rate schedule", OptimizerError)
+
+LearningRate: TypeAlias = "float | str | Schedule | Callable[[int], float]"
+
+
+@SCHEDULES.register("constant")
+@dataclass(frozen=True)
+class Constant(Schedule):
+    r"""The same rate at every step, :math:`\eta_0`."""
+
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_number(self, "learning_rate", 0, open_low=True)
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        return float(self.learning_rate)
+
+
+@SCHEDULES.register("invscaling")
+@dataclass(frozen=True)
+class InverseScaling(Schedule):
+    r"""A rate that falls as a power of the step, :math:`\eta_0 / (t + 1)^p`.
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+    power_t : float, not negative
+        :math:`p`. The time :math:`t` is the step, from 0; scikit-learn's MLP counts rows.
+
+    Examples
+    --------
+    >>> schedule = InverseScaling(0.1)
+    >>> [round(schedule(step, 100), 4) for step in (0, 3, 99)]
+    [0.1, 0.05, 0.01]
+    """
+
+    learning_rate: float = 1e-3
+    power_t: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number(self, "learning_rate", 0, open_low=True)
+        check_number(self, "power_t", 0)
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        return self.learning_rate / (step + 1) ** self.power_t
+
+
+@SCHEDULES.register("adaptive")
+@dataclass(frozen=True)
+class Adaptive(Schedule):
+    r"""A rate that is divided each time the loss stops falling, :math:`\eta_0 / f^{plateaus}`.
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+    factor : float, above 1
+        :math:`f`.
+
+    Examples
+    --------
+    >>> Adaptive(0.1)(step=7, n_steps=100, plateaus=1)
+    0.02
+    """
+
+    learning_rate: float = 1e-3
+    factor: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_number(self, "learning_rate", 0, open_low=True)
+        check_number(self, "factor", 1, open_low=True)
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        return self.learning_rate / self.factor**plateaus
+
+
+@SCHEDULES.register("cosine")
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    r"""A rate that rises along a line, then falls along half a cosine.
+
+    With :math:`n` steps, the first :math:`k = \omega n` of them to warm up,
+
+    .. math::
+
+        \eta_t = \eta_0 \frac{t + 1}{k} \quad (t < k), \qquad
+        \eta_t = \eta_0 \left(r + \frac{1 - r}{2} \left(1 + \cos \pi \frac{t - k}{n - k}\right)\right)
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+        The highest rate.
+    warmup : float in [0, 1)
+        :math:`\omega`, a share of the steps planned.
+    final_ratio : float in [0, 1]
+        :math:`r`: the rate goes towards :math:`r \eta_0`.
+
+    Examples
+    --------
+    >>> schedule = Cosine(0.1, warmup=0.1)
+    >>> [round(schedule(step, 100), 4) for step in (0, 9, 10, 55, 99)]
+    [0.01, 0.1, 0.1, 0.05, 0.0]
+
+    References
+    ----------
+    Loshchilov, Hutter, SGDR: stochastic gradient descent with warm restarts, ICLR 2017.
+    """
+
+    learning_rate: float = 1e-3
+    warmup: float = 0.0
+    final_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number(self, "learning_rate", 0, open_low=True)
+        check_number(self, "warmup", 0, 1)
+        check_number(self, "final_ratio", 0, 1, open_high=False)
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        rising = round(self.warmup * n_steps)
+        if step < rising:
+            return self.learning_rate * (step + 1) / rising
+        done = (_within(step, n_steps) - rising) / max(n_steps - rising, 1)
+        return self.learning_rate * _cosine(1.0, self.final_ratio, done)
+
+
+@SCHEDULES.register("onecycle")
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    r"""A rate that rises from :math:`\eta_0 / d` to :math:`\eta_0` and falls to :math:`\eta_0 / (d D)`.
+
+    Both ways along half a cosine, as PyTorch's OneCycleLR.
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+        The highest rate.
+    pct_start : float in [0, 1]
+        The share of the steps on which it rises.
+    div_factor : float, at least 1
+        :math:`d`.
+    final_div_factor : float, at least 1
+        :math:`D`.
+
+    Examples
+    --------
+    >>> schedule = OneCycle(0.1)
+    >>> [round(schedule(step, 100), 6) for step in (0, 29, 99)]
+    [0.004, 0.1, 0.0]
+
+    References
+    ----------
+    Smith, Topin, Super-convergence: very fast training of neural networks using
+    large learning rates, 2018.
+    """
+
+    learning_rate: float = 1e-3
+    pct_start: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
+
+    def __post_init__(self) -> None:
+        check_number(self, "learning_rate", 0, open_low=True)
+        check_number(self, "pct_start", 0, 1, open_high=False)
+        check_number(self, "div_factor", 1)
+        check_number(self, "final_div_factor", 1)
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        first = self.learning_rate / self.div_factor
+        step, top, last = _within(step, n_steps), self.pct_start * n_steps - 1.0, n_steps - 1.0
+        if step <= top:
+            return _cosine(first, self.learning_rate, step / top if top else 1.0)
+        done = (step - top) / (last - top) if last > top else 1.0
+        return _cosine(self.learning_rate, first / self.final_div_factor, done)
+
+
+@dataclass(frozen=True)
+class Custom(Schedule):
+    """A user's function of the step, its results checked.
+
+    Raises
+    ------
+    OptimizerError
+        When called, if the function does not return a positive, finite number.
+    """
+
+    function: Callable[[int], float]
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        rate: Any = self.function(step)
+        if not isinstance(rate, numbers.Real) or not 0 < rate < math.inf:
+            raise OptimizerError(
+                f"The learning rate must be a positive, finite number; "
+                f"{getattr(self.function, '__name__', self.function)!s}({step}) returned {rate!r}."
+            )
+        return float(rate)
+
+
+def make_schedule(learning_rate: LearningRate) -> Schedule:
+    """Return a schedule from a number, a name, a function of the step, or as it is.
+
+    Raises
+    ------
+    OptimizerError
+        The name is unknown, the number not positive and finite, or the argument nothing of these.
+
+    Examples
+    --------
+    >>> make_schedule(0.01)
+    Constant(learning_rate=0.01)
+    >>> make_schedule("adaptive")
+    Adaptive(learning_rate=0.001, factor=5.0)
+    >>> make_schedule(lambda step: 0.1 * 0.99**step)(2, 100)
+    0.09801
+    """
+    if isinstance(learning_rate, Schedule):
+        return learning_rate
+    if isinstance(learning_rate, str):
+        return SCHEDULES.find(learning_rate)()
+    if isinstance(learning_rate, type) and issubclass(learning_rate, Schedule):
+        raise OptimizerError(f"Expected a schedule, got the class: write {learning_rate.__name__}().")
+    if callable(learning_rate):
+        return Custom(learning_rate)
+    if isinstance(learning_rate, numbers.Real):
+        return Constant(learning_rate)  # type: ignore[arg-type]
+    raise OptimizerError(
+        f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
+        f"got {learning_rate!r}."
+    )
+
+
+def _within(step: int, n_steps: int) -> int:
+    return min(step, max(n_steps - 1, 0))
+
+
+def _cosine(start: float, end: float, done: float) -> float:
+    return end + (start - end) / 2.0 * (1.0 + math.cos(math.pi * done))
