@@ -1,0 +1,111 @@
+r"""Losses of classifiers.
+
+y is the index of the class, (n, 1). The scores are s (n, 1), the decision value
+of two classes, positive for class 1, or :math:`s_k` (n, K), one a class. The
+margin m says by how much the score favours the true class: :math:`m = \pm s` of
+two classes. ``hinge``, ``squared_hinge`` and ``modified_huber`` of K > 2 classes
+are summed over K problems "this class or another", as LinearSVC and
+SGDClassifier solve them.
+
+``log`` and ``focal`` are functions of the probability :math:`p_y` of the true
+class: :math:`p = \sigma(m)` of two classes, Softmax(s) of K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
+
+
+@loss("log", "log_loss", prediction=Prediction.LIKELIHOOD)
+def log(
+    op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6
+) -> ir.Value:
+    r""":math:`-\log p_y`: :math:`\log(1 + e^{-m})` of two classes, :math:`\log \sum_k e^{s_k} - s_y` of K.
+
+    With a smoothing a, the target is 1 - a + a/K for the true class and a/K for
+    each other. Probabilities that do not come from a Softmax or Sigmoid that
+    is recognised are kept in [eps, 1 - eps].
+
+    Source: scikit-learn's ``log_loss``; C. Szegedy et al., Rethinking the Inception Architecture, 2016.
+    """
+    a = check_number(label_smoothing, "label_smoothing", at_least=0, below=1)
+    check_number(eps, "eps", above=0, below=0.5)
+    if _columns(y_pred) == 1:
+        m = _margins(op, y_true, y_pred)
+        rows = softplus(op, op.Neg(m))
+        return op.Add(rows, op.Mul(m, a / 2)) if a else rows
+    expected = op.GatherElements(y_pred, y_true, axis=1)
+    if a:
+        expected = op.Add(op.Mul(expected, 1 - a), op.Mul(op.ReduceMean(y_pred, [1], keepdims=1), a))
+    return op.Sub(op.ReduceLogSumExp(y_pred, [1], keepdims=1), expected)
+
+
+@loss("hinge", prediction=Prediction.SCORES)
+def hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    r""":math:`\max(0, 1 - m)`."""
+    return sum_outputs(op, op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred))))
+
+
+@loss("squared_hinge", prediction=Prediction.SCORES)
+def squared_hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    r""":math:`\max(0, 1 - m)^2`, LinearSVC's default."""
+    short = op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred)))
+    return sum_outputs(op, op.Mul(short, short))
+
+
+@loss("modified_huber", prediction=Prediction.SCORES)
+def modified_huber(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    r""":math:`\max(0, 1 - m)^2` where :math:`m \ge -1`, else :math:`-4 m`, as in SGDClassifier.
+
+    Source: T. Zhang, Solving Large Scale Linear Prediction Problems Using Stochastic Gradient Descent, 2004.
+    """
+    short = op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred)))
+    c = op.Clip(short, 0.0, 2.0)
+    return sum_outputs(op, op.Mul(c, op.Sub(op.Mul(short, 2.0), c)))  # c (2h - c) is h^2 up to 2, then 4h - 4
+
+
+@loss("focal", prediction=Prediction.LIKELIHOOD)
+def focal(op: Any, y_true: ir.Value, y_pred: ir.Value, *, gamma: float = 2.0) -> ir.Value:
+    r""":math:`-(1 - p_y)^\gamma \log p_y`; ``log`` for :math:`\gamma = 0`.
+
+    Source: T.-Y. Lin et al., Focal Loss for Dense Object Detection, 2017.
+    """
+    gamma = check_number(gamma, "gamma", at_least=0)
+    m = _margins(op, y_true, y_pred) if _columns(y_pred) == 1 else _log_odds(op, y_true, y_pred)
+    minus_log_p = softplus(op, op.Neg(m))
+    # -log(1 - p) = m - log p; a power of 1 - p has no derivative where p is 1
+    return op.Mul(op.Exp(op.Mul(op.Add(minus_log_p, m), -gamma)), minus_log_p)
+
+
+def _columns(y_pred: ir.Value) -> int:
+    return int(y_pred.shape[1])  # type: ignore[index, arg-type]
+
+
+def _is_class(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return where each column stands for the true class: (n, K), or (n, 1) for class 1 of two."""
+    n_columns = _columns(y_pred)
+    classes = [[1]] if n_columns == 1 else [list(range(n_columns))]
+    return op.Equal(y_true, op.initializer(ir.tensor(classes, dtype=ir.DataType.INT64, name="classes")))
+
+
+def _margins(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return the margin of each column as a problem of its own: (n, 1) of two classes, (n, K) of more."""
+    if _columns(y_pred) == 2:
+        y_pred = op.MatMul(y_pred, _constant(op, [[-1.0], [1.0]], y_pred))
+    return op.Mul(y_pred, op.Where(_is_class(op, y_true, y_pred), _constant(op, 1, y_pred), _constant(op, -1, y_pred)))
+
+
+def _log_odds(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return log(p_y / (1 - p_y)), (n, 1), from K scores."""
+    lowest = float(np.finfo(y_pred.dtype.numpy()).min)  # type: ignore[union-attr]
+    others = op.Where(_is_class(op, y_true, y_pred), _constant(op, lowest, y_pred), y_pred)
+    return op.Sub(op.GatherElements(y_pred, y_true, axis=1), op.ReduceLogSumExp(others, [1], keepdims=1))
+
+
+def _constant(op: Any, value: Any, like: ir.Value) -> ir.Value:
+    return op.initializer(ir.tensor(np.array(value, dtype=like.dtype.numpy()), name="constant"))  # type: ignore[union-attr]

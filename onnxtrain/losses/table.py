@@ -1,0 +1,226 @@
+"""The table of losses, and how one is called and checked.
+
+A loss is a function ``loss(op, y_true, y_pred, *, parameters) -> value`` with
+one number a row, shape (n, 1). ``op`` is an onnxscript builder. What ``y_true``
+and ``y_pred`` are depends on where the loss is at home:
+
+==============  ====================  ==========================================
+``Prediction``  ``y_true``            ``y_pred``
+==============  ====================  ==========================================
+``OUTPUT``      as the output (n, k)  the output of the model (n, k)
+``LOG_MEAN``    as the output (n, k)  logarithm of the output (n, k), which is a
+                                      mean and positive
+``SCORES``      int64 (n, 1), index   decision values (n, 1) of two classes, or
+                of the class          one score a class (n, K)
+``LIKELIHOOD``  int64 (n, 1), index   as ``SCORES``, and Sigmoid or Softmax of
+                of the class          them are the probabilities of the classes
+==============  ====================  ==========================================
+
+In front of Exp, Softmax or Sigmoid the logarithm and the scores are taken from
+what enters them, so that nothing overflows and no gradient vanishes.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import onnx_ir as ir
+
+from onnxtrain.errors import LossError, OnnxTrainError
+from onnxtrain.graph import describe, is_float
+from onnxtrain.registry import Registry, did_you_mean
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Prediction(enum.Enum):
+    """What a loss receives as ``y_pred``; the table is in the docstring of the module."""
+
+    OUTPUT = "output"
+    LOG_MEAN = "log_mean"
+    SCORES = "scores"
+    LIKELIHOOD = "likelihood"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss: its function, and what it wants to be given."""
+
+    function: Callable[..., ir.Value]
+    prediction: Prediction = Prediction.OUTPUT
+
+    @property
+    def classifies(self) -> bool:
+        """Whether ``y_true`` is the index of a class."""
+        return self.prediction in (Prediction.SCORES, Prediction.LIKELIHOOD)
+
+
+LOSSES: Registry[Loss] = Registry("loss", LossError)
+
+
+def loss(*names: str, prediction: Prediction | str = Prediction.OUTPUT) -> Callable[[F], F]:
+    """Register a loss under one or several names.
+
+    Parameters
+    ----------
+    *names : str
+    prediction : Prediction or str
+        What the function receives: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
+
+    Returns
+    -------
+    callable
+        A decorator for ``function(op, y_true, y_pred, *, parameters) -> (n, 1)``. Its keyword-only
+        arguments are the parameters of the loss. It raises LossError where one is out of range.
+
+    Raises
+    ------
+    ValueError
+        One of the names is taken.
+
+    Examples
+    --------
+    >>> from onnxtrain.losses import loss
+    >>> @loss("fourth_power")
+    ... def fourth_power(op, y_true, y_pred):
+    ...     squared = op.Pow(op.Sub(y_pred, y_true), 2.0)
+    ...     return op.ReduceSumSquare(squared, [1], keepdims=1)
+    """
+
+    def decorate(function: F) -> F:
+        LOSSES.register(*names)(Loss(function, Prediction(prediction)))
+        return function
+
+    return decorate
+
+
+def find_loss(
+    loss: str | Callable[..., ir.Value], params: Mapping[str, Any] | None = None, *, classifies: bool = False
+) -> Loss:
+    """Return what is known of a loss, given by name or as a function of the user.
+
+    Parameters
+    ----------
+    loss : str or callable
+    params : mapping, optional
+        Parameters for the loss; only their names are looked at here.
+    classifies : bool
+        What a function that is not in the table is for: it receives the scores
+        and the index of the class if true, else the output and a label like it.
+
+    Raises
+    ------
+    LossError
+        The name or the name of a parameter is unknown, or `loss` is neither a name nor callable.
+    """
+    if callable(loss):
+        known = {entry.function: entry for entry in LOSSES.values()}
+        default = Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT
+        entry = known.get(loss) or Loss(loss, default)
+    elif isinstance(loss, str):
+        entry = LOSSES.find(loss)
+    else:
+        raise LossError(f"loss must be a name or a function, got {loss!r}. {did_you_mean(loss, LOSSES)}")
+    _check_names(_name(loss), entry.function, params or {})
+    return entry
+
+
+def loss_kind(loss: str | Callable[..., ir.Value]) -> str:
+    """Return ``"regression"``, ``"classification"`` or, for a function not in the table, ``"custom"``.
+
+    Examples
+    --------
+    >>> loss_kind("huber"), loss_kind("hinge"), loss_kind(lambda op, y_true, y_pred: y_pred)
+    ('regression', 'classification', 'custom')
+    """
+    if callable(loss) and all(loss is not entry.function for entry in LOSSES.values()):
+        return "custom"
+    return "classification" if find_loss(loss).classifies else "regression"
+
+
+def row_loss(
+    op: Any, loss: str | Callable[..., ir.Value], y_true: ir.Value, y_pred: ir.Value, params: Mapping[str, Any]
+) -> ir.Value:
+    """Append the nodes of a loss and return its value for each row, (n, 1).
+
+    Raises
+    ------
+    LossError
+        A parameter is unknown or out of range, or a user's function did not
+        return a float value of shape (n, 1).
+    """
+    name, entry = _name(loss), find_loss(loss, params)
+    try:
+        rows = entry.function(op, y_true, y_pred, **params)
+    except OnnxTrainError:
+        raise
+    except TypeError as e:
+        raise LossError(f"The loss {name!r} cannot be called: {e}") from e
+    if not isinstance(rows, ir.Value):
+        raise LossError(f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r}.")
+    if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
+        raise LossError(
+            f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
+            f"Sum over outputs with op.ReduceSum(x, [1], keepdims=1)."
+        )
+    if rows.shape[0] == 1 != y_true.shape[0]:  # type: ignore[index]
+        raise LossError(
+            f"The loss {name!r} must return one value for each row: {describe(rows)} for {describe(y_true)}."
+        )
+    return rows
+
+
+def check_number(
+    value: Any, name: str, *, above: float | None = None, at_least: float | None = None, below: float | None = None
+) -> float:
+    """Return `value` as a float, or raise a LossError that names the parameter and its range."""
+    parts = ((">", above), (">=", at_least), ("<", below))
+    expected = " and ".join(f"{sign} {bound:g}" for sign, bound in parts if bound is not None)
+    fits = (
+        isinstance(value, numbers.Real)
+        and not isinstance(value, bool)
+        and abs(float(value)) < float("inf")
+        and (above is None or value > above)
+        and (at_least is None or value >= at_least)
+        and (below is None or value < below)
+    )
+    if not fits:
+        raise LossError(f"{name} must be a finite number {expected}, got {value!r}.".replace("  ", " "))
+    return float(value)
+
+
+def sum_outputs(op: Any, x: ir.Value) -> ir.Value:
+    """Sum (n, k) over k, kept as (n, 1)."""
+    return x if x.shape is not None and x.shape[1] == 1 else op.ReduceSum(x, [1], keepdims=1)
+
+
+def softplus(op: Any, x: ir.Value) -> ir.Value:
+    r"""Return :math:`\log(1 + e^x)`, which is x for a large x."""
+    if x.dtype is not ir.DataType.DOUBLE:
+        return op.Softplus(x)
+    # onnxruntime has no Softplus for doubles on CPU: log(e^0 + e^x)
+    zero_and_x = op.Mul(op.Unsqueeze(x, [-1]), op.initializer(ir.tensor([0.0, 1.0], dtype=x.dtype, name="zero_one")))
+    return op.ReduceLogSumExp(zero_and_x, [-1], keepdims=0)
+
+
+def _name(loss: str | Callable[..., ir.Value]) -> str:
+    return loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+
+
+def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable written in C has no signature
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in found):
+        return
+    known = [p.name for p in found if p.kind is p.KEYWORD_ONLY]
+    known += [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD][3:]
+    for param in params:
+        if param not in known:
+            raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}")
