@@ -1,15 +1,22 @@
-"""The one home of onnxruntime's sessions: options, threads, runs."""
+"""The one home of onnxruntime's sessions: options, threads, binding, runs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
+import joblib
 import numpy as np
 import onnx
 import onnxruntime
 
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.step import StepGraph
+
+#: Multiplications a run below which a second thread costs more than it brings.
+_WORTH_A_THREAD = 2_000_000
 
 
 def open_session(
@@ -22,7 +29,7 @@ def open_session(
     onx : onnx.ModelProto or bytes
     device : Device or str
     n_threads : int, optional
-        Threads of one operator; None leaves it to onnxruntime, one per core.
+        Threads of one operator; None takes what :func:`available_threads` finds.
 
     Raises
     ------
@@ -31,13 +38,24 @@ def open_session(
     """
     device = device if isinstance(device, Device) else find_device(device)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = n_threads or 0
+    options.log_severity_level = 3  # errors reach us as exceptions
+    options.intra_op_num_threads = n_threads or available_threads()
     content = onx if isinstance(onx, bytes) else onx.SerializeToString()
     try:
         return onnxruntime.InferenceSession(content, options, providers=device.providers)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
+
+
+def cached_session(onx: bytes, device: Device, n_threads: int) -> onnxruntime.InferenceSession:
+    """Return a session like :func:`open_session`, the same one for the same model in this process."""
+    # after a fork the threads of the parent's sessions are gone: a child opens its own
+    return _cached_session(onx, device, n_threads, os.getpid())
+
+
+@lru_cache(maxsize=64)
+def _cached_session(onx: bytes, device: Device, n_threads: int, process: int) -> onnxruntime.InferenceSession:
+    return open_session(onx, device, n_threads)
 
 
 def run(
@@ -49,8 +67,100 @@ def run(
     outputs: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
     """Run a model once and return its outputs, or those named in `outputs`."""
-    session = open_session(onx, device, n_threads)
+    return run_session(open_session(onx, device, n_threads), feeds, outputs)
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+) -> list[np.ndarray]:
+    """Run an open session and return its outputs; what onnxruntime refuses becomes a DataError."""
     try:
         return session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
         raise DataError(f"onnxruntime cannot run the model: {e}") from e
+
+
+def available_threads() -> int:
+    """Return how many threads this process may use: fewer in a worker of joblib.
+
+    loky tells its workers by OMP_NUM_THREADS, which onnxruntime does not read.
+    """
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    cores = joblib.cpu_count()
+    return min(int(limit), cores) if limit.isdigit() and int(limit) > 0 else cores
+
+
+def threads_for(multiplications: float, n_threads: int | None) -> int:
+    """Return the number of threads for a graph: `n_threads` where given, one for a small graph."""
+    if n_threads is not None:
+        return n_threads
+    return 1 if multiplications < _WORTH_A_THREAD else available_threads()
+
+
+class BoundStep:
+    """A training step bound to its data, its state in two sets of buffers used crosswise.
+
+    Parameters
+    ----------
+    step : StepGraph
+    device : Device
+    n_threads : int
+    inputs : mapping of str to ndarray
+        What stays bound, by the name of the input. On a CPU the memory is shared.
+    state : mapping of tuple to ndarray
+        The initial state, by the keys of ``step.state``; copied.
+    """
+
+    def __init__(
+        self,
+        step: StepGraph,
+        device: Device,
+        n_threads: int,
+        inputs: Mapping[str, np.ndarray],
+        state: Mapping[tuple[str, ...], np.ndarray],
+    ):
+        self._session = cached_session(step.onnx, device, n_threads)
+        self._device = device
+        self._inputs = {name: device.put(array) for name, array in inputs.items()}
+        self._buffers = [
+            {key: device.put(np.array(array)) for key, array in state.items()},
+            {key: device.put(np.empty_like(array)) for key, array in state.items()},
+        ]
+        self._bindings = [self._bind(step, *self._buffers), self._bind(step, *self._buffers[::-1])]
+        self._turn = 0
+
+    def _bind(self, step: StepGraph, read: Mapping, write: Mapping) -> onnxruntime.IOBinding:
+        binding = self._session.io_binding()
+        for name, value in self._inputs.items():
+            binding.bind_ortvalue_input(name, value)
+        for key, wire in step.state.items():
+            binding.bind_ortvalue_input(wire.input, read[key])
+            binding.bind_ortvalue_output(wire.output, write[key])
+        return binding
+
+    def run(self) -> None:
+        """Do one step: the state just written is read by the next."""
+        self._session.run_with_iobinding(self._bindings[self._turn])
+        self._turn ^= 1
+
+    def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Bind the rows of the next batch, which `run` will read."""
+        for name, array in inputs.items():
+            self._inputs[name] = self._device.put(array)
+            self._bindings[self._turn].bind_ortvalue_input(name, self._inputs[name])
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Overwrite a bound input."""
+        self._device.write(self._inputs[name], array)
+
+    def write_state(self, key: tuple[str, ...], array: np.ndarray) -> None:
+        """Overwrite a value of the state."""
+        self._device.write(self._buffers[self._turn][key], array)
+
+    def read_state(self, key: tuple[str, ...]) -> np.ndarray:
+        """Return a copy of a value of the state."""
+        return self._buffers[self._turn][key].numpy()
+
+    def state(self) -> dict[tuple[str, ...], np.ndarray]:
+        """Return a copy of the whole state."""
+        return {key: self.read_state(key) for key in self._buffers[self._turn]}

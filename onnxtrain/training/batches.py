@@ -1,0 +1,75 @@
+"""Rows of the training data: all at once where they lie ready, batch by batch where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The rows a model is trained on.
+
+    Attributes
+    ----------
+    features : mapping of str to array-like
+        For each input of the model, n rows: an ndarray (a memmap too) or a CSR matrix.
+    label : ndarray (n, k)
+    weight : ndarray (n, 1), optional
+        Rows of weight zero are never visited.
+    dtypes : mapping of str to numpy dtype
+        What each input takes.
+    """
+
+    features: Mapping[str, Any]
+    label: np.ndarray
+    weight: np.ndarray | None
+    dtypes: Mapping[str, np.dtype]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that count, int64."""
+        if self.weight is None:
+            return np.arange(len(self.label), dtype=np.int64)
+        return np.flatnonzero(self.weight[:, 0]).astype(np.int64)
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights of the rows."""
+        return float(len(self.label) if self.weight is None else self.weight.sum(dtype=np.float64))
+
+    @property
+    def ready(self) -> bool:
+        """Whether every feature can be given to onnxruntime as it lies in memory."""
+        return all(
+            isinstance(x, np.ndarray) and x.dtype == self.dtypes[name] and x.flags.c_contiguous
+            for name, x in self.features.items()
+        )
+
+    def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
+        """Return the features of some rows, dense, of the type the model takes."""
+        return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
+
+    def batches(self, size: int) -> Iterator[slice]:
+        """Yield all rows in order, `size` at a time."""
+        return batches(len(self.label), size)
+
+
+def dense(x: Any, dtype: np.dtype) -> np.ndarray:
+    """Return rows as a C-contiguous ndarray of type `dtype`, without a copy where they are one."""
+    return np.ascontiguousarray(x.toarray() if scipy.sparse.issparse(x) else x, dtype=dtype)
+
+
+def batches(n: int, size: int) -> Iterator[slice]:
+    """Yield slices that cover ``range(n)``, `size` rows each, the last one smaller.
+
+    Examples
+    --------
+    >>> list(batches(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))

@@ -1,0 +1,67 @@
+"""Loss of rows, and its gradient, for given weights, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.device import Device
+from onnxtrain.training.objective import Objective
+from onnxtrain.training.session import cached_session, run_session
+from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
+
+#: Rows evaluated at once.
+CHUNK = 20_000
+
+
+def row_losses(
+    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
+) -> np.ndarray:
+    """Return the loss of each row, shape (n,), neither weighted nor penalized."""
+    g = build_row_losses(objective)
+    session = cached_session(g.onnx, device, n_threads)
+    found = []
+    for rows in data.batches(CHUNK):
+        feeds = {g.features[name]: x for name, x in data.take(rows).items() if name in g.features}
+        feeds[g.inputs["label"]] = data.label[rows]
+        found += run_session(session, {**feeds, **_known(session, weights)})
+    return np.concatenate(found)[:, 0]
+
+
+def mean_loss(
+    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
+) -> float:
+    """Return the weighted mean of the losses of the rows, without penalties."""
+    losses = row_losses(objective, weights, data, device, n_threads)
+    row_weights = None if data.weight is None else data.weight[:, 0]
+    return float(np.average(losses.astype(np.float64), weights=row_weights))
+
+
+def loss_and_gradient(
+    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
+) -> tuple[float, list[np.ndarray]]:
+    """Return the weighted mean of the losses of the rows and its gradient for each weight, in float64."""
+    g = build_loss_and_gradient(objective)
+    session = cached_session(g.onnx, device, n_threads)
+    loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
+    for rows in data.batches(CHUNK):
+        feeds = {g.features[name]: x for name, x in data.take(rows).items()}
+        feeds[g.inputs["label"]] = label = data.label[rows]
+        feeds[g.inputs["weight"]] = _row_weights(data, rows, len(label), g.dtype.numpy())
+        value, *gradients = run_session(session, {**feeds, **_known(session, weights)})
+        loss += float(value)
+        for dw, part in zip(dws, gradients, strict=True):
+            dw += part
+    return loss / data.total_weight, [dw / data.total_weight for dw in dws]
+
+
+def _row_weights(data: TrainingData, rows: slice, n: int, dtype: np.dtype) -> np.ndarray:
+    return np.ones((n, 1), dtype) if data.weight is None else data.weight[rows]
+
+
+def _known(session, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights a session reads: a weight that only the gradient needs may be missing."""
+    names = {i.name for i in session.get_inputs()}
+    return {name: w for name, w in weights.items() if name in names}

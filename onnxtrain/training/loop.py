@@ -1,0 +1,254 @@
+"""The loop over epochs and batches, and what it remembers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxtrain.errors import ConvergenceError
+from onnxtrain.optim.schedules import Adaptive, Schedule
+from onnxtrain.training.batches import TrainingData, batches
+from onnxtrain.training.session import BoundStep
+from onnxtrain.training.step import StepGraph
+
+Weights = dict[str, np.ndarray]
+
+#: Where Adaptive stops dividing the learning rate, as MLPRegressor.
+_SMALLEST_RATE = 1e-6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the loop runs; the parameters of the estimators under their names there."""
+
+    schedule: Schedule
+    batch_size: int
+    max_iter: int
+    shuffle: bool = True
+    tol: float = 1e-4
+    n_iter_no_change: int = 10
+
+    def n_batches(self, n_rows: int) -> int:
+        """Return how many steps an epoch has."""
+        return -(-n_rows // self.batch_size)
+
+
+@dataclass
+class TrainingState:
+    """Everything training goes on from: arrays and numbers only, so that it can be kept.
+
+    Attributes
+    ----------
+    weights : dict of str to ndarray
+        After the last epoch that ended with finite numbers.
+    slots : dict of (weight, slot) to ndarray
+        The memory of the optimizer.
+    step : int
+        The number of the next step, from 1.
+    loss_curve, validation_loss_curve : list of float
+    best_loss : float
+        The lowest of the loss that is watched: validation where there is one.
+    best_epoch : int
+    best_weights : dict of str to ndarray, optional
+        Kept where there is a validation set.
+    bad_epochs : int
+        Epochs in a row that did not lower ``best_loss`` by ``tol``.
+    plateaus : int
+        How often the loss stood still and the learning rate was lowered.
+    """
+
+    weights: Weights
+    slots: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    step: int = 1
+    loss_curve: list[float] = field(default_factory=list)
+    validation_loss_curve: list[float] = field(default_factory=list)
+    best_loss: float = np.inf
+    best_epoch: int = 0
+    best_weights: Weights | None = None
+    bad_epochs: int = 0
+    plateaus: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs were run."""
+        return len(self.loss_curve)
+
+    def watch(self, loss: float, tol: float) -> bool:
+        """Take note of the loss that is watched after an epoch; return whether it is the lowest so far."""
+        self.bad_epochs = self.bad_epochs + 1 if loss > self.best_loss - tol else 0
+        lower = loss < self.best_loss
+        if lower:
+            self.best_loss, self.best_epoch = loss, self.epoch
+        return lower
+
+
+@dataclass(frozen=True)
+class EpochInfo:
+    """What a callback learns after an epoch.
+
+    Attributes
+    ----------
+    epoch, step : int
+        How many were done.
+    loss : float
+        The objective, averaged over the epoch.
+    validation_loss : float or None
+    learning_rate : float
+        Of the last step.
+    time : float
+        Seconds since training began.
+    weights : mapping of str to ndarray
+        Not to be changed.
+    """
+
+    epoch: int
+    step: int
+    loss: float
+    validation_loss: float | None
+    learning_rate: float
+    time: float
+    weights: Mapping[str, np.ndarray] = field(repr=False)
+
+
+class Trainer:
+    """Runs the steps of a :class:`Plan` over the rows and updates a :class:`TrainingState`.
+
+    Parameters
+    ----------
+    bind : callable
+        ``bind(inputs, state) -> BoundStep``.
+    step : StepGraph
+    data : TrainingData
+    plan : Plan
+    state : TrainingState
+        Changed in place, once an epoch.
+    random_state : numpy.random.RandomState
+        Draws the order of the rows.
+    """
+
+    def __init__(
+        self,
+        bind: Callable[[Mapping[str, np.ndarray], Mapping[tuple[str, ...], np.ndarray]], BoundStep],
+        step: StepGraph,
+        data: TrainingData,
+        plan: Plan,
+        state: TrainingState,
+        random_state: np.random.RandomState,
+    ):
+        self.step, self.data, self.plan, self.state, self.random_state = step, data, plan, state, random_state
+        self.rows = data.rows
+        self.learning_rate = np.zeros((), step.dtype.numpy())
+        self.bound = bind(self._fixed_inputs(), self._initial_state())
+
+    @property
+    def _gathered(self) -> bool:
+        return "rows" in self.step.inputs
+
+    def _fixed_inputs(self) -> dict[str, np.ndarray]:
+        """Return the inputs that stay bound: all rows and the order they are taken in, where the graph takes them."""
+        inputs = {self.step.inputs["learning_rate"]: self.learning_rate.copy()}
+        if self._gathered:
+            inputs[self.step.inputs["rows"]] = self.rows.copy()
+            inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
+            inputs |= self._named_rows(slice(None))
+        return inputs
+
+    def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
+        """Return rows of the data by the names of the inputs that take them."""
+        inputs = {self.step.features[name]: x for name, x in self.data.take(rows).items() if name in self.step.features}
+        inputs[self.step.inputs["label"]] = self.data.label[rows]
+        if self.data.weight is not None:
+            inputs[self.step.inputs["weight"]] = self.data.weight[rows]
+        return inputs
+
+    def _initial_state(self) -> dict[tuple[str, ...], np.ndarray]:
+        dtype = self.step.dtype.numpy()
+        state: dict[tuple[str, ...], np.ndarray] = {
+            ("step",): np.array(self.state.step, dtype),
+            ("loss_sum",): np.zeros((), dtype),
+        }
+        if self._gathered:
+            state["offset",] = np.zeros(1, np.int64)
+        state |= {("weight", name): w for name, w in self.state.weights.items()}
+        state |= {("slot", *key): memory for key, memory in self.state.slots.items()}
+        return state
+
+    def run(self, n_epochs: int, validate: Callable[[Weights], float] | None = None) -> Iterator[EpochInfo]:
+        """Run up to `n_epochs` epochs; yield after each, when the state is up to date.
+
+        Raises
+        ------
+        ConvergenceError
+            The loss or a weight became infinite or NaN. The state is that of the
+            last epoch before.
+        """
+        start = time.perf_counter()
+        n_steps = n_epochs * self.plan.n_batches(len(self.rows))
+        first = self.state.step
+        for _ in range(n_epochs):
+            loss = self._run_epoch(first, n_steps)
+            self._keep(loss)
+            validation_loss = None if validate is None else validate(self.state.weights)
+            if validation_loss is not None:
+                self.state.validation_loss_curve.append(validation_loss)
+            lower = self.state.watch(loss if validation_loss is None else validation_loss, self.plan.tol)
+            if lower and validation_loss is not None:
+                self.state.best_weights = self.state.weights
+            yield EpochInfo(
+                self.state.epoch,
+                self.state.step - 1,
+                loss,
+                validation_loss,
+                float(self.learning_rate),
+                time.perf_counter() - start,
+                self.state.weights,
+            )
+            if self._stands_still():
+                return
+
+    def _run_epoch(self, first: int, n_steps: int) -> float:
+        """Visit every row once and return the mean objective."""
+        order = self.random_state.permutation(self.rows) if self.plan.shuffle else self.rows
+        self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
+        if self._gathered:
+            self.bound.write(self.step.inputs["rows"], order)
+            self.bound.write_state(("offset",), np.zeros(1, np.int64))
+        for batch in batches(len(order), self.plan.batch_size):
+            self._set_learning_rate(self.plan.schedule(self.state.step - first, n_steps, self.state.plateaus))
+            if not self._gathered:
+                self.bound.feed(self._named_rows(order[batch]))
+            self.bound.run()
+            self.state.step += 1
+        return float(self.bound.read_state(("loss_sum",))) / self.data.total_weight
+
+    def _set_learning_rate(self, rate: float) -> None:
+        if rate != self.learning_rate:
+            self.learning_rate = np.array(rate, self.learning_rate.dtype)
+            self.bound.write(self.step.inputs["learning_rate"], self.learning_rate)
+
+    def _keep(self, loss: float) -> None:
+        """Take over the weights and the memory of the optimizer, if they are finite."""
+        weights = {name: self.bound.read_state(("weight", name)) for name in self.state.weights}
+        if not np.isfinite(loss) or not all(np.isfinite(w).all() for w in weights.values()):
+            last = ", ".join(f"{value:.3g}" for value in self.state.loss_curve[-3:]) or "none"
+            raise ConvergenceError(
+                f"The loss became {loss} in epoch {self.state.epoch + 1} at learning rate "
+                f"{float(self.learning_rate):.3g} (losses before: {last}). The weights of the epoch before are kept. "
+                f"Lower learning_rate, scale the data, or set clip_norm."
+            )
+        self.state.weights = weights
+        self.state.slots = {key: self.bound.read_state(("slot", *key)) for key in self.state.slots}
+        self.state.loss_curve.append(loss)
+
+    def _stands_still(self) -> bool:
+        """Whether to stop: the loss watched no longer falls, and the learning rate cannot be lowered."""
+        if self.state.bad_epochs <= self.plan.n_iter_no_change:
+            return False
+        if isinstance(self.plan.schedule, Adaptive) and self.learning_rate > _SMALLEST_RATE:
+            self.state.plateaus += 1
+            self.state.bad_epochs = 0
+            return False
+        return True

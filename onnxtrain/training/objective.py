@@ -1,0 +1,129 @@
+"""What is minimised, as a graph: the model, its loss, and the inputs that data and weights come through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.autodiff.engine import operands
+from onnxtrain.loss_helper import add_row_loss
+
+
+@dataclass(frozen=True)
+class Objective:
+    r"""What is minimised over the rows of a batch.
+
+    .. math::
+
+        \frac{\sum_i w_i\, \ell(y_i, f(x_i))}{\sum_i w_i}
+        + \sum_W \left(\lambda_1 \lVert W \rVert_1 + \lambda_2 \lVert W \rVert_2^2\right)
+
+    Attributes
+    ----------
+    model : bytes
+        An ONNX model whose trained weights are inputs (see :func:`weights_as_inputs`),
+        so that two models of the same structure compare equal.
+    output : str
+        The output :math:`f(x)` that enters the loss.
+    loss : str or callable
+    weights : tuple of str
+        The inputs that are trained.
+    loss_params : tuple of (name, value)
+    penalized : tuple of str
+        The weights under the penalties common to all, l1 and l2.
+    penalty : tuple of (name, l1, l2)
+        Penalties of single weights, added to the common ones.
+    """
+
+    model: bytes = field(repr=False)
+    output: str
+    loss: str | Callable[..., ir.Value]
+    weights: tuple[str, ...]
+    loss_params: tuple[tuple[str, Any], ...] = ()
+    penalized: tuple[str, ...] = ()
+    penalty: tuple[tuple[str, float, float], ...] = ()
+
+
+def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
+    """Return a model whose initializers `weights` are inputs, behind the inputs it has."""
+    model = graph.load(onx)
+    for name in weights:
+        value = model.graph.initializers.pop(name)
+        value.const_value = None
+        if value not in model.graph.inputs:
+            model.graph.inputs.append(value)
+    return graph.save(model)
+
+
+class ObjectiveGraph:
+    """The graph of the losses of the rows, on which a step or an evaluation is built.
+
+    Attributes
+    ----------
+    model : onnx_ir.Model
+    op : onnxscript builder
+    weights : list of onnx_ir.Value
+        What is trained, in the order of the objective.
+    features : list of onnx_ir.Value
+        The inputs of the user's model that the loss depends on.
+    label : onnx_ir.Value
+    losses : onnx_ir.Value
+        One loss a row, (n, 1).
+    weight : onnx_ir.Value or None
+        The weights of the rows, (n, 1), where there are any.
+    """
+
+    def __init__(self, objective: Objective, *, weighted: bool):
+        self.model = graph.load(objective.model)
+        inputs = {str(v.name): v for v in self.model.graph.inputs}
+        self.weights = [inputs.pop(name) for name in objective.weights]
+        output = graph.find(self.model.graph.outputs, objective.output, "output")
+        self.label, self.losses = add_row_loss(
+            self.model, output, objective.loss, dict(objective.loss_params)
+        )
+        self.op = graph.builder(self.model).op
+        needed = _ancestors(self.losses)
+        self.features = [v for v in inputs.values() if v in needed]
+        self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The type of the losses, and of all that is real."""
+        return self.losses.dtype or ir.DataType.FLOAT
+
+    @property
+    def data(self) -> list[ir.Value]:
+        """The inputs with one entry a row."""
+        return [*self.features, self.label, *([self.weight] if self.weight is not None else [])]
+
+    def add_input(self, name: str, shape: Any, dtype: ir.DataType | None = None) -> ir.Value:
+        """Add an input called `name`, or nearly so where the name is taken."""
+        return self.op.builder.input(self.unique(name), dtype or self.dtype, shape)
+
+    def unique(self, name: str) -> str:
+        """Return `name`, with a number behind it where the graph has it already."""
+        return graph.unique_name(name, self.op.builder.names)
+
+    def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
+        """Return the model with these outputs and the inputs they need."""
+        needed = set().union(*(_ancestors(value) for _, value in outputs))
+        inputs = [v for v in self.model.graph.inputs if v in needed]
+        self.model.graph.inputs[:] = inputs
+        return graph.save(self.model, outputs=outputs).SerializeToString()
+
+
+def _ancestors(value: ir.Value) -> set[ir.Value]:
+    """Return what `value` is computed from, itself included."""
+    found, todo = {value}, [value]
+    while todo:
+        node = todo.pop().producer()
+        for x in operands(node) if node is not None else ():
+            if x is not None and x not in found:
+                found.add(x)
+                todo.append(x)
+    return found
