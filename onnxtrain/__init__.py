@@ -1,1 +1,80 @@
-"""Fine-tune scikit-learn and ONNX models with onnxruntime."""
+"""Fine-tune scikit-learn and ONNX models with onnxruntime.
+
+The names below are imported at their first use: ``import onnxtrain`` loads
+neither onnxruntime nor scikit-learn's converters.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from onnxtrain.errors import DependencyError
+
+if TYPE_CHECKING:
+    from onnxtrain import errors, optim, testing
+    from onnxtrain.autodiff import gradient, no_gradient
+    from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
+    from onnxtrain.losses import loss
+
+__version__ = "0.1.0"
+
+#: Where each public name lives; a module's home is the module itself.
+_HOMES = {
+    "DerivativeOptions": "onnxtrain.grad_helper",
+    "errors": "onnxtrain.errors",
+    "gradient": "onnxtrain.autodiff",
+    "loss": "onnxtrain.losses",
+    "no_gradient": "onnxtrain.autodiff",
+    "onnx_derivative": "onnxtrain.grad_helper",
+    "optim": "onnxtrain.optim",
+    "random_feed": "onnxtrain.grad_helper",
+    "testing": "onnxtrain.testing",
+}
+
+__all__ = [
+    "DerivativeOptions",
+    "errors",
+    "gradient",
+    "loss",
+    "no_gradient",
+    "onnx_derivative",
+    "optim",
+    "random_feed",
+    "testing",
+]
+
+
+def _require_onnxruntime() -> None:
+    """Raise where no flavour of onnxruntime is installed; nothing is imported to find out.
+
+    A folder without code is what is left where one flavour was uninstalled over another.
+    """
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        raise DependencyError(
+            "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one extra: "
+            'pip install "onnxtrain[cpu]" (any machine), "onnxtrain[gpu]" (CUDA), '
+            '"onnxtrain[training-cpu]" or "onnxtrain[training]" '
+            "(with onnxruntime-training's own gradients, for older versions of Python).",
+            name="onnxruntime",
+        )
+
+
+_require_onnxruntime()
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home: ModuleType = importlib.import_module(_HOMES[name])
+    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -37,6 +37,10 @@ class WeightError(OnnxTrainError, ValueError):
     """A weight is unknown, not trainable, or does not reach the output."""
 
 
+class ParameterError(OnnxTrainError, ValueError):
+    """A parameter of an estimator is not what it may be."""
+
+
 class DataError(OnnxTrainError, ValueError):
     """The rows do not fit the model."""
 
@@ -51,3 +55,7 @@ class ExportError(OnnxTrainError, ValueError):
 
 class ConvergenceError(OnnxTrainError, ArithmeticError):
     """The loss became infinite or NaN; the last good weights are kept."""
+
+
+class DependencyError(OnnxTrainError, ImportError):
+    """A library that this step needs is not installed, or is a flavour that cannot do it."""
