@@ -223,6 +223,12 @@ class Builder(GraphBuilder):
     def _annotate_node(self, node: ir.Node) -> None:
         """Leave out onnxscript's notes on modules: there are none here."""
 
+    def infer(self, node: ir.Node) -> None:
+        """Set the types and shapes of the outputs of a node that is in the graph already."""
+        if node.version is None:
+            node.version = self.graph.opset_imports.get(node.domain)
+        self._infer_shapes(node)
+
     def _infer_shapes(self, node: ir.Node) -> None:
         super()._infer_shapes(node)
         problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)

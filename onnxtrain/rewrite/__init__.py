@@ -1,0 +1,7 @@
+"""ai.onnx.ml operators rewritten into ai.onnx, their numbers as named initializers."""
+
+from onnxtrain.rewrite import encoding, linear, scaling, svm, trees  # noqa: F401  (imported for the rules they register)
+from onnxtrain.rewrite.engine import rewrite_model
+from onnxtrain.rewrite.registry import REWRITES, rewrite
+
+__all__ = ["REWRITES", "rewrite", "rewrite_model"]

@@ -1,0 +1,108 @@
+"""The graph against the estimator, on rows of X."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from sklearn.base import is_classifier, is_outlier_detector, is_regressor
+
+from onnxtrain.errors import ConversionError
+
+#: Runs a model: (ModelProto, {input: array}) -> outputs.
+Run: TypeAlias = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+
+#: Largest difference, relative to the largest value of an output.
+TOLERANCE = 1e-4
+
+#: float32 leaves this much between two scores that are equal.
+_TIE = 1e-5
+
+
+def check(estimator: Any, onx: onnx.ModelProto, X: Any, feeds: Mapping[str, np.ndarray], run: Run) -> None:
+    """Compare the outputs of a graph with the estimator's own.
+
+    Raises
+    ------
+    ConversionError
+        They differ; the message holds the largest difference, its row, and the page of the class.
+    """
+    found = dict(zip((y.name for y in onx.graph.output), run(onx, feeds), strict=True))
+    scores = None
+    for name, array in reversed(found.items()):
+        if array.dtype.kind == "f":
+            method = _scores_method(estimator, len(found))
+            expected = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
+            scores = _compare(estimator, method, name, array, expected)
+    for name, array in found.items():
+        if array.dtype.kind != "f" and hasattr(estimator, "predict"):
+            _compare_labels(estimator, name, array, np.asarray(estimator.predict(X)), scores)
+
+
+def _scores_method(estimator: Any, n_outputs: int) -> str:
+    if is_classifier(estimator):
+        return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
+    if is_regressor(estimator):
+        return "predict"
+    if is_outlier_detector(estimator):
+        return "decision_function"
+    if n_outputs > 1 and hasattr(estimator, "predict_proba"):
+        return "predict_proba"
+    return "transform" if hasattr(estimator, "transform") else "predict"
+
+
+def _compare(estimator: Any, method: str, name: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    if method == "decision_function" and found.size == 2 * expected.size:
+        found = found[:, 1]  # a classifier of two classes has a score for each in the graph
+    if found.size != expected.size or len(found) != len(expected):
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape} where {method} returns "
+            f"{expected.shape}. {_remedy(estimator)}"
+        )
+    found = found.reshape(expected.shape)
+    finite = np.abs(expected[np.isfinite(expected)])
+    differences = np.abs(found - expected) / max(finite.max(initial=0.0), 1e-30)
+    differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    if not np.all(differences <= TOLERANCE):
+        row = int(np.nanargmax(np.where(np.isnan(differences), np.inf, differences).reshape(len(found), -1).max(axis=1)))
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from {method} by "
+            f"{differences.max():.1e} of the largest value in row {row}: {found[row]} instead of {expected[row]}. "
+            f"{_remedy(estimator)}"
+        )
+    return found
+
+
+def _compare_labels(
+    estimator: Any, name: str, found: np.ndarray, expected: np.ndarray, scores: np.ndarray | None
+) -> None:
+    differs = found.reshape(expected.shape) != expected
+    if expected.ndim > 1:
+        differs = differs.any(axis=1)
+    if scores is not None and scores.ndim == 2 and scores.shape[1] > 1:
+        best = np.sort(scores, axis=1)
+        differs &= best[:, -1] - best[:, -2] > _TIE
+    elif scores is not None and scores.ndim == 1:
+        differs &= np.abs(scores) > _TIE
+    if np.any(differs):
+        row = int(np.argmax(differs))
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from predict in "
+            f"{int(differs.sum())} of {len(differs)} rows, first in row {row}: {found[row]!r} instead of "
+            f"{expected[row]!r}. {_remedy(estimator)}"
+        )
+
+
+def _remedy(estimator: Any) -> str:
+    return f"Its converter does not do what the class does: {documentation(estimator)}"
+
+
+def documentation(estimator: Any) -> str:
+    """Return the address of the page of a scikit-learn class, its full name for another class."""
+    kind = type(estimator)
+    if not kind.__module__.startswith("sklearn."):
+        return f"{kind.__module__}.{kind.__name__}"
+    module = ".".join(part for part in kind.__module__.split(".") if not part.startswith("_"))
+    return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"

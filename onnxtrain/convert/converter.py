@@ -1,0 +1,144 @@
+"""A fitted estimator becomes a graph, its numbers become named initializers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain.convert.bind import bind
+from onnxtrain.convert.binding import Binding
+from onnxtrain.convert.check import Run, check, documentation
+from onnxtrain.convert.faults import repair
+from onnxtrain.errors import ConversionError
+from onnxtrain.graph import OPSET
+
+#: Rows on which graph and estimator are compared.
+_CHECKED_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The graph of an estimator, and where each of its weights comes from."""
+
+    onnx: onnx.ModelProto
+    bindings: tuple[Binding, ...]
+
+
+def convert(
+    estimator: Any,
+    X: Any,
+    *,
+    rewrite: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None,
+    run: Run | None = None,
+) -> Conversion:
+    """Return a fitted estimator as an ONNX graph, with the origin of its weights.
+
+    Parameters
+    ----------
+    estimator : fitted scikit-learn estimator or pipeline
+    X : array or DataFrame of shape (n_samples, n_features)
+        Gives the types of the inputs, and the rows for the comparison.
+    rewrite : callable, optional
+        :func:`onnxtrain.rewrite.rewrite_model`; without it the numbers of ai.onnx.ml
+        operators stay attributes, and have no binding.
+    run : callable, optional
+        ``run(onx, feeds) -> outputs``; with it the graph is compared with the estimator.
+
+    Returns
+    -------
+    Conversion
+        The model computes in float32. Its initializers are called like the attributes
+        they come from: ``coef``, ``standardscaler.mean``, ``mlp.coefs_0``.
+
+    Raises
+    ------
+    ConversionError
+        There is no converter, or its graph gives other results than the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from onnxtrain.rewrite import rewrite_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    >>> [(b.name, b.shape) for b in convert(model, X, rewrite=rewrite_model).bindings][-1]
+    ('logisticregression.intercept', (3,))
+    """
+    onx = repair(estimator, _to_onnx(estimator, X))
+    bindings: tuple[Binding, ...] = ()
+    if rewrite is not None:
+        onx = rewrite(onx)
+    onx, bindings = bind(estimator, onx)
+    if run is not None:
+        rows = _some_rows(X)
+        feeds = feeds_of(onx, rows)
+        check(estimator, onx, _as_float32(rows), feeds, run)
+    return Conversion(onx, bindings)
+
+
+def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
+    from skl2onnx import to_onnx  # 1.3 s
+
+    options = {"zipmap": False} if hasattr(estimator, "classes_") and hasattr(estimator, "predict") else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return to_onnx(
+                estimator,
+                initial_types=_input_types(X),
+                options=options,
+                target_opset={"": OPSET, "ai.onnx.ml": 3},
+                model_optim=False,
+            )
+        except Exception as e:  # converters raise whatever they meet
+            raise ConversionError(
+                f"{type(estimator).__name__} cannot be converted to ONNX: {type(e).__name__}: {str(e).strip()} "
+                f"See {documentation(estimator)} and https://onnx.ai/sklearn-onnx/supported.html."
+            ) from e
+
+
+def _input_types(X: Any) -> list[tuple[str, Any]]:
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+
+    if not _by_column(X):
+        return [("X", FloatTensorType([None, np.shape(X)[1]]))]
+    kinds = {"i": Int64TensorType, "u": Int64TensorType, "b": Int64TensorType, "f": FloatTensorType}
+    return [(str(name), kinds.get(X[name].dtype.kind, StringTensorType)([None, 1])) for name in X.columns]
+
+
+def _by_column(X: Any) -> bool:
+    """Whether each column is an input of its own: a DataFrame that is not a matrix of numbers."""
+    return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
+
+
+def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
+    """Return what the inputs of a converted graph are fed for the rows `X`."""
+    inputs = list(onx.graph.input)
+    if len(inputs) == 1 and not _by_column(X):
+        return {inputs[0].name: np.asarray(X, dtype=np.float32)}
+    types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64, onnx.TensorProto.STRING: object}
+    return {
+        i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs
+    }
+
+
+def _some_rows(X: Any) -> Any:
+    chosen = np.unique(np.linspace(0, len(X) - 1, _CHECKED_ROWS).astype(int))
+    return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+
+
+def _as_float32(X: Any) -> Any:
+    """Return the rows as the graph sees them: rounded to float32."""
+    if hasattr(X, "columns"):
+        return X.astype({name: np.float32 for name, dtype in X.dtypes.items() if dtype.kind == "f"}).astype(
+            {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
+        )
+    return np.asarray(X, dtype=np.float32).astype(np.float64)

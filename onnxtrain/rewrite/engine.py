@@ -1,0 +1,78 @@
+"""One walk over a graph: each node that has a rewriting gives way to it."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.graph import ModelLike
+from onnxtrain.rewrite.registry import REWRITES, key
+
+
+def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
+    """Return a model whose numbers are initializers between ai.onnx operators.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto, bytes or path
+        Stays as it is.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Same inputs and outputs, same results. LinearRegressor, Scaler, SVMClassifier, ...
+        became MatMul, Add, Mul, ...: what was an attribute is now an initializer.
+        Of tree ensembles the leaf values became an initializer, the splits stay;
+        encoders of categories stay.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be read.
+
+    Examples
+    --------
+    >>> from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info as info
+    >>> node = make_node("Scaler", ["X"], ["Y"], domain="ai.onnx.ml", offset=[1.0, 2.0], scale=[0.5, 2.0])
+    >>> onx = make_model(make_graph([node], "g", [info("X", 1, ["n", 2])], [info("Y", 1, ["n", 2])]))
+    >>> rewritten = rewrite_model(onx)
+    >>> [n.op_type for n in rewritten.graph.node], [i.name for i in rewritten.graph.initializer]
+    (['Sub', 'Mul'], ['offset', 'scale'])
+    """
+    model = graph.load(onx)
+    outputs = [(str(v.name), v) for v in model.graph.outputs]
+    replaced = _rewrite_nodes(model)
+    return _shapes_anew(graph.save(model, outputs=[(name, replaced.get(v, v)) for name, v in outputs]))
+
+
+def _shapes_anew(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with shapes inferred without what was believed of ai.onnx.ml operators."""
+    del onx.graph.value_info[:]
+    for y in onx.graph.output:
+        for dim in y.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    model = graph.load(onx)
+    used = {node.domain for node in model.graph.all_nodes()} | {""}
+    for domain in set(model.graph.opset_imports) - used:
+        del model.graph.opset_imports[domain]
+    return graph.save(model)
+
+
+def _rewrite_nodes(model: ir.Model) -> dict[ir.Value, ir.Value]:
+    """Replace nodes in place; return what became of each value that was replaced."""
+    build = graph.builder(model)
+    replaced: dict[ir.Value, ir.Value] = {}
+    for node in list(model.graph):
+        rule = REWRITES.get(key(node.domain, node.op_type))
+        if rule is None:
+            if any(y.shape is None or y.dtype is None for y in node.outputs):
+                build.infer(node)
+            continue
+        found = rule(build.op, node)
+        if found is None:
+            continue
+        for old, new in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+            replaced[old] = new
+    return replaced

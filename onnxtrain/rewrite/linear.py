@@ -1,0 +1,78 @@
+"""LinearRegressor, LinearClassifier: a matrix product and what comes behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import RewriteError
+from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
+from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
+
+
+@rewrite("ai.onnx.ml", "LinearRegressor")
+def linear_regressor(op, node):
+    (x,) = node.inputs
+    targets = attribute(node, "targets", 1)
+    coef = floats(node, "coefficients").reshape(targets, -1).T
+    return post_transform(op, node, affine(op, x, coef, floats(node, "intercepts")))
+
+
+@rewrite("ai.onnx.ml", "LinearClassifier")
+def linear_classifier(op, node):
+    (x,) = node.inputs
+    classes = class_labels(node)
+    coef, intercept = _rows(node)
+    if len(coef) == 1 or _mirrored(coef, intercept):
+        z = affine(op, x, coef[-1:].T, intercept[-1:])
+        return labels_of_sign(op, z, classes), two_columns(op, node, z, mirrored=len(coef) == 2)
+    z = affine(op, x, coef.T, intercept)
+    return labels_of_best(op, z, classes), post_transform(op, node, z)
+
+
+def affine(op: Any, x: ir.Value, coef: np.ndarray, intercept: np.ndarray) -> ir.Value:
+    """Return ``x @ coef + intercept``; an intercept of another length than the scores is none."""
+    z = op.MatMul(as_float(op, x), weight(op, coef, "coef"))
+    return op.Add(z, weight(op, intercept, "intercept")) if len(intercept) == coef.shape[1] else z
+
+
+def _rows(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients, one row a score, and intercepts."""
+    coef, intercept = floats(node, "coefficients"), floats(node, "intercepts")
+    n_scores = len(intercept) or len(class_labels(node))
+    return coef.reshape(n_scores, -1), intercept
+
+
+def _mirrored(coef: np.ndarray, intercept: np.ndarray) -> bool:
+    """Whether two scores are one and its opposite: they must stay so while they are trained."""
+    return len(coef) == 2 and np.array_equal(coef[0], -coef[1]) and np.array_equal(intercept[:1], -intercept[1:])
+
+
+def two_columns(op: Any, node: ir.Node, z: ir.Value, *, mirrored: bool) -> ir.Value:
+    """Return the scores of both classes from the one score `z` (N, 1) of the second."""
+    transform = attribute(node, "post_transform", "NONE")
+    if transform == "LOGISTIC":
+        p = op.Sigmoid(z)
+        return op.Concat(op.Sub(1.0, p), p, axis=1)
+    if mirrored:
+        return post_transform(op, node, op.Concat(op.Neg(z), z, axis=1))
+    if transform == "NONE":
+        return op.Concat(op.Sub(1.0, z), z, axis=1)
+    raise RewriteError(
+        f"{node.op_type} (node {node.name!r}) with one score and post_transform={transform!r} has no rewriting; "
+        "'NONE' and 'LOGISTIC' have."
+    )
+
+
+def post_transform(op: Any, node: ir.Node, z: ir.Value) -> ir.Value:
+    """Return the scores behind the node's ``post_transform``."""
+    transform = attribute(node, "post_transform", "NONE")
+    transforms = {"NONE": lambda: z, "LOGISTIC": lambda: op.Sigmoid(z), "SOFTMAX": lambda: op.Softmax(z, axis=-1)}
+    if transform not in transforms:
+        raise RewriteError(
+            f"{node.op_type} (node {node.name!r}) has post_transform={transform!r}; "
+            f"there is a rewriting for {', '.join(transforms)}."
+        )
+    return transforms[transform]()

@@ -1,0 +1,48 @@
+"""Scaler, Normalizer, Imputer, Binarizer: preprocessing of real numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import RewriteError
+from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
+
+
+@rewrite("ai.onnx.ml", "Scaler")
+def scaler(op, node):
+    x = as_float(op, node.inputs[0])
+    offset, scale = floats(node, "offset"), floats(node, "scale")
+    if np.any(offset != 0):
+        x = op.Sub(x, weight(op, offset, "offset"))
+    return op.Mul(x, weight(op, scale, "scale")) if np.any(scale != 1) else op.Identity(x)
+
+
+@rewrite("ai.onnx.ml", "Normalizer")
+def normalizer(op, node):
+    x = as_float(op, node.inputs[0])
+    norm = attribute(node, "norm", "MAX")
+    if norm == "L1" and _sums_to_one(x):
+        return op.Identity(x)
+    sizes = {
+        "MAX": lambda: op.ReduceMax(x, [1], keepdims=1),
+        "L1": lambda: op.ReduceSum(op.Abs(x), [1], keepdims=1),
+        "L2": lambda: op.Sqrt(op.ReduceSumSquare(x, [1], keepdims=1)),
+    }
+    if norm not in sizes:
+        raise RewriteError(f"Normalizer (node {node.name!r}) has norm={norm!r}; known: {', '.join(sizes)}.")
+    size = sizes[norm]()
+    return op.Div(x, op.Where(op.Equal(size, 0.0), 1.0, size))
+
+
+def _sums_to_one(x: ir.Value) -> bool:
+    """Whether each row of `x` holds probabilities: Softmax, or 1 - p and p."""
+    node = x.producer()
+    if node is None:
+        return False
+    if node.op_type == "Softmax":
+        return attribute(node, "axis", -1) in (-1, 1)
+    if node.op_type != "Concat" or len(node.inputs) != 2:
+        return False
+    q, p = (v.producer() for v in node.inputs)
+    return q is not None and p is not None and q.op_type == "Sub" and p.op_type == "Sigmoid" and q.inputs[1] is node.inputs[1]
