@@ -8,7 +8,7 @@ gradient is lost, while the score still tells how far it is from the label.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import constant, describe, find, is_float, rank, same_dimension
+from onnxtrain.graph import constant, describe, find, is_float, rank
 from onnxtrain.registry import did_you_mean
 
 
@@ -39,13 +39,16 @@ class Scores:
     link: Link
 
 
-def scores_behind(value: ir.Value) -> Scores:
+def scores_behind(value: ir.Value, op: Any = None) -> Scores:
     """Find the scores that an output is computed from.
 
     Parameters
     ----------
     value : onnx_ir.Value
-        An output (n, 1) or (n, K).
+        An output (n,), (n, 1) or (n, K).
+    op : onnxscript builder, optional
+        Scores that the graph holds column by column are concatenated by it;
+        without it they are not found.
 
     Returns
     -------
@@ -55,8 +58,8 @@ def scores_behind(value: ir.Value) -> Scores:
         IDENTITY where nothing says that it is not a score.
     """
     value = _skip(value)
-    for pattern in _PATTERNS:
-        found = pattern(value)
+    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _normalized):
+        found = pattern(value, op)
         if found is not None:
             return found
     return Scores(value, Link.PROBABILITY if _is_probability(value) else Link.IDENTITY)
@@ -102,7 +105,7 @@ def _names(values: list[ir.Value]) -> Iterator[str]:
     return (str(v.name) for v in values)
 
 
-# ----------------------------------------------------------------- patterns
+# --------------------------------------------------------------------- look
 
 
 def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -111,29 +114,55 @@ def _made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types else None
 
 
+def n_columns(value: ir.Value) -> int | None:
+    """Return k of (n, k), 1 for (n,), None where it is not known."""
+    if rank(value) == 1:
+        return 1
+    k = value.shape[1] if rank(value) == 2 else None  # type: ignore[index]
+    return k if isinstance(k, int) else None
+
+
 def _skip(value: ir.Value) -> ir.Value:
-    """Go back over nodes that leave the numbers where they are."""
+    """Go back over nodes that leave the numbers of each row as they are."""
     while True:
-        node = _made_by(value, "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-        if node is None:
-            return value
-        (x, *_) = node.inputs
-        if x is None or not is_float(x) or not _same_columns(x, value):
+        x = _column(value)
+        if x is None:
+            node = _made_by(value, "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat")
+            if node is None or node.op_type == "Concat" and len(node.inputs) > 1:
+                return value
+            x = node.inputs[0]
+        if x is None or not is_float(x) or n_columns(x) is None or n_columns(x) != n_columns(value):
             return value
         value = x
 
 
-def _same_columns(x: ir.Value, y: ir.Value) -> bool:
-    return rank(x) == rank(y) == 2 and same_dimension(x.shape[1], y.shape[1])  # type: ignore[index]
+def _column(value: ir.Value) -> ir.Value | None:
+    """Return x where value is taken from Concat(..., x, ...), a column each."""
+    node = value.producer()
+    if node is None or node.op_type not in ("Slice", "Gather", "ArrayFeatureExtractor"):
+        return None
+    concat = _made_by(node.inputs[0], "Concat")
+    index = constant(node.inputs[1])
+    axis = constant(node.inputs[3]) if node.op_type == "Slice" and len(node.inputs) > 3 else _axis(node)
+    if concat is None or index is None or index.size != 1 or n_columns(value) != 1 or axis not in (1, -1):
+        return None
+    if any(x is None or n_columns(x) != 1 for x in concat.inputs):
+        return None
+    return concat.inputs[int(index.reshape(-1)[0])]
 
 
-def _columns(value: ir.Value) -> Any:
-    return value.shape[1] if rank(value) == 2 else None  # type: ignore[index]
-
-
-def _axis(node: ir.Node, default: int) -> int:
+def _axis(node: ir.Node) -> int:
+    """Return the attribute axis; where it is not set the last one is meant, but for Gather."""
     found = node.attributes.get("axis")
-    return default if found is None else int(found.value)
+    return int(found.value) if found is not None else 0 if node.op_type == "Gather" else -1
+
+
+def _input(node: ir.Node) -> ir.Value:
+    """Return the input of a node that acts on each element, or what it is a copy of."""
+    (x,), (y,) = node.inputs, node.outputs
+    if x.shape is None:  # type: ignore[union-attr]
+        x.type, x.shape = y.type, y.shape  # type: ignore[union-attr]
+    return _skip(x)  # type: ignore[arg-type]
 
 
 def _equals(value: ir.Value | None, number: float) -> bool:
@@ -141,33 +170,168 @@ def _equals(value: ir.Value | None, number: float) -> bool:
     return array is not None and array.size == 1 and float(array.reshape(-1)[0]) == number
 
 
-def _softmax(value: ir.Value) -> Scores | None:
+def _other(node: ir.Node, number: float) -> ir.Value | None:
+    """Return the operand x of a sum or product of x and `number`."""
+    a, b = node.inputs
+    return b if _equals(a, number) else a if _equals(b, number) else None
+
+
+# ----------------------------------------------------------------- patterns
+
+
+def _softmax(value: ir.Value, op: Any) -> Scores | None:
     node = _made_by(value, "Softmax")
-    if node is None or _axis(node, -1) not in (-1, 1) or rank(value) != 2:
+    if node is None or _axis(node) not in (-1, 1) or rank(value) != 2:
         return None
-    return Scores(_skip(node.inputs[0]), Link.SOFTMAX)  # type: ignore[arg-type]
+    return Scores(_input(node), Link.SOFTMAX)
 
 
-def _exp(value: ir.Value) -> Scores | None:
+def _exp(value: ir.Value, op: Any) -> Scores | None:
     node = _made_by(value, "Exp")
-    return None if node is None else Scores(_skip(node.inputs[0]), Link.EXP)  # type: ignore[arg-type]
+    return None if node is None else Scores(_input(node), Link.EXP)
 
 
-def _logit(value: ir.Value) -> ir.Value | None:
-    """Return z where value is the Sigmoid of z, also written as 1 / (1 + exp(-z))."""
-    node = _made_by(_skip(value), "Sigmoid")
-    return None if node is None else _skip(node.inputs[0])  # type: ignore[arg-type]
-
-
-def _sigmoid(value: ir.Value) -> Scores | None:
+def _sigmoid(value: ir.Value, op: Any) -> Scores | None:
     z = _logit(value)
     if z is None:
         return None
-    return Scores(z, Link.SIGMOID if _columns(z) == 1 else Link.NORMALIZED_SIGMOID)
+    return Scores(z, Link.SIGMOID if n_columns(z) == 1 else Link.NORMALIZED_SIGMOID)
 
 
-_PATTERNS: tuple[Callable[[ir.Value], Scores | None], ...] = (_softmax, _exp, _sigmoid)
+def _two_columns(value: ir.Value, op: Any) -> Scores | None:
+    """Concat(1 - p, p), p the Sigmoid of z."""
+    node = _made_by(value, "Concat")
+    if node is None or len(node.inputs) != 2 or _axis(node) not in (1, -1):
+        return None
+    q, p = node.inputs
+    complement = _made_by(q, "Sub")
+    if p is None or complement is None or complement.inputs[1] is not p or not _equals(complement.inputs[0], 1):
+        return None
+    z = _logit(_skip(p))
+    return None if z is None or n_columns(z) != 1 else Scores(z, Link.SIGMOID)
 
 
-def _is_probability(value: ir.Value) -> bool:
-    return False
+def _opposites(value: ir.Value, op: Any) -> Scores | None:
+    """Concat(-d, d): one decision value, written twice."""
+    node = _made_by(value, "Concat")
+    if node is None or len(node.inputs) != 2 or n_columns(value) != 2:
+        return None
+    minus_d, d = node.inputs
+    return None if d is None or _negated(minus_d) is not d else Scores(_skip(d), Link.IDENTITY)
+
+
+def _normalized(value: ir.Value, op: Any) -> Scores | None:
+    """Numbers of a row divided by their sum: sigmoids, exponentials, or what sums to one already."""
+    x = _before_normalization(value)
+    if x is None:
+        return None
+    x = _skip(x)
+    exponential = _made_by(x, "Exp")
+    if exponential is not None:
+        return Scores(_input(exponential), Link.SOFTMAX)
+    for pattern in (_softmax, _two_columns):
+        found = pattern(x, op)
+        if found is not None:
+            return found
+    z = _logit(x) or _logit_columns(x, op)
+    return Scores(value, Link.PROBABILITY) if z is None else Scores(z, Link.NORMALIZED_SIGMOID)
+
+
+def _logit(value: ir.Value) -> ir.Value | None:
+    """Return z where value is Sigmoid(z), also as Reciprocal(1 + Exp(-z)) or 1 / (1 + Exp(-z))."""
+    node = _made_by(value, "Sigmoid", "Reciprocal", "Div")
+    if node is None:
+        return None
+    if node.op_type == "Sigmoid":
+        return _input(node)
+    if node.op_type == "Div" and not _equals(node.inputs[0], 1):
+        return None
+    plus = _made_by(node.inputs[-1], "Add")
+    exponential = _made_by(None if plus is None else _other(plus, 1), "Exp")
+    z = None if exponential is None else _negated(exponential.inputs[0])
+    return None if z is None else _skip(z)
+
+
+def _logit_columns(value: ir.Value, op: Any) -> ir.Value | None:
+    """Return Concat(z_1, ..., z_K) where value is Concat(Sigmoid(z_1), ..., Sigmoid(z_K))."""
+    node = _made_by(value, "Concat")
+    if node is None or op is None or _axis(node) not in (1, -1):
+        return None
+    z = [_logit(_skip(p)) if p is not None else None for p in node.inputs]
+    if any(v is None or rank(v) != 2 for v in z):
+        return None
+    return op.Concat(*z, axis=1)
+
+
+def _negated(value: ir.Value | None) -> ir.Value | None:
+    """Return x where value is -x, also as -1 * x."""
+    node = _made_by(value, "Neg", "Mul")
+    if node is None:
+        return None
+    return node.inputs[0] if node.op_type == "Neg" else _other(node, -1)
+
+
+def _before_normalization(value: ir.Value) -> ir.Value | None:
+    """Return x where value is x / sum(x), whatever guards against a sum of 0."""
+    node = value.producer()
+    if node is None:
+        return None
+    if node.op_type == "LpNormalization":
+        p = node.attributes.get("p")
+        return node.inputs[0] if p is not None and p.value == 1 and _axis(node) in (1, -1) else None
+    if node.op_type == "Normalizer":
+        norm = node.attributes.get("norm")
+        return node.inputs[0] if norm is not None and norm.value == "L1" else None
+    if _made_by(value, "Div") is None:
+        return None
+    numerator, denominator = node.inputs
+    return next((x for x in _summed(denominator, 5) if x is numerator or x in _added_to(numerator)), None)
+
+
+def _summed(value: ir.Value | None, depth: int) -> Iterator[ir.Value]:
+    """Yield the values that are summed over columns on the way to `value`."""
+    node = None if value is None or depth == 0 else value.producer()
+    if node is None:
+        return
+    (x, *_) = node.inputs
+    if node.op_type in ("ReduceSum", "ReduceL1") and x is not None:
+        absolute = _made_by(x, "Abs")
+        yield x if absolute is None else absolute.inputs[0]  # type: ignore[misc]
+    elif node.op_type in ("Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"):
+        for operand in node.inputs:
+            yield from _summed(operand, depth - 1)
+
+
+def _added_to(value: ir.Value | None) -> tuple[ir.Value | None, ...]:
+    """Return the operands of a sum: a guard adds 1 to each column where all are 0."""
+    node = _made_by(value, "Add")
+    return () if node is None else tuple(node.inputs)
+
+
+# ------------------------------------------------------------ probabilities
+
+_BOUNDED = frozenset({"Sigmoid", "Softmax", "HardSigmoid", "LpNormalization", "Clip", "Exp", "Normalizer"})
+_MIXES = frozenset({"Concat", "Slice", "Gather", "Sub", "Mul", "Div", "Add", "Sum", "Mean", "ReduceMean", "ReduceSum",
+                    "Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Where", "ArrayFeatureExtractor"})
+
+
+def _is_probability(value: ir.Value, depth: int = 12) -> bool:
+    """Whether a value is made of what lies between 0 and 1: means, products, columns of it."""
+    node = value.producer()
+    if node is None or depth == 0:
+        return False
+    if node.op_type in _BOUNDED or _before_normalization(value) is not None:
+        return True
+    if node.domain == "ai.onnx.ml" and node.op_type.endswith("Classifier"):
+        return _classifier_is_probability(node)
+    if node.op_type not in _MIXES:
+        return False
+    varying = [x for x in node.inputs if x is not None and (x.dtype is None or is_float(x)) and constant(x) is None]
+    return bool(varying) and all(_is_probability(x, depth - 1) for x in varying)
+
+
+def _classifier_is_probability(node: ir.Node) -> bool:
+    transform = node.attributes.get("post_transform")
+    if transform is not None and transform.value not in ("NONE", ""):
+        return True
+    return node.op_type == "TreeEnsembleClassifier" or bool(node.attributes.get("prob_a"))
