@@ -1,8 +1,8 @@
-"""What an optimizer is: a frozen value that appends its update to a graph.
+r"""What an optimizer is: a frozen value that appends its update to a graph.
 
 Conventions of this package: ``w`` a weight, ``dw`` its gradient, both of one
 shape; a *slot* is memory of the optimizer of that same shape (a velocity, a
-moment); :math:`\\eta` the learning rate; :math:`t` the number of the step, 1 for
+moment); :math:`\eta` the learning rate; :math:`t` the number of the step, 1 for
 the first. Every update is elementwise, so several weights may be laid end to
 end in one vector and moved together.
 """
@@ -47,7 +47,7 @@ class Optimizer(ABC):
     def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         """Return the numbers :meth:`move` needs, from the learning rate and the number of the step.
 
-        Written with Add, Sub, Mul, Div, Pow and Sqrt of `op` only, so that it also
+        Written with Add, Sub, Mul, Div, Exp and Sqrt of `op` only, so that it also
         runs on numbers: see :meth:`scalar_table`.
         """
         return (learning_rate,)
@@ -114,14 +114,15 @@ class Optimizer(ABC):
         -------
         list of (weight, slots)
         """
-        scalars = self._graph_scalars(op, learning_rate, step)
+        scalars = self.graph_scalars(op, learning_rate, step)
         decays = [True] * len(weights) if decays is None else decays
         return [
             self.move(op, w, dw, memory, *scalars, decays=decay)
             for w, dw, memory, decay in zip(weights, gradients, slots, decays, strict=True)
         ]
 
-    def _graph_scalars(self, op: Any, learning_rate: ir.Value, step: ir.Value) -> tuple[ir.Value, ...]:
+    def graph_scalars(self, op: Any, learning_rate: ir.Value, step: ir.Value) -> tuple[ir.Value, ...]:
+        """Append the computation of :meth:`scalars` to a graph, in double where float32 is too short."""
         dtype, double = learning_rate.dtype, ir.DataType.DOUBLE
         if not self.scalars_in_double or dtype in (None, double):
             return self.scalars(op, learning_rate, step)
@@ -154,7 +155,7 @@ class Optimizer(ABC):
 class _OnNumbers:
     """The builder's arithmetic, on numpy arrays."""
 
-    Add, Sub, Mul, Div, Pow, Sqrt = np.add, np.subtract, np.multiply, np.divide, np.power, np.sqrt
+    Add, Sub, Mul, Div, Exp, Sqrt = np.add, np.subtract, np.multiply, np.divide, np.exp, np.sqrt
 
 
 def check_number(

@@ -119,8 +119,7 @@ class Adam(Optimizer):
 
     def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) = rate / eta * M / (sqrt(V) + eps * root)
-        mean_left = op.Sub(1.0, op.Pow(self.beta_1, step))
-        square_left = op.Sub(1.0, op.Pow(self.beta_2, step))
+        mean_left, square_left = _filled(op, self.beta_1, step), _filled(op, self.beta_2, step)
         root = op.Sqrt(op.Div(square_left, 1.0 - self.beta_2))
         rate = op.Mul(op.Div(op.Mul(learning_rate, 1.0 - self.beta_1), mean_left), root)
         return rate, op.Mul(root, self.epsilon)
@@ -293,3 +292,8 @@ class Adagrad(Optimizer):
         total = op.Add(slots[0], op.Mul(dw, dw))
         direction = op.Div(dw, op.Add(op.Sqrt(total), self.epsilon))
         return op.Sub(w, op.Mul(direction, rate)), (total,)
+
+
+def _filled(op: Any, beta: float, step: Any) -> Any:
+    """Return ``1 - beta ** step``, the weight of all gradients so far in a decaying average."""
+    return op.Sub(1.0, op.Exp(op.Mul(step, math.log(beta) if beta else -math.inf)))
