@@ -226,7 +226,7 @@ class Custom(Schedule):
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         rate: Any = self.function(step)
-        if not isinstance(rate, numbers.Real) or not 0 < rate < math.inf:
+        if not isinstance(rate, numbers.Real) or not 0 < float(rate) < math.inf:
             raise OptimizerError(
                 f"The learning rate must be a positive, finite number; "
                 f"{getattr(self.function, '__name__', self.function)!s}({step}) returned {rate!r}."
@@ -255,12 +255,12 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         return learning_rate
     if isinstance(learning_rate, str):
         return SCHEDULES.find(learning_rate)()
-    if isinstance(learning_rate, type) and issubclass(learning_rate, Schedule):
+    if isinstance(learning_rate, type):
         raise OptimizerError(f"Expected a schedule, got the class: write {learning_rate.__name__}().")
     if callable(learning_rate):
         return Custom(learning_rate)
     if isinstance(learning_rate, numbers.Real):
-        return Constant(learning_rate)  # type: ignore[arg-type]
+        return Constant(learning_rate)
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."
