@@ -22,9 +22,7 @@ from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum
 
 
 @loss("log", "log_loss", prediction=Prediction.LIKELIHOOD)
-def log(
-    op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6
-) -> ir.Value:
+def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6) -> ir.Value:
     r""":math:`-\log p_y`: :math:`\log(1 + e^{-m})` of two classes, :math:`\log \sum_k e^{s_k} - s_y` of K.
 
     With a smoothing a, the target is 1 - a + a/K for the true class and a/K for

@@ -37,9 +37,7 @@ def absolute_error(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
 
 
 @loss("elastic")
-def elastic(
-    op: Any, y_true: ir.Value, y_pred: ir.Value, *, l1_weight: float = 0.5, l2_weight: float = 0.5
-) -> ir.Value:
+def elastic(op: Any, y_true: ir.Value, y_pred: ir.Value, *, l1_weight: float = 0.5, l2_weight: float = 0.5) -> ir.Value:
     r""":math:`\lambda_1 |r| + \lambda_2 r^2`."""
     l1 = check_number(l1_weight, "l1_weight", at_least=0)
     l2 = check_number(l2_weight, "l2_weight", at_least=0)

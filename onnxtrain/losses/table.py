@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -181,17 +182,16 @@ def check_number(
     """Return `value` as a float, or raise a LossError that names the parameter and its range."""
     parts = ((">", above), (">=", at_least), ("<", below))
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound in parts if bound is not None)
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     fits = (
-        isinstance(value, numbers.Real)
-        and not isinstance(value, bool)
-        and abs(float(value)) < float("inf")
-        and (above is None or value > above)
-        and (at_least is None or value >= at_least)
-        and (below is None or value < below)
+        math.isfinite(number)
+        and (above is None or number > above)
+        and (at_least is None or number >= at_least)
+        and (below is None or number < below)
     )
     if not fits:
         raise LossError(f"{name} must be a finite number {expected}, got {value!r}.".replace("  ", " "))
-    return float(value)
+    return number
 
 
 def sum_outputs(op: Any, x: ir.Value) -> ir.Value:

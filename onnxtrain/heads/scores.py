@@ -1,0 +1,162 @@
+"""The scores behind an output."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxtrain.graph import rank
+from onnxtrain.heads.probabilities import before_normalization, is_probability
+from onnxtrain.heads.walk import axis, equals, input_of, made_by, n_columns, negated, other, skip
+
+
+class Link(enum.Enum):
+    """How an output follows from the scores behind it."""
+
+    IDENTITY = "identity"  #: the output is the scores
+    SIGMOID = "sigmoid"  #: s (n, 1), the probability of class 1 of two
+    SOFTMAX = "softmax"  #: s (n, K)
+    NORMALIZED_SIGMOID = "normalized_sigmoid"  #: s (n, K), Sigmoid of each divided by their sum
+    EXP = "exp"  #: the output is a mean, its logarithm behind it
+    CLIPPED = "clipped"  #: s (n, 1) or (n, K), the probabilities follow from (1 + s) / 2 clipped to [0, 1]
+    PROBABILITY = "probability"  #: probabilities of unknown origin, there are no scores
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A value, and how the output follows from it."""
+
+    value: ir.Value
+    link: Link
+
+
+def scores_behind(value: ir.Value, op: Any = None) -> Scores:
+    """Find the scores that an output is computed from.
+
+    Parameters
+    ----------
+    value : onnx_ir.Value
+        An output (n,), (n, 1) or (n, K).
+    op : onnxscript builder, optional
+        Scores that the graph holds column by column are concatenated by it;
+        without it they are not found.
+
+    Returns
+    -------
+    Scores
+        ``link`` is PROBABILITY, and the value is the output itself, where it
+        ends in something that makes probabilities but is not recognised, and
+        IDENTITY where nothing says that it is not a score.
+    """
+    value = skip(value)
+    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _normalized):
+        found = pattern(value, op)
+        if found is not None:
+            return found
+    return Scores(value, Link.PROBABILITY if is_probability(value) else Link.IDENTITY)
+
+
+def _softmax(value: ir.Value, op: Any) -> Scores | None:
+    node = made_by(value, "Softmax")
+    if node is None or axis(node) not in (-1, 1) or rank(value) != 2:
+        return None
+    return Scores(input_of(node), Link.SOFTMAX)
+
+
+def _exp(value: ir.Value, op: Any) -> Scores | None:
+    node = made_by(value, "Exp")
+    return None if node is None else Scores(input_of(node), Link.EXP)
+
+
+def _sigmoid(value: ir.Value, op: Any) -> Scores | None:
+    z = _logit(value)
+    if z is None:
+        return None
+    return Scores(z, Link.SIGMOID if n_columns(z) == 1 else Link.NORMALIZED_SIGMOID)
+
+
+def _two_columns(value: ir.Value, op: Any) -> Scores | None:
+    """Concat(1 - p, p), p the Sigmoid of z."""
+    node = made_by(value, "Concat")
+    if node is None or len(node.inputs) != 2 or axis(node) not in (1, -1):
+        return None
+    q, p = node.inputs
+    complement = made_by(q, "Sub")
+    if p is None or complement is None or complement.inputs[1] is not p or not equals(complement.inputs[0], 1):
+        return None
+    for scores_of, link in ((_logit, Link.SIGMOID), (_clipped, Link.CLIPPED)):
+        z = scores_of(skip(p))
+        if z is not None and n_columns(z) == 1:
+            return Scores(z, link)
+    return None
+
+
+def _opposites(value: ir.Value, op: Any) -> Scores | None:
+    """Concat(-d, d): one decision value, written twice."""
+    node = made_by(value, "Concat")
+    if node is None or len(node.inputs) != 2 or n_columns(value) != 2:
+        return None
+    minus_d, d = node.inputs
+    return None if d is None or negated(minus_d) is not d else Scores(skip(d), Link.IDENTITY)
+
+
+def _normalized(value: ir.Value, op: Any) -> Scores | None:
+    """Numbers of a row divided by their sum: sigmoids, exponentials, or what sums to one already."""
+    x = before_normalization(value)
+    if x is None:
+        return None
+    x = skip(x)
+    if x.shape is None:
+        x.type, x.shape = value.type, value.shape
+    exponential = made_by(x, "Exp")
+    if exponential is not None:
+        return Scores(input_of(exponential), Link.SOFTMAX)
+    for pattern in (_softmax, _two_columns):
+        found = pattern(x, op)
+        if found is not None:
+            return found
+    for scores_of, link in ((_logit, Link.NORMALIZED_SIGMOID), (_clipped, Link.CLIPPED)):
+        z = scores_of(x)
+        if z is not None:
+            return Scores(z, link)
+    z = _logit_columns(x, op)
+    return Scores(value, Link.PROBABILITY) if z is None else Scores(z, Link.NORMALIZED_SIGMOID)
+
+
+def _logit(value: ir.Value) -> ir.Value | None:
+    """Return z where value is Sigmoid(z), also as Reciprocal(1 + Exp(-z)) or 1 / (1 + Exp(-z))."""
+    node = made_by(value, "Sigmoid", "Reciprocal", "Div")
+    if node is None:
+        return None
+    if node.op_type == "Sigmoid":
+        return input_of(node)
+    if node.op_type == "Div" and not equals(node.inputs[0], 1):
+        return None
+    plus = made_by(node.inputs[-1], "Add")
+    exponential = made_by(None if plus is None else other(plus, 1), "Exp")
+    z = None if exponential is None else negated(exponential.inputs[0])
+    return None if z is None else skip(z)
+
+
+def _clipped(value: ir.Value) -> ir.Value | None:
+    """Return s where value is (Clip(s, -1, 1) + 1) / 2."""
+    half = made_by(value, "Div")
+    plus = made_by(half.inputs[0], "Add") if half is not None and equals(half.inputs[1], 2) else None
+    clip = made_by(None if plus is None else other(plus, 1), "Clip")
+    if clip is None or len(clip.inputs) != 3 or not equals(clip.inputs[1], -1) or not equals(clip.inputs[2], 1):
+        return None
+    return input_of(clip)
+
+
+def _logit_columns(value: ir.Value, op: Any) -> ir.Value | None:
+    """Return Concat(z_1, ..., z_K) where value is Concat(Sigmoid(z_1), ..., Sigmoid(z_K))."""
+    node = made_by(value, "Concat")
+    if node is None or op is None or axis(node) not in (1, -1):
+        return None
+    z = [_logit(skip(p)) if p is not None else None for p in node.inputs]
+    if any(v is None or rank(v) != 2 for v in z):
+        return None
+    return op.Concat(*z, axis=1)

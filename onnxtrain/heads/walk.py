@@ -1,0 +1,84 @@
+"""Looking at the nodes behind a value."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.graph import constant, is_float, rank
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """Return the node of ai.onnx that makes a value, if it is one of `op_types`."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types else None
+
+
+def n_columns(value: ir.Value) -> int | None:
+    """Return k of (n, k), 1 for (n,), None where it is not known."""
+    if rank(value) == 1:
+        return 1
+    k = value.shape[1] if rank(value) == 2 else None  # type: ignore[index]
+    return k if isinstance(k, int) else None
+
+
+def skip(value: ir.Value) -> ir.Value:
+    """Go back over nodes that leave the numbers of each row as they are."""
+    while True:
+        x = _column(value)
+        if x is None:
+            node = made_by(value, "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat")
+            if node is None or (node.op_type == "Concat" and len(node.inputs) > 1):
+                return value
+            x = node.inputs[0]
+        if x is None or not is_float(x) or n_columns(x) is None or n_columns(x) != n_columns(value):
+            return value
+        value = x
+
+
+def _column(value: ir.Value) -> ir.Value | None:
+    """Return x where value is taken from Concat(..., x, ...), a column each."""
+    node = value.producer()
+    if node is None or node.op_type not in ("Slice", "Gather", "ArrayFeatureExtractor"):
+        return None
+    concat = made_by(node.inputs[0], "Concat")
+    index = constant(node.inputs[1])
+    along = constant(node.inputs[3]) if node.op_type == "Slice" and len(node.inputs) > 3 else axis(node)
+    if concat is None or index is None or index.size != 1 or n_columns(value) != 1 or along not in (1, -1):
+        return None
+    if any(x is None or n_columns(x) != 1 for x in concat.inputs):
+        return None
+    return concat.inputs[int(index.reshape(-1)[0])]
+
+
+def axis(node: ir.Node) -> int:
+    """Return the attribute axis; where it is not set the last one is meant, but for Gather."""
+    found = node.attributes.get("axis")
+    return int(found.value) if found is not None else 0 if node.op_type == "Gather" else -1
+
+
+def input_of(node: ir.Node) -> ir.Value:
+    """Return the first input of a node that acts on each element, or what it is a copy of."""
+    (x, *_), (y,) = node.inputs, node.outputs
+    if x.shape is None:  # type: ignore[union-attr]
+        x.type, x.shape = y.type, y.shape  # type: ignore[union-attr]
+    return skip(x)  # type: ignore[arg-type]
+
+
+def equals(value: ir.Value | None, number: float) -> bool:
+    """Whether a value is always one and the same number."""
+    array = constant(value)
+    return array is not None and array.size == 1 and float(array.reshape(-1)[0]) == number
+
+
+def other(node: ir.Node, number: float) -> ir.Value | None:
+    """Return the operand x of a sum or product of x and `number`."""
+    a, b = node.inputs
+    return b if equals(a, number) else a if equals(b, number) else None
+
+
+def negated(value: ir.Value | None) -> ir.Value | None:
+    """Return x where value is -x, also as -1 * x."""
+    node = made_by(value, "Neg", "Mul")
+    if node is None:
+        return None
+    return node.inputs[0] if node.op_type == "Neg" else other(node, -1)

@@ -1,0 +1,140 @@
+"""Penalties on weights, and which numbers of a model are weights."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import LossError
+from onnxtrain.graph import ModelLike, is_float, unique_name
+from onnxtrain.registry import did_you_mean
+
+
+def add_penalty(op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float) -> ir.Value:
+    r"""Append :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2`, a number of shape ().
+
+    A factor that is the number 0 adds no node, and 0 is returned where both are; one that is a value of the
+    graph, of shape () and of the type of the weight, is known at run time only.
+    """
+    terms = []
+    if not _is_zero(l1):
+        terms.append(op.Mul(op.ReduceSum(op.Abs(weight), keepdims=0), l1))
+    if not _is_zero(l2):
+        terms.append(op.Mul(op.ReduceSumSquare(weight, keepdims=0), l2))
+    if not terms:
+        return op.initializer(ir.tensor(0.0, dtype=weight.dtype, name="no_penalty"))
+    return terms[0] if len(terms) == 1 else op.Add(*terms)
+
+
+def _is_zero(factor: ir.Value | float) -> bool:
+    return not isinstance(factor, ir.Value) and factor == 0
+
+
+def penalty_loss_onnx(
+    name: str,
+    dtype: Any,
+    l1: float | None = None,
+    l2: float | None = None,
+    existing_names: Iterable[str] | None = None,
+) -> tuple[list[onnx.TensorProto], list[onnx.NodeProto]]:
+    r"""Return the initializers and nodes of :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2`, of shape ().
+
+    Parameters
+    ----------
+    name : str
+        Name of w.
+    dtype : numpy dtype or int
+        Its type; an int is one of :class:`onnx.TensorProto`.
+    l1, l2 : float, optional
+        At least one is given.
+    existing_names : iterable of str, optional
+        Names not to use again; a set is added to.
+
+    Returns
+    -------
+    initializers : list of onnx.TensorProto
+    nodes : list of onnx.NodeProto
+        The output of the last one is the penalty.
+
+    Raises
+    ------
+    LossError
+        Neither factor is positive, or one is negative.
+
+    Examples
+    --------
+    >>> initializers, nodes = penalty_loss_onnx("W", np.float32, l2=0.5)
+    >>> [node.op_type for node in nodes]
+    ['ReduceSumSquare', 'Mul']
+    """
+    factors = _check_factors(name, {"l1": 0 if l1 is None else l1, "l2": 0 if l2 is None else l2})
+    if factors == (0, 0):
+        raise LossError(f"The penalty on {name!r} needs a positive l1 or l2.")
+    element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
+    w = ir.Value(name=name, type=ir.TensorType(element))
+    graph = ir.Graph([w], [], nodes=[], opset_imports={"": graphs.OPSET})
+    add_penalty(graphs.Builder(graph).op, w, *factors)
+    taken = existing_names if isinstance(existing_names, set) else set(existing_names or ())
+    taken.add(name)
+    for value in (*graph.initializers.values(), *(y for node in graph for y in node.outputs)):
+        value.name = unique_name(f"{name}_penalty", taken)
+    tensors = {str(v.name): v.const_value for v in graph.initializers.values()}
+    initializers = [onnx.numpy_helper.from_array(t.numpy(), k) for k, t in tensors.items() if t is not None]
+    return initializers, [ir.to_proto(node) for node in graph]
+
+
+def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.TensorProto]]:
+    """Return the initializers that can be trained, those of real numbers: their array and the tensor.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto, bytes or path
+
+    Returns
+    -------
+    dict of str to (array, onnx.TensorProto)
+        Types float16, bfloat16, float and double, in the order of the model.
+    """
+    return {
+        tensor.name: (onnx.numpy_helper.to_array(tensor), tensor)
+        for tensor in graphs.read(onx).graph.initializer
+        if tensor.data_type in graphs.FLOATS
+    }
+
+
+def find_penalties(
+    model: ir.Model, penalty: Mapping[str, Mapping[str, float] | float]
+) -> dict[ir.Value, tuple[float, float]]:
+    """Return l1 and l2 of each penalized value; raise a LossError where a name or a factor is wrong."""
+    known = {str(v.name): v for v in (*model.graph.inputs, *model.graph.initializers.values()) if is_float(v)}
+    found = {}
+    for name, factors in penalty.items():
+        if name not in known:
+            raise LossError(
+                f"The penalty is on {name!r}, which is neither an initializer nor an input of floats. "
+                f"{did_you_mean(name, known)}"
+            )
+        found[known[name]] = _check_factors(name, factors)
+    return found
+
+
+def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[str, tuple[float, float]]:
+    """Return the factors (l1, l2) of each weight by name, or raise a LossError."""
+    return {name: _check_factors(name, factors) for name, factors in penalty.items()}
+
+
+def _check_factors(name: str, factors: Mapping[str, Any] | float) -> tuple[float, float]:
+    factors = factors if isinstance(factors, Mapping) else {"l2": factors}
+    for key, value in factors.items():
+        if key not in ("l1", "l2"):
+            raise LossError(f"The penalty on {name!r} has a factor {key!r}. {did_you_mean(key, ('l1', 'l2'))}")
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not real or not 0 <= value < float("inf"):
+            raise LossError(f"{key} of the penalty on {name!r} must be a finite number >= 0, got {value!r}.")
+    return float(factors.get("l1", 0)), float(factors.get("l2", 0))
