@@ -120,14 +120,7 @@ def onnx_derivative(
     """
     options = _checked(options, loss, label, builder)
     proto = graphs.read(onx)
-    if builder == "onnxruntime-training":
-        from onnxtrain.training_build import derive  # onnxruntime is slow to import, and optional
-
-        result = derive(
-            proto, weights=weights, inputs=inputs, options=int(options), loss=loss, label=label, verbose=verbose
-        )
-    else:
-        result = _derive(proto, weights, inputs, options, loss, label, verbose)
+    result = _derive(proto, weights, inputs, options, loss, label, verbose, builder)
     if path_name is not None:
         onnx.save_model(result, path_name)
     return result
@@ -243,6 +236,7 @@ def _derive(
     loss: str | None,
     label: str | Sequence[str] | None,
     verbose: int,
+    builder: str,
 ) -> onnx.ModelProto:
     model = graphs.load(proto)
     labels = () if label is None else _names(label, "label")
@@ -250,12 +244,18 @@ def _derive(
         graphs.find(model.graph.inputs, name, "input")
     xs = _wanted_inputs(model, inputs, labels)
     ws = _wanted_weights(model, weights)
-    outputs = list(model.graph.outputs)
-    _weights_become_inputs(model, ws, keep_values=DerivativeOptions.Loss in options)
     if verbose:
         print(f"[onnx_derivative] inputs {[x.name for x in xs]}, weights {[w.name for w in ws]}, {options!r}")
-    named = _append_gradients(model, [*xs, *ws], outputs, options, loss)
-    result = _with_metadata(graphs.save(model, outputs=named), proto)
+    if builder == "onnxruntime-training":
+        from onnxtrain.training_build import derive  # onnxruntime is slow to import, and optional
+
+        value = None if loss is None else _find_loss(model, loss)
+        result = derive(model, xs, ws, options=int(options), loss=value)
+    else:
+        outputs = list(model.graph.outputs)
+        _weights_become_inputs(model, ws, keep_values=DerivativeOptions.Loss in options)
+        result = graphs.save(model, outputs=_append_gradients(model, [*xs, *ws], outputs, options, loss))
+    result = _with_metadata(result, proto)
     if verbose:
         print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
     return result
@@ -296,12 +296,15 @@ def _incoming(
         dy = {y: ir.Value(name=name, type=y.type, shape=y.shape) for y, name in zip(reals, names, strict=True)}
         model.graph.inputs.extend(dy.values())
         return dy
+    # each incoming gradient must have the full shape of its output
+    attributes = {"full_shape_outputs": list(range(len(reals)))}
     flat = [i for i, y in enumerate(outputs) if not graphs.is_float(y)]
+    if flat:
+        attributes["non_differentiable_outputs"] = flat
     node = ir.node(
         "YieldOp",
         inputs=outputs,
-        # which of the incoming gradients must have the full shape of their output: each
-        attributes={"full_shape_outputs": list(range(len(reals)))} | ({"non_differentiable_outputs": flat} if flat else {}),
+        attributes=attributes,
         domain="com.microsoft",
         num_outputs=len(reals),
     )

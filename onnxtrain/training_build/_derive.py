@@ -1,0 +1,243 @@
+"""From a model to its gradient graph by onnxruntime-training, with the interface of the built-in builder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import GradientError
+from onnxtrain.training_build._double import check_kernels, expand_fused_matmul
+from onnxtrain.training_build._native import loss_gradient, module_gradient, require
+from onnxtrain.training_build._prepare import FLAT, prepare
+
+# the bits of onnxtrain.grad_helper.DerivativeOptions, which stands a layer above
+KEEP_YIELD_OP, KEEP_OUTPUTS, FILL_GRAD, LOSS = 1, 2, 4, 8
+
+
+def derive(
+    model: ir.Model,
+    inputs: Sequence[ir.Value],
+    weights: Sequence[ir.Value],
+    *,
+    options: int = 0,
+    loss: ir.Value | None = None,
+) -> onnx.ModelProto:
+    """Return the gradient graph that onnxruntime-training makes.
+
+    OrtModuleGraphBuilder derives from all real outputs, GradientGraphBuilder (where
+    there is a loss) from one value.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+        As :func:`onnxtrain.graph.load` returns it; it is changed.
+    inputs, weights : sequence of onnx_ir.Value
+        What to differentiate: inputs of the graph, initializers.
+    options : int
+        The bits of :class:`onnxtrain.grad_helper.DerivativeOptions`.
+    loss : onnx_ir.Value, optional
+        The value to differentiate instead of the outputs; several elements are summed.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs and outputs are those of :func:`onnxtrain.grad_helper.onnx_derivative`;
+        it holds operators that only the training build of onnxruntime can run.
+
+    Raises
+    ------
+    ImportError
+        There is no training build of onnxruntime.
+    GradientError
+        It cannot derive this model.
+    """
+    require()
+    found = model.opset_imports.get("", 0)
+    if found > graphs.OPSET:
+        raise GradientError(
+            f"The model needs opset {found}, onnxruntime-training reads {graphs.OPSET} at most. "
+            'Use builder="builtin".'
+        )
+    result = _Derivation(model, inputs, weights, loss).build(options)
+    check_kernels(result)
+    return result
+
+
+class _Derivation:
+    """A model made ready for the foreign builder, and what its values are called by the user and by it."""
+
+    def __init__(
+        self, model: ir.Model, inputs: Sequence[ir.Value], weights: Sequence[ir.Value], loss: ir.Value | None
+    ):
+        self.model = model
+        self.loss = loss
+        self.weights = list(weights)
+        self.inputs = [v for v in model.graph.inputs if v not in weights]
+        self.wrt = [*inputs, *weights]
+        names = [str(v.name) for v in (*self.inputs, *self.weights)]
+        output_names = [str(y.name) for y in model.graph.outputs]
+        loss_name = None if loss is None else str(loss.name)
+        tensors = [w.const_value for w in weights]
+        for w in weights:  # a weight is no constant while the graph is prepared
+            w.const_value = None
+        if loss is not None:
+            model.graph.outputs[:] = [_total(model, loss), loss, *model.graph.outputs]
+        active = prepare(model, self.wrt)
+        for w, tensor in zip(weights, tensors, strict=True):
+            w.const_value = tensor
+            tensor.name = w.name  # type: ignore[union-attr]
+        passes.RemoveUnusedNodesPass()(model)
+        self.user_name = dict(zip([str(v.name) for v in (*self.inputs, *self.weights)], names, strict=True))
+        self.outputs = list(model.graph.outputs)
+        self.output_names = output_names if loss_name is None else ["", loss_name, *output_names]
+        self.reached = _reaching(model, active)
+
+    def build(self, options: int) -> onnx.ModelProto:
+        wanted = [str(v.name) for v in self.wrt if v in self.reached]
+        model = ir.from_proto(self._foreign(wanted))
+        self.values = _by_name(model.graph)
+        for name, known in _by_name(self.model.graph).items():
+            if name in self.values:  # the foreign builder forgets the types of its outputs
+                self.values[name].type, self.values[name].shape = known.type, known.shape
+        self.op = graphs.builder(model).op
+        expand_fused_matmul(self.op, model)
+        self._take_inputs(model.graph, options)
+        if self.loss is not None:
+            outputs = self._loss_outputs(options)
+        else:
+            outputs = self._outputs(model, options)
+        for name, user_name in self.user_name.items():
+            self._rename(self.values[name], user_name)
+        return graphs.save(model, outputs=outputs)
+
+    def _foreign(self, wanted: list[str]) -> onnx.ModelProto:
+        """Return the graph of the foreign builder; the graph as it is where nothing is to be derived."""
+        self.model.ir_version = graphs.IR_VERSION
+        proto = ir.to_proto(self.model)
+        if not wanted:
+            return proto
+        if self.loss is not None:
+            return loss_gradient(proto, str(self.outputs[0].name), wanted)
+        weights = [str(w.name) for w in self.weights if w.name in wanted]
+        return module_gradient(proto, weights, [name for name in wanted if name not in weights])
+
+    def _take_inputs(self, graph: ir.Graph, options: int) -> None:
+        """Order the inputs: those of the model, then the weights; those that got lost are made again."""
+        found = []
+        for given in (*self.inputs, *self.weights):
+            name = str(given.name)
+            value = self.values.get(name) or ir.Value(name=name, type=given.type, shape=given.shape)
+            self.values[name] = value
+            found.append(value)
+            if given in self.weights and not options & LOSS and name in graph.initializers:
+                graph.initializers.pop(name)
+                value.const_value = None
+        graph.inputs[:] = found
+
+    # ---------------------------------------------------------- from a loss
+
+    def _loss_outputs(self, options: int) -> list[tuple[str, ir.Value]]:
+        _, loss, *others = self.outputs
+        named = [(self.output_names[1], self.values[str(loss.name)]), *self._gradients()]
+        if options & KEEP_OUTPUTS:
+            named += [
+                (name, self.values[str(y.name)])
+                for name, y in zip(self.output_names[2:], others, strict=True)
+                if name != self.output_names[1]
+            ]
+        return named
+
+    def _gradients(self) -> list[tuple[str, ir.Value]]:
+        """Return the gradient of each wanted value, zeros where nothing depends on it."""
+        taken = {*self.user_name.values(), *self.output_names}
+        named = []
+        for x in self.wrt:
+            value = self.values.get(f"{x.name}_grad") if x in self.reached else self._zeros(x)
+            if value is None:
+                raise GradientError(
+                    f'onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. '
+                    'Use builder="builtin".'
+                )
+            named.append((graphs.unique_name(f"{self.user_name[str(x.name)]}_grad", taken), value))
+        return named
+
+    def _zeros(self, x: ir.Value) -> ir.Value:
+        return self._filled(0.0, self.values[str(x.name)], x.dtype)
+
+    def _filled(self, number: float, like: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+        filling = ir.tensor(np.full(1, number, dtype.numpy()), name="filling")  # type: ignore[union-attr]
+        return self.op.ConstantOfShape(self.op.Shape(like), value=filling)
+
+    # ------------------------------------------------------- from the outputs
+
+    def _outputs(self, model: ir.Model, options: int) -> list[tuple[str, ir.Value]]:
+        computed = [self.values[str(y.name)] for y in self.outputs]
+        yields = [node for node in model.graph if node.op_type == "YieldOp"]
+        if options & KEEP_YIELD_OP:
+            if not yields:
+                raise GradientError("No output depends on what is differentiated: there is nothing to derive.")
+            return self._gradients()
+        taken = {*self.user_name.values(), *self.output_names}
+        incoming = _incoming_of(yields)
+        for i, (name, y) in enumerate(zip(self.output_names, self.outputs, strict=True)):
+            if not graphs.is_float(y):
+                continue
+            if options & FILL_GRAD:
+                dy = self._filled(1.0, computed[i], y.dtype)
+            else:
+                dy = ir.Value(name=graphs.unique_name(f"{name}_grad", taken), type=y.type, shape=y.shape)
+                model.graph.inputs.append(dy)
+            if i in incoming:
+                self._rename(incoming[i], f"{name}_given")
+                ir.convenience.replace_all_uses_with(incoming[i], dy)
+        named = self._gradients()
+        for node in yields:
+            model.graph.remove(node, safe=True)
+        return named + (list(zip(self.output_names, computed, strict=True)) if options & KEEP_OUTPUTS else [])
+
+    def _rename(self, value: ir.Value, name: str) -> None:
+        """Give `value` a name; another that has it already gets a new one."""
+        if value.name == name:
+            return
+        for other in _by_name(self.op.builder.graph).get(name), :
+            if other is not None and other is not value:
+                other.name = graphs.unique_name(name, self.op.builder.names)
+        value.name = name
+
+
+def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:
+    """Return, for the number of each output that is derived, the value in which YieldOp gives its gradient."""
+    found: dict[int, ir.Value] = {}
+    for node in yields:
+        flat = node.attributes.get("non_differentiable_outputs")
+        skipped = set(flat.as_ints()) if flat is not None else set()
+        derived = [i for i in range(len(node.inputs)) if i not in skipped]
+        found.update(zip(derived, node.outputs, strict=True))
+    return found
+
+
+def _total(model: ir.Model, loss: ir.Value) -> ir.Value:
+    """Return the loss as a scalar: the foreign builder starts from one."""
+    op: Any = graphs.builder(model).op
+    return op.Identity(loss) if graphs.rank(loss) == 0 else op.ReduceSum(loss, keepdims=0)
+
+
+def _by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    values = [*graph.inputs, *graph.initializers.values(), *(y for node in graph for y in node.outputs)]
+    return {str(v.name): v for v in values if v.name}
+
+
+def _reaching(model: ir.Model, active: set[ir.Value]) -> set[ir.Value]:
+    """Return the active values from which something flows to a real output."""
+    reaching = {y for y in model.graph.outputs if graphs.is_float(y) and y in active}
+    for node in reversed(model.graph):
+        if any(y in reaching for y in node.outputs):
+            flat = FLAT.get(node.op_type, frozenset()) if node.domain in ("", "ai.onnx") else frozenset()
+            reaching.update(x for i, x in enumerate(node.inputs) if x in active and i not in flat)
+    return reaching

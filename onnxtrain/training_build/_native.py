@@ -1,0 +1,158 @@
+"""The private interface of onnxruntime-training: is it there, and its two gradient builders."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module, metadata
+from types import ModuleType
+
+import onnx
+
+from onnxtrain.errors import GradientError
+
+#: All four install the module ``onnxruntime`` and overwrite each other.
+DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-training", "onnxruntime-training-cpu")
+
+#: For each extra: the last Python, and the (system, machine) it has wheels for; None is any machine.
+WHEELS: Mapping[str, tuple[tuple[int, int], tuple[tuple[str, str | None], ...]]] = {
+    "training": ((3, 11), (("Linux", "x86_64"),)),
+    "training-cpu": ((3, 12), (("Linux", "x86_64"), ("Darwin", None), ("Windows", None))),
+}
+
+
+def require() -> ModuleType:
+    """Return onnxruntime's module of bindings, with its training interface.
+
+    Raises
+    ------
+    ImportError
+        No training build is installed, or another build of onnxruntime
+        overwrote it; the message says what is installed and what would work.
+    """
+    try:
+        state = import_module("onnxruntime.capi._pybind_state")
+    except ImportError:
+        state = None
+    if state is not None and hasattr(state, "OrtModuleGraphBuilder"):
+        return state
+    raise ImportError(advice(installed(), sys.version_info[:2], platform.system(), platform.machine()))
+
+
+def is_available() -> bool:
+    """Whether a training build of onnxruntime can be used."""
+    try:
+        require()
+    except ImportError:
+        return False
+    return True
+
+
+def installed() -> dict[str, str]:
+    """Return the version of each distribution of onnxruntime that is installed."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine: str) -> str:
+    """Return why there is no training build, and what to do about it.
+
+    Examples
+    --------
+    >>> print(advice({"onnxruntime": "1.31.1"}, (3, 14), "Linux", "aarch64"))
+    The training build of onnxruntime is not installed; installed: onnxruntime 1.31.1. There is none for
+    Python 3.14 on Linux aarch64: use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.
+    """
+    listed = ", ".join(f"{name} {version}" for name, version in found.items()) or "no onnxruntime at all"
+    training = [name for name in found if "training" in name]
+    if training:
+        reason = f"{training[0]} was overwritten by another build of onnxruntime"
+    else:
+        reason = "The training build of onnxruntime is not installed"
+    extras = [name for name, wheel in WHEELS.items() if _fits(wheel, python, system, machine)]
+    where = f"Python {python[0]}.{python[1]} on {system} {machine}"
+    if not extras:
+        return (
+            f"{reason}; installed: {listed}. There is none for\n{where}: "
+            'use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
+        )
+    removal = f"pip uninstall -y {' '.join(found)} && " if found else ""
+    commands = " or ".join(f"{removal}pip install onnxtrain[{extra}]" for extra in extras)
+    return f'{reason}; installed: {listed}. On {where} this works: {commands}. Or use builder="builtin".'
+
+
+def _fits(
+    wheel: tuple[tuple[int, int], tuple[tuple[str, str | None], ...]], python: Sequence[int], system: str, machine: str
+) -> bool:
+    last, places = wheel
+    return tuple(python) <= last and any(s == system and m in (None, machine) for s, m in places)
+
+
+def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[str]) -> onnx.ModelProto:
+    """Return the graph of OrtModuleGraphBuilder: forward, YieldOp, backward.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto
+    weights : sequence of str
+        Initializers; they become inputs, behind those of the model.
+    inputs : sequence of str
+
+    Raises
+    ------
+    GradientError
+        onnxruntime-training has no derivative for an operator on the way.
+    """
+    native = require()
+    config = native.OrtModuleGraphBuilderConfiguration()
+    config.initializer_names = list(weights)
+    config.initializer_names_to_train = list(weights)
+    config.input_names_require_grad = list(inputs)
+    config.build_gradient_graph = True
+    config.loglevel = native.Severity.FATAL
+    builder = native.OrtModuleGraphBuilder()
+    try:
+        builder.initialize(onx.SerializeToString(), config)
+        builder.build(native.TrainingGraphTransformerConfiguration())
+        return onnx.load_model_from_string(builder.get_gradient_model())
+    except RuntimeError as e:
+        raise _refused(e) from e
+
+
+def loss_gradient(onx: onnx.ModelProto, loss: str, wrt: Iterable[str]) -> onnx.ModelProto:
+    """Return the graph of GradientGraphBuilder: the model, then the gradients of one of its outputs.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto
+    loss : str
+        An output with one element.
+    wrt : iterable of str
+        Any values, initializers included.
+
+    Raises
+    ------
+    GradientError
+        onnxruntime-training has no derivative for an operator on the way.
+    """
+    native = require()
+    try:
+        builder = native.GradientGraphBuilder(onx.SerializeToString(), {loss}, set(wrt), loss)
+        builder.build()
+        return onnx.load_model_from_string(builder.get_model())
+    except RuntimeError as e:
+        raise _refused(e) from e
+
+
+def _refused(e: RuntimeError) -> GradientError:
+    said = " ".join(str(e).split())
+    # what comes before is the signature of a C++ function; the last clause is the message
+    for mark in ("was false. ", "const ", "GetGradientDefsImpl() "):
+        said = said.rsplit(mark, 1)[-1]
+    return GradientError(f'onnxruntime-training cannot derive this model: {said.strip()} Use builder="builtin".')

@@ -1,0 +1,119 @@
+"""Make a model one that onnxruntime-training can derive, and derives rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain import graph as graphs
+from onnxtrain.training_build import _activations  # noqa: F401  (imported for the equivalents it registers)
+from onnxtrain.training_build._equivalents import EQUIVALENTS, Replacement
+
+#: Real inputs through which nothing flows to a real output.
+FLAT: Mapping[str, frozenset[int]] = {
+    "Bernoulli": frozenset({0}),
+    "Dropout": frozenset({1, 2}),
+    "RandomNormalLike": frozenset({0}),
+    "RandomUniformLike": frozenset({0}),
+    "EyeLike": frozenset({0}),
+    "Resize": frozenset({1, 2}),
+}
+
+#: Outputs that the gradient needs although ONNX lets them be left out.
+OPTIONAL_OUTPUTS: Mapping[str, int] = {"LayerNormalization": 3, "Dropout": 2, "SoftmaxCrossEntropyLoss": 2, "MaxPool": 2}
+
+#: onnxruntime-training calls the gradient of x "x_grad", whatever else has that name.
+_SUFFIX = "_grad"
+
+
+def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
+    """Rewrite, in place, what depends on the wanted values; return what depends on them.
+
+    Nodes that have an equivalent give way to it, outputs that the gradient needs
+    are declared, operands that stand twice in a node are copied.
+    """
+    op = graphs.builder(model).op
+    active = set(wanted)
+    done: set[ir.Node] = set()
+    for node in model.graph:  # what a replacement appends is visited too
+        if not any(x in active for i, x in enumerate(node.inputs) if not _is_flat(node, i)):
+            continue
+        replaced = node not in done and _replace(op, model, node, active, done)
+        if not replaced:
+            _declare_outputs(op, node)
+            _copy_repeated(op, node)
+            active.update(y for y in node.outputs if graphs.is_float(y) or y.dtype is None)
+    _own_outputs(op, model)
+    _free_names(model, op.builder.names)
+    passes.TopologicalSortPass()(model)
+    return active
+
+
+def _is_flat(node: ir.Node, index: int) -> bool:
+    return node.domain in ("", "ai.onnx") and index in FLAT.get(node.op_type, ())
+
+
+def _replace(op: Any, model: ir.Model, node: ir.Node, active: set[ir.Value], done: set[ir.Node]) -> bool:
+    rule = EQUIVALENTS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if rule is None:
+        return False
+    before = len(model.graph)
+    replacement: Replacement = rule(op, node)
+    if replacement is None:
+        return False
+    new = list(model.graph)[before:]
+    # an equivalent may use the operator itself, in a form that is derived rightly
+    done.update(n for n in new if n.op_type == node.op_type)
+    values = replacement if isinstance(replacement, tuple) else (replacement,)
+    for old, value in zip(node.outputs, values, strict=True):
+        value.type, value.shape = old.type or value.type, old.shape or value.shape
+        ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+        if old in active or graphs.is_float(value):
+            active.add(value)
+        value.name, old.name = old.name, graphs.unique_name(f"{old.name}_old", op.builder.names)
+    model.graph.remove(node)
+    return True
+
+
+def _declare_outputs(op: Any, node: ir.Node) -> None:
+    """Name the optional outputs of a node: the gradient reads them."""
+    count = OPTIONAL_OUTPUTS.get(node.op_type, 0) if node.domain in ("", "ai.onnx") else 0
+    known = len(node.outputs)
+    if count > known:
+        node.resize_outputs(count)
+    for i in range(min(count, len(node.outputs))):
+        if not node.outputs[i].name:
+            node.outputs[i].name = graphs.unique_name(f"{node.outputs[0].name}_{i}", op.builder.names)
+
+
+def _copy_repeated(op: Any, node: ir.Node) -> None:
+    """Give each operand of Max and Min a name of its own: gradients of the same name collide."""
+    if node.op_type not in ("Max", "Min"):
+        return
+    seen: set[ir.Value | None] = set()
+    for i, x in enumerate(node.inputs):
+        if x in seen and x is not None:
+            node.replace_input_with(i, op.Mul(x, 1.0))
+        seen.add(x)
+
+
+def _own_outputs(op: Any, model: ir.Model) -> None:
+    """Let every output come from a node, and each from another."""
+    seen: set[ir.Value] = set()
+    for i, y in enumerate(model.graph.outputs):
+        if y.producer() is None or y in seen:
+            copy = op.Identity(y)
+            copy.type, copy.shape = y.type, y.shape
+            model.graph.outputs[i] = copy
+        seen.add(model.graph.outputs[i])
+
+
+def _free_names(model: ir.Model, taken: set[str]) -> None:
+    """Rename, in place, what is called as a gradient would be."""
+    values = [*model.graph.inputs, *model.graph.initializers.values(), *(y for n in model.graph for y in n.outputs)]
+    for value in dict.fromkeys(values):
+        if value.name and _SUFFIX in value.name:
+            value.name = graphs.unique_name(value.name.replace(_SUFFIX, "_g"), taken)
