@@ -244,6 +244,8 @@ def _derive(
         graphs.find(model.graph.inputs, name, "input")
     xs = _wanted_inputs(model, inputs, labels)
     ws = _wanted_weights(model, weights)
+    if not xs and not ws:
+        raise WeightError("Nothing to differentiate: no input and no weight was asked for, or none holds real numbers.")
     if verbose:
         print(f"[onnx_derivative] inputs {[x.name for x in xs]}, weights {[w.name for w in ws]}, {options!r}")
     if builder == "onnxruntime-training":
@@ -419,7 +421,7 @@ def _dtype_and_shape(value: Any) -> tuple[np.dtype, list[int | str | None]]:
 
 
 def _draw(rng: np.random.Generator, dtype: np.dtype, shape: list[int]) -> np.ndarray:
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
         return rng.integers(0, INTEGERS, shape).astype(dtype)

@@ -99,6 +99,7 @@ def load(onx: ModelLike) -> ir.Model:
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(read(onx))
+    _refuse_sparse(proto.graph)
     try:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
@@ -114,6 +115,14 @@ def load(onx: ModelLike) -> ir.Model:
     except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
         raise ModelError(f"The model cannot be read: {type(e).__name__}: {e}") from e
     return model
+
+
+def _refuse_sparse(graph: onnx.GraphProto) -> None:
+    for tensor in graph.sparse_initializer:
+        raise ModelError(
+            f"The initializer {tensor.values.name!r} is sparse: it cannot be trained or differentiated. "
+            "Store it as a dense tensor."
+        )
 
 
 def _infer(proto: onnx.ModelProto) -> ir.Model:

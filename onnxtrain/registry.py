@@ -24,8 +24,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "Did you mean 'squared_error'? Known: huber, squared_error."
     """
     names = sorted(set(known))
-    near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    folded = {n.casefold(): n for n in names}  # 'x' is near 'X'
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    hint = f"Did you mean {folded[near[0]]!r}? " if near else ""
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 

@@ -1,0 +1,33 @@
+"""What every test may use: two runtimes, and programs drawn the same way each time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnxtrain.training.session import run as run_onnxruntime
+
+try:
+    import hypothesis
+except ImportError:
+    hypothesis = None
+else:
+    hypothesis.settings.register_profile("onnxtrain", derandomize=True, deadline=None, database=None)
+    hypothesis.settings.load_profile("onnxtrain")
+
+
+def run_reference(onx, feeds, *, outputs=None):
+    """Run a model with the evaluator of onnx, whose operators are numpy."""
+    with np.errstate(all="ignore"):
+        found = ReferenceEvaluator(onx).run(None if outputs is None else list(outputs), dict(feeds))
+    return [np.asarray(y) for y in found]
+
+
+RUNTIMES = {"onnxruntime": run_onnxruntime, "reference": run_reference}
+
+
+@pytest.fixture(params=sorted(RUNTIMES))
+def run(request):
+    """``run(onx, feeds, outputs=None) -> arrays``, once by onnxruntime and once by onnx.reference."""
+    return RUNTIMES[request.param]

@@ -1,0 +1,320 @@
+"""The interface of onnx_derivative: names, order, options, metadata, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.parser import parse_model
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import DataError, ModelError, WeightError
+from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative, random_feed
+from onnxtrain.testing import check_gradient
+
+O = DerivativeOptions  # noqa: E741  as short as the option it stands for
+
+#: Two real outputs and one of integers; z comes before b, U is used by nothing.
+MODEL = """
+<ir_version: 8, opset_import: ["" : 15], producer_name: "somebody", producer_version: "3", domain: "a.domain",
+ model_version: 7, doc_string: "What it is for.", metadata_props: ["key": "value"]>
+two_outputs (float[N,3] X, float[3] scale, int64[N] rows) => (float[N,2] scores, float[N,3] squares, int64[N] ranks)
+<float[3,2] z = {1, -2, 3, 4, 5, -6}, float[2] b = {1, 2}, float[2] U = {1, 3}, int64[1] one = {1}>
+{
+    scaled = Mul(X, scale)
+    product = MatMul(scaled, z)
+    scores = Add(product, b)
+    squares = Mul(scaled, scaled)
+    ranks = Add(rows, one)
+}
+"""
+
+
+def parsed(text=MODEL):
+    onx = parse_model(text)
+    onnx.checker.check_model(onx, full_check=True)
+    return onx
+
+
+def names(values):
+    return [v.name for v in values]
+
+
+# (weights, inputs) asked for, and the gradients that come out, in that order
+ASKED = {
+    "everything": (None, None, ["X", "scale", "z", "b", "U"]),
+    "no inputs": (None, [], ["z", "b", "U"]),
+    "no weights": ([], None, ["X", "scale"]),
+    "in the order given": (["b", "z"], ["scale", "X"], ["scale", "X", "b", "z"]),
+    "one of each": (["b"], ["X"], ["X", "b"]),
+}
+
+
+@pytest.mark.parametrize("weights, inputs, expected", ASKED.values(), ids=ASKED)
+def test_what_is_asked_for_comes_out_in_the_order_given(weights, inputs, expected):
+    grad = onnx_derivative(parsed(), weights, inputs)
+    opened = [w for w in expected if w in ("z", "b", "U")]
+    assert names(grad.graph.output) == [f"{name}_grad" for name in expected]
+    assert names(grad.graph.input) == ["X", "scale", "rows", *opened, "scores_grad", "squares_grad"]
+    assert not set(opened) & set(names(grad.graph.initializer))
+
+
+GRADS = ["X_grad", "scale_grad", "z_grad", "b_grad", "U_grad"]
+OUTPUTS = ["scores", "squares", "ranks"]
+OPENED = ["X", "scale", "rows", "z", "b", "U"]
+SEEDS = ["scores_grad", "squares_grad"]
+OPTIONS = {
+    O.Zero: (OPENED + SEEDS, GRADS),
+    O.KeepOutputs: (OPENED + SEEDS, GRADS + OUTPUTS),
+    O.KeepOutputs | O.FillGrad: (OPENED, GRADS + OUTPUTS),
+    O.KeepYieldOp: (OPENED, GRADS),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=repr)
+def test_options_decide_what_comes_in_and_out(options):
+    onx = parsed()
+    before = onx.SerializeToString(deterministic=True)
+    grad = onnx_derivative(onx, options=options)
+    onnx.checker.check_model(grad, full_check=True)
+    assert (names(grad.graph.input), names(grad.graph.output)) == OPTIONS[options]
+    assert onx.SerializeToString(deterministic=True) == before, "the argument was changed"
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"):
+        assert getattr(grad, field) == getattr(onx, field)
+    assert {n.domain for n in grad.graph.node} <= {"", "com.microsoft" if options == O.KeepYieldOp else ""}
+
+
+def feed(onx, dy=()):
+    X = np.array([[1, 2, 3], [-1, 0, 2]], np.float32)
+    found = {"X": X, "scale": np.array([1, -1, 2], np.float32), "rows": np.array([0, 1])}
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in parsed().graph.initializer}
+    found |= {w: weights[w] for w in ("z", "b", "U")} | dict(dy)
+    return {i.name: found[i.name] for i in onx.graph.input}
+
+
+@pytest.mark.parametrize("options", [O.Zero, O.KeepOutputs, O.KeepOutputs | O.FillGrad], ids=repr)
+def test_gradients_are_those_of_the_formula(run, options):
+    grad = onnx_derivative(parsed(), options=options)
+    ones = {"scores_grad": np.ones((2, 2), np.float32), "squares_grad": np.ones((2, 3), np.float32)}
+    feeds = feed(grad, ones)
+    got = dict(zip(names(grad.graph.output), run(grad, feeds), strict=True))
+    X, scale, z = (feeds[name] for name in ("X", "scale", "z"))
+    d_scaled = np.ones((2, 2)) @ z.T + 2 * X * scale
+    expected = {
+        "X_grad": d_scaled * scale,
+        "scale_grad": (d_scaled * X).sum(axis=0),
+        "z_grad": (X * scale).T @ np.ones((2, 2)),
+        "b_grad": [2, 2],
+        "U_grad": [0, 0],
+        "scores": (X * scale) @ z + feeds["b"],
+        "squares": (X * scale) ** 2,
+        "ranks": [1, 2],
+    }
+    for name, value in got.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_yield_op_stands_between_forward_and_backward():
+    grad = onnx_derivative(parsed(), options=O.KeepYieldOp)
+    (node,) = [n for n in grad.graph.node if n.op_type == "YieldOp"]
+    assert list(node.input) == OUTPUTS
+    assert list(node.output) == SEEDS
+    attributes = {a.name: list(a.ints) for a in node.attribute}
+    assert attributes == {"full_shape_outputs": [0, 1], "non_differentiable_outputs": [2]}
+
+
+WITH_LOSS = """
+<ir_version: 8, opset_import: ["" : 18]>
+with_loss (float[N,3] X, float[N,2] label) => (float[N,2] scores, float loss) <float[3,2] W = {1, -2, 3, 4, 5, -6}>
+{
+    scores = MatMul(X, W)
+    d = Sub(scores, label)
+    squares = Mul(d, d)
+    loss = ReduceSum <keepdims = 0> (squares)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "options, label, expected",
+    [
+        (O.Loss, "label", ["loss", "X_grad", "W_grad"]),
+        (O.Loss, ["label"], ["loss", "X_grad", "W_grad"]),
+        (O.Loss, None, ["loss", "X_grad", "label_grad", "W_grad"]),
+        (O.Loss | O.KeepOutputs, "label", ["loss", "X_grad", "W_grad", "scores"]),
+    ],
+)
+def test_loss_comes_out_with_its_gradients_and_the_weights_keep_their_values(run, tmp_path, options, label, expected):
+    path = tmp_path / "grad.onnx"
+    grad = onnx_derivative(parsed(WITH_LOSS), options=options, loss="loss", label=label, path_name=path)
+    assert onnx.load(path) == grad
+    assert names(grad.graph.output) == expected
+    X, y = np.eye(4, 3, dtype=np.float32), np.zeros((4, 2), np.float32)
+    W = onnx.numpy_helper.to_array(grad.graph.initializer[0])
+    for w, feeds in ((W, {"X": X, "label": y}), (2 * W, {"X": X, "label": y, "W": 2 * W})):
+        got = dict(zip(expected, run(grad, feeds), strict=True))
+        np.testing.assert_allclose(got["loss"], ((X @ w - y) ** 2).sum())
+        np.testing.assert_allclose(got["W_grad"], 2 * X.T @ (X @ w - y))
+
+
+def test_a_loss_that_is_no_output_can_be_named(run):
+    grad = onnx_derivative(parsed(WITH_LOSS), inputs=[], options=O.Loss, loss="squares", label="label")
+    assert names(grad.graph.output) == ["squares", "W_grad"]
+
+
+NOT_POSSIBLE = {
+    "nothing": ({"weights": [], "inputs": []}, WeightError, "Nothing to differentiate"),
+    "unknown weight": ({"weights": ["Z"]}, WeightError, "no initializer 'Z'. Did you mean 'z'"),
+    "unknown input": ({"inputs": ["x"]}, ModelError, "no input 'x'. Did you mean 'X'"),
+    "weight of integers": ({"weights": ["one"]}, WeightError, "one: INT64.* holds no real numbers"),
+    "input of integers": ({"inputs": ["rows"]}, ModelError, "rows: INT64.* holds no real numbers"),
+    "weight named twice": ({"weights": ["b", "b"]}, ValueError, "weights names 'b' more than once"),
+    "weight that is no name": ({"weights": [1]}, TypeError, "weights must be names, got 1, a int"),
+    "options of another type": ({"options": 1}, TypeError, "options must be DerivativeOptions, got 1, a int"),
+    "FillGrad alone": ({"options": O.FillGrad}, ValueError, "FillGrad goes with KeepOutputs"),
+    "YieldOp and outputs": ({"options": O.KeepYieldOp | O.KeepOutputs}, ValueError, "goes with no other option"),
+    "YieldOp and loss": ({"options": O.KeepYieldOp | O.Loss, "loss": "scores"}, ValueError, "goes with no other option"),
+    "loss filled": ({"options": O.Loss | O.FillGrad, "loss": "scores"}, ValueError, "FillGrad says nothing more"),
+    "Loss without its name": ({"options": O.Loss}, ValueError, "needs the name of the loss"),
+    "loss without Loss": ({"loss": "scores"}, ValueError, "go with the option Loss"),
+    "label without Loss": ({"label": "rows"}, ValueError, "go with the option Loss"),
+    "unknown loss": ({"options": O.Loss, "loss": "score"}, ModelError, "no loss 'score'. Did you mean 'scores'"),
+    "loss of integers": ({"options": O.Loss, "loss": "ranks"}, ModelError, "The loss ranks: INT64"),
+    "unknown label": ({"options": O.Loss, "loss": "scores", "label": "row"}, ModelError, "Did you mean 'rows'"),
+    "label differentiated": (
+        {"options": O.Loss, "loss": "scores", "label": "X", "inputs": ["X"]},
+        ValueError,
+        "an input to differentiate and as a label",
+    ),
+    "unknown builder": ({"builder": "builtins"}, ValueError, "Unknown builder 'builtins'. Did you mean 'builtin'"),
+}
+
+
+@pytest.mark.parametrize("arguments, error, message", NOT_POSSIBLE.values(), ids=NOT_POSSIBLE)
+def test_what_is_not_possible_is_said(arguments, error, message):
+    with pytest.raises(error, match=message):
+        onnx_derivative(parsed(), **arguments)
+
+
+def test_a_quantized_weight_is_named():
+    onx = parsed("""
+        <ir_version: 8, opset_import: ["" : 15]>
+        quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}, float scale = {0.5}, int8 zero = {0}>
+        { real = DequantizeLinear(W, scale, zero)  Y = MatMul(X, real) }""")
+    with pytest.raises(WeightError, match=r"W: INT8.* is quantized: .* before quantization"):
+        onnx_derivative(onx, weights=["W"])
+
+
+def test_a_sparse_initializer_is_named():
+    onx = parse_model("""<ir_version: 8, opset_import: ["" : 15]> m (float[3] X) => (float[3] Y) { Y = Add(X, W) }""")
+    values = onnx.helper.make_tensor("W", onnx.TensorProto.FLOAT, [1], [2.0])
+    indices = onnx.helper.make_tensor("at", onnx.TensorProto.INT64, [1], [1])
+    onx.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [3]))
+    with pytest.raises(ModelError, match=r"'W' is sparse"):
+        onnx_derivative(onx)
+
+
+def test_distinct_bits():
+    single = [O.KeepYieldOp, O.KeepOutputs, O.FillGrad, O.Loss]
+    assert sum(single) == O.KeepYieldOp | O.KeepOutputs | O.FillGrad | O.Loss
+    assert O.Zero == 0
+
+
+def test_a_name_that_is_taken_gets_a_number(run):
+    onx = parsed("""
+        <ir_version: 8, opset_import: ["" : 15]>
+        taken (float[2] X, float[2] Y_grad) => (float[2] Y, float[2] X_grad)
+        { Y = Mul(X, Y_grad)  X_grad = Neg(X) }""")
+    grad = onnx_derivative(onx, inputs=["X"], options=O.KeepOutputs)
+    assert names(grad.graph.input) == ["X", "Y_grad", "Y_grad_1", "X_grad_grad"]
+    assert names(grad.graph.output) == ["X_grad_1", "Y", "X_grad"]
+    X, c, dy, dx = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+    got = run(grad, {"X": X, "Y_grad": c, "Y_grad_1": dy, "X_grad_grad": dx})
+    for found, expected in zip(got, (dy * c - dx, X * c, -X), strict=True):
+        np.testing.assert_allclose(found, expected)
+
+
+def test_closed_under_itself(run):
+    """The product of the Hessian with a vector is the gradient of a gradient."""
+    onx = parsed("""
+        <ir_version: 8, opset_import: ["" : 15]> cube (float[3] X) => (float[3] Y) { S = Mul(X, X)  Y = Mul(S, X) }""")
+    hessian = onnx_derivative(onnx_derivative(onx), inputs=["X"])
+    assert names(hessian.graph.input) == ["X", "Y_grad", "X_grad_grad"]
+    x, v = np.array([1, -2, 3], np.float32), np.array([1, 1, -1], np.float32)
+    (got,) = run(hessian, {"X": x, "Y_grad": np.ones(3, np.float32), "X_grad_grad": v})
+    np.testing.assert_allclose(got, 6 * x * v)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_any_number_of_rows(run, rows):
+    grad = onnx_derivative(parsed())
+    feeds = random_feed(grad.graph.input, batch=rows, random_state=0)
+    shapes = [y.shape for y in run(grad, feeds)]
+    assert shapes == [(rows, 3), (3,), (3, 2), (2,), (2,)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float", "double"])
+def test_every_type_of_real_number(dtype):
+    onx = parsed(MODEL.replace("float[", f"{dtype}["))
+    code = onnx.TensorProto.DataType.Value({"float16": "FLOAT16", "bfloat16": "BFLOAT16"}.get(dtype, dtype.upper()))
+    grad = onnx_derivative(onx)
+    assert {o.type.tensor_type.elem_type for o in grad.graph.output} == {code}
+
+
+def test_bytes_and_paths_are_models_too(tmp_path):
+    onx = parsed()
+    onnx.save_model(onx, tmp_path / "model.onnx")
+    expected = onnx_derivative(onx)
+    assert onnx_derivative(onx.SerializeToString()) == expected
+    assert onnx_derivative(tmp_path / "model.onnx") == expected
+
+
+def test_verbose_says_what_is_differentiated(capsys):
+    onnx_derivative(parsed(), weights=["b"], verbose=1)
+    assert "weights ['b']" in capsys.readouterr().out
+
+
+def test_gradients_names_each_value_that_the_output_does_not_depend_on():
+    model = graphs.load(parsed())
+    values = {v.name: v for v in (*model.graph.inputs, *model.graph.initializers.values())}
+    squares = model.graph.outputs[1]
+    (dX,) = gradients(model, squares, [values["X"]])
+    assert graphs.same_shape(dX, values["X"])
+    with pytest.raises(WeightError, match="'squares' does not depend on 'z', 'b'"):
+        gradients(model, squares, [values["X"], values["z"], values["b"]])
+
+
+def test_the_example_of_the_interface_is_right():
+    check_gradient(parsed(), random_feed(parsed().graph.input, batch=4, random_state=0))
+
+
+TYPES = ["FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "INT64", "INT8", "UINT8", "BOOL", "COMPLEX64"]
+
+
+@pytest.mark.parametrize("shape", [[], [3], ["N"], [None, 2], ["N", 0, "M", "N"]], ids=repr)
+@pytest.mark.parametrize("name", TYPES)
+def test_random_feed_has_the_type_and_the_shape_of_the_input(name, shape):
+    code = getattr(onnx.TensorProto, name)
+    value = onnx.helper.make_tensor_value_info("X", code, shape)
+    drawn = random_feed([value], batch=5, empty_dimension=4, random_state=0)["X"]
+    expected = [d if isinstance(d, int) and d else 5 if i == 0 or d == "N" else 4 for i, d in enumerate(shape)]
+    assert drawn.dtype == onnx.helper.tensor_dtype_to_np_dtype(code)
+    assert list(drawn.shape) == expected
+    if drawn.dtype.kind in "iu":
+        assert ((drawn >= 0) & (drawn < 10)).all()
+    again = random_feed([value], batch=5, empty_dimension=4, random_state=0)["X"]
+    np.testing.assert_array_equal(drawn, again)
+
+
+def test_random_feed_takes_the_inputs_of_a_session():
+    from onnxtrain.training.session import open_session
+
+    session = open_session(parsed())
+    feeds = random_feed(session.get_inputs(), batch=2)
+    assert [y.shape for y in session.run(None, feeds)] == [(2, 2), (2, 3), (2,)]
+
+
+def test_random_feed_refuses_strings():
+    value = onnx.helper.make_tensor_value_info("X", onnx.TensorProto.STRING, ["N"])
+    with pytest.raises(DataError, match="'X' is no tensor of numbers"):
+        random_feed([value])
