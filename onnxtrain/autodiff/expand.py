@@ -1,0 +1,136 @@
+"""Operators that ONNX defines by a function body: the body stands in where there is no rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.inliner
+
+from onnxtrain.autodiff.registry import RULES
+from onnxtrain.errors import ModelError
+
+#: Bodies call functions that have bodies themselves; the deepest chain of ONNX is three.
+_DEPTH = 10
+
+
+def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which each operator that has no gradient rule, but a function body, is its body.
+
+    Operators that have a rule, or are flat on purpose, stay what they are. What
+    has neither rule nor body stays as well: the engine refuses it if it is on the way.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        It is not changed; it is returned itself where there is nothing to do.
+
+    Raises
+    ------
+    ModelError
+        A body cannot be made, because the types of the operands are not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 18]>
+    ...     standardize (float[1,2,3,3] X) => (float[1,2,3,3] Y) { Y = MeanVarianceNormalization(X) }''')
+    >>> "Div" in {node.op_type for node in expand_functions(onx).graph.node}
+    True
+    """
+    if proto.functions and functions_to_expand(proto, with_local=True):
+        proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    for _ in range(_DEPTH):
+        names = functions_to_expand(proto)
+        if not names:
+            return proto
+        try:
+            typed = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            _call_bodies_with_gaps(typed, names)
+            proto = onnx.inliner.inline_selected_functions(
+                typed, [("", name) for name in names], exclude=False, inline_schema_functions=True
+            )
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        except Exception as e:  # the inliner raises RuntimeError, inference an error of its own
+            raise ModelError(f"The function body of {', '.join(names)} cannot be expanded: {e}") from e
+        if functions_to_expand(proto) == names:
+            return proto  # a body that depends on types that are unknown: the engine will name the node
+    return proto
+
+
+def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> list[str]:
+    """Return the names of the operators in a model that have a function body and no derivative.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+    with_local : bool
+        Look into the model's own functions as well.
+    """
+    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+    nodes = list(_nodes(proto.graph.node))
+    for function in proto.functions if with_local else ():
+        nodes += _nodes(function.node)
+    candidates = {n.op_type for n in nodes if n.domain in ("", "ai.onnx") and n.op_type not in RULES}
+    return sorted(name for name in candidates if has_function_body(name, opset))
+
+
+def has_function_body(op_type: str, opset: int) -> bool:
+    """Whether ONNX defines an operator of ai.onnx by other operators.
+
+    Examples
+    --------
+    >>> has_function_body("MeanVarianceNormalization", 21), has_function_body("Conv", 21)
+    (True, False)
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
+    """Make, in place, local functions of the nodes that leave out an operand before another.
+
+    onnx's inliner asks for the type of each operand, absent ones too. The bodies
+    are asked for here instead, with no type for those.
+    """
+    opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+    types = {v.name: v.type for v in _typed_values(proto.graph)}
+    for number, node in enumerate(_nodes(proto.graph.node)):
+        if node.op_type not in names or "" not in node.input:
+            continue
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        operands = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        body = onnx.FunctionProto.FromString(
+            schema.get_context_dependent_function_with_opset_version(
+                schema.since_version, node.SerializeToString(), operands
+            )
+        )
+        body.domain, body.name = "onnxtrain.body", f"{node.op_type}_{number}"
+        proto.functions.append(body)
+        node.domain, node.op_type = body.domain, body.name
+        del node.attribute[:]  # they are constants of the body
+        if not any(o.domain == body.domain for o in proto.opset_import):
+            proto.opset_import.append(onnx.helper.make_opsetid(body.domain, 1))
+
+
+def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from (*graph.input, *graph.value_info, *graph.output)
+    for w in graph.initializer:
+        yield onnx.helper.make_tensor_value_info(w.name, w.data_type, list(w.dims))
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _typed_values(attribute.g)
+
+
+def _nodes(nodes: object) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, and those of the graphs inside them."""
+    for node in nodes:  # type: ignore[attr-defined]
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g.node)
