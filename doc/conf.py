@@ -1,0 +1,40 @@
+"""Settings of Sphinx."""
+
+import warnings
+
+import onnxtrain
+
+project = "onnxtrain"
+author = "onnxtrain developers"
+copyright = "2026, onnxtrain developers"
+version = release = onnxtrain.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "auto_examples/*.ipynb"]
+html_theme = "furo"
+html_title = f"onnxtrain {release}"
+
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings say it, with shapes
+autodoc_default_options = {"members": True, "inherited-members": False, "show-inheritance": True}
+napoleon_numpy_docstring = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "show_memory": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+}
+warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)

@@ -1,0 +1,147 @@
+"""The project around the package: what it promises on the outside."""
+
+import ast
+import builtins
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import onnxtrain
+from onnxtrain import errors
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "onnxtrain"
+METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
+HEAVY = ("matplotlib", "onnxruntime", "onnxscript", "pandas", "skl2onnx", "sklearn", "torch")
+
+DELIBERATE = [e for _, e in inspect.getmembers(errors, inspect.isclass) if issubclass(e, errors.OnnxTrainError)]
+
+
+def python(code, **environment):
+    """Run a program in a fresh interpreter and return what it printed, errors included."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout
+
+
+# ----------------------------------------------------------------- import
+
+
+def test_without_onnxruntime_the_import_names_the_extras():
+    said = python("import sys; sys.modules['onnxruntime'] = None; import onnxtrain")
+    assert "DependencyError" in said
+    for extra in ("cpu", "gpu", "training", "training-cpu"):
+        assert f"onnxtrain[{extra}]" in said
+
+
+def test_what_an_uninstalled_flavour_left_behind_is_not_onnxruntime(tmp_path):
+    (tmp_path / "onnxruntime" / "capi").mkdir(parents=True)
+    hide = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; "
+    said = python(hide + f"sys.path.append({str(tmp_path)!r}); import onnxtrain")
+    assert "DependencyError" in said
+    assert "no flavour of it is installed" in said
+
+
+def test_the_import_is_light():
+    said = python(f"import sys, onnxtrain; print([m for m in {HEAVY} if m in sys.modules])")
+    assert said.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", onnxtrain.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    value = getattr(onnxtrain, name)
+    assert inspect.getdoc(value), f"{name} has no docstring"
+    assert re.search(rf"\b{name}\b", (ROOT / "doc" / "api.rst").read_text()), f"{name} is not in doc/api.rst"
+
+
+def test_public_names_agree():
+    assert set(onnxtrain.__all__) == set(onnxtrain._HOMES)
+    assert set(onnxtrain.__all__) <= set(dir(onnxtrain))
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    checked = next(n for n in tree.body if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING")
+    typed = {alias.asname or alias.name for node in checked.body for alias in node.names}
+    assert set(onnxtrain.__all__) == typed
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'onnxtrain' has no attribute 'OrtGradientRegresor'"):
+        onnxtrain.OrtGradientRegresor  # noqa: B018
+
+
+# ----------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("error", [e for e in DELIBERATE if e is not errors.OnnxTrainError], ids=lambda e: e.__name__)
+def test_every_error_is_also_a_builtin(error):
+    bases = {b for b in error.__mro__ if b.__module__ == builtins.__name__} - {Exception, BaseException, object}
+    assert bases, f"{error.__name__} derives from no builtin of its own"
+    assert error.__doc__
+
+
+def test_no_bare_assert_and_no_error_that_is_swallowed():
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} assert")
+            catches_all = isinstance(node, ast.ExceptHandler) and (
+                node.type is None or getattr(node.type, "id", "") in ("Exception", "BaseException")
+            )
+            if catches_all and all(isinstance(s, ast.Pass) for s in node.body):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} except: pass")
+    assert not found
+
+
+# --------------------------------------------------------------- commands
+
+
+def readme_command(name):
+    """Return the command of the block `:name: name` of the README."""
+    (block,) = re.findall(rf":name: {name}\n\n    (.+)\n", (ROOT / "README.rst").read_text())
+    return block
+
+
+@pytest.mark.parametrize("name", ["run", "test"])
+def test_readme_commands_are_one_line_and_ci_runs_them(name):
+    command = readme_command(name)
+    assert re.fullmatch(r'pip install -e "\.\[[a-z,]+\]" && python .+', command)
+    assert f"$(readme_command {name})" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_readme_names_every_extra():
+    extras = METADATA["project"]["optional-dependencies"]
+    readme = (ROOT / "README.rst").read_text()
+    assert {"cpu", "gpu", "training", "training-cpu", "plot", "test", "doc"} <= set(extras)
+    assert not [extra for extra in set(extras) - {"lint"} if f"``{extra}``" not in readme]
+
+
+def test_the_contracts_name_every_module():
+    """A module that no layer names would be free to import anything."""
+    layers = (ROOT / "setup.cfg").read_text().split("layers =\n")[1].split("\n\n")[0]
+    named = set(re.findall(r"\w+", layers))
+    modules = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert modules - {"__init__", "testing"} <= named
+
+
+def test_types_are_shipped():
+    assert (PACKAGE / "py.typed").exists()
+    assert METADATA["tool"]["setuptools"]["package-data"] == {"onnxtrain": ["py.typed"]}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("plot_*.py")), ids=lambda p: p.stem)
+def test_an_example_asks_one_question(path):
+    title = ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
+    assert title.endswith("?"), f"{path.name} is called {title!r}"
