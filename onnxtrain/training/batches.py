@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import scipy.sparse
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows a model is trained on.
+    """The rows a model is trained on, or judged by.
 
     Attributes
     ----------
@@ -23,24 +23,28 @@ class TrainingData:
         Rows of weight zero are never visited.
     dtypes : mapping of str to numpy dtype
         What each input takes.
+    chosen : ndarray of int64, optional
+        The rows that are visited; None for all. Nothing is copied for a part of the rows.
     """
 
     features: Mapping[str, Any]
     label: np.ndarray
     weight: np.ndarray | None
     dtypes: Mapping[str, np.dtype]
+    chosen: np.ndarray | None = None
 
     @property
     def rows(self) -> np.ndarray:
         """The rows that count, int64."""
-        if self.weight is None:
-            return np.arange(len(self.label), dtype=np.int64)
-        return np.flatnonzero(self.weight[:, 0]).astype(np.int64)
+        rows = np.arange(len(self.label), dtype=np.int64) if self.chosen is None else self.chosen
+        return rows if self.weight is None else rows[self.weight[rows, 0] != 0]
 
     @property
     def total_weight(self) -> float:
         """The sum of the weights of the rows."""
-        return float(len(self.label) if self.weight is None else self.weight.sum(dtype=np.float64))
+        if self.weight is None:
+            return float(len(self.label) if self.chosen is None else len(self.chosen))
+        return float(self.weight[slice(None) if self.chosen is None else self.chosen].sum(dtype=np.float64))
 
     @property
     def ready(self) -> bool:
@@ -50,13 +54,21 @@ class TrainingData:
             for name, x in self.features.items()
         )
 
+    def subset(self, rows: np.ndarray) -> TrainingData:
+        """Return the same data, of which only `rows` are visited."""
+        return replace(self, chosen=np.sort(rows).astype(np.int64))
+
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return the features of some rows, dense, of the type the model takes."""
         return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
 
-    def batches(self, size: int) -> Iterator[slice]:
-        """Yield all rows in order, `size` at a time."""
-        return batches(len(self.label), size)
+    def batches(self, size: int) -> Iterator[np.ndarray | slice]:
+        """Yield the rows that count in order, `size` at a time."""
+        if self.chosen is None:
+            yield from batches(len(self.label), size)
+        else:
+            rows = self.rows
+            yield from (rows[part] for part in batches(len(rows), size))
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:

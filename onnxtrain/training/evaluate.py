@@ -34,9 +34,10 @@ def mean_loss(
     objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
 ) -> float:
     """Return the weighted mean of the losses of the rows, without penalties."""
-    losses = row_losses(objective, weights, data, device, n_threads)
-    row_weights = None if data.weight is None else data.weight[:, 0]
-    return float(np.average(losses.astype(np.float64), weights=row_weights))
+    losses = row_losses(objective, weights, data, device, n_threads).astype(np.float64)
+    if data.weight is None:
+        return float(losses.mean())
+    return float(np.average(losses, weights=np.concatenate([data.weight[rows, 0] for rows in data.batches(CHUNK)])))
 
 
 def loss_and_gradient(
@@ -57,7 +58,7 @@ def loss_and_gradient(
     return loss / data.total_weight, [dw / data.total_weight for dw in dws]
 
 
-def _row_weights(data: TrainingData, rows: slice, n: int, dtype: np.dtype) -> np.ndarray:
+def _row_weights(data: TrainingData, rows: np.ndarray | slice, n: int, dtype: np.dtype) -> np.ndarray:
     return np.ones((n, 1), dtype) if data.weight is None else data.weight[rows]
 
 

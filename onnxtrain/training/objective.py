@@ -38,6 +38,8 @@ class Objective:
         The weights under the penalties common to all, l1 and l2.
     penalty : tuple of (name, l1, l2)
         Penalties of single weights, added to the common ones.
+    classifies : bool
+        A loss that is a function of the user is a classifier's.
     """
 
     model: bytes = field(repr=False)
@@ -47,6 +49,7 @@ class Objective:
     loss_params: tuple[tuple[str, Any], ...] = ()
     penalized: tuple[str, ...] = ()
     penalty: tuple[tuple[str, float, float], ...] = ()
+    classifies: bool = False
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
@@ -84,7 +87,7 @@ class ObjectiveGraph:
         self.weights = [inputs.pop(name) for name in objective.weights]
         output = graph.find(self.model.graph.outputs, objective.output, "output")
         self.label, self.losses = add_row_loss(
-            self.model, output, objective.loss, dict(objective.loss_params)
+            self.model, output, objective.loss, dict(objective.loss_params), classifies=objective.classifies
         )
         self.op = graph.builder(self.model).op
         needed = _ancestors(self.losses)

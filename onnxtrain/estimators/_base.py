@@ -1,0 +1,407 @@
+"""What both estimators share: ``fit``, ``partial_fit``, the trained model."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import onnx
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain.errors import DataError, DeviceError
+from onnxtrain.estimators._model import choose_weights, draw_weights, with_weights
+from onnxtrain.estimators._report import reporter
+from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
+from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
+from onnxtrain.estimators._validation import check_parameters, check_sample_weight, check_X, check_X_y
+from onnxtrain.losses import find_loss
+from onnxtrain.optim import make_optimizer
+from onnxtrain.optim.schedules import make_schedule
+from onnxtrain.training.batches import TrainingData, batches, dense
+from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.evaluate import row_losses
+from onnxtrain.training.loop import TrainingState
+from onnxtrain.training.session import open_session, run_session
+
+#: Rows predicted at once: bounds the memory of intermediate results.
+_PREDICT_CHUNK = 65_536
+
+
+class OrtGradientEstimator(BaseEstimator, ABC):
+    """Base class of the estimators; the parameters are documented there."""
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        loss: str | Callable[..., Any] = "squared_error",
+        loss_params: Mapping[str, Any] | None = None,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        penalty: Mapping[str, Any] | None = None,
+        weights_to_train: str | Sequence[str] | None = None,
+        init: str = "estimator",
+        solver: Any = "adam",
+        learning_rate: Any = 1e-3,
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        shuffle: bool = True,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        clip_norm: float | None = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        n_threads: int | None = None,
+        dtype: str = "float32",
+        gradient_builder: str = "builtin",
+        output: str | int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.estimator = estimator
+        self.loss = loss
+        self.loss_params = loss_params
+        self.l1 = l1
+        self.l2 = l2
+        self.penalty = penalty
+        self.weights_to_train = weights_to_train
+        self.init = init
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.clip_norm = clip_norm
+        self.warm_start = warm_start
+        self.device = device
+        self.n_threads = n_threads
+        self.dtype = dtype
+        self.gradient_builder = gradient_builder
+        self.output = output
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # what a subclass decides ------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _classifies(self) -> bool:
+        """Whether targets are classes."""
+
+    @abstractmethod
+    def _default_estimator(self) -> BaseEstimator:
+        """Return the estimator that ``estimator=None`` stands for."""
+
+    @abstractmethod
+    def _learn_target(self, y: np.ndarray, source: Source) -> None:
+        """Keep what is learned about y beside the weights."""
+
+    @abstractmethod
+    def _encode_target(self, y: np.ndarray) -> np.ndarray:
+        """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
+
+    # fit --------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
+        """Train the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+            Not negative. A row of weight zero is as good as absent.
+        X_val, y_val, sample_weight_val : array-like, optional
+            Rows whose loss is watched after each epoch: the weights of the best epoch
+            are kept, and training stops as with ``early_stopping``, which would hold
+            out rows of X itself.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ConversionError, ModelError, WeightError
+            The estimator or the ONNX model cannot be trained.
+        ConvergenceError
+            The loss became infinite or NaN. The last good weights are in place.
+        """
+        device = self._check()
+        X, y = self._check_X_y(X, y, reset=not self._goes_on())
+        weight = check_sample_weight(sample_weight, X, self.dtype)
+        random_state = check_random_state(self.random_state)
+        if not self._goes_on():
+            self._start(X, y, weight, random_state)
+        validation = self._check_validation(X_val, y_val, sample_weight_val)
+        self._prepare_objective()
+        data = self._training_data(X, y, self._row_weights(y, weight))
+        if validation is None and self.early_stopping:
+            data, validation = self._hold_out(data, y, random_state)
+        return self._train(data, validation, device, random_state, n_epochs=self.max_iter)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        device = self._check()
+        first = not self.__sklearn_is_fitted__()
+        X, y = self._check_X_y(X, y, reset=first)
+        weight = check_sample_weight(sample_weight, X, self.dtype)
+        if first:
+            self._random_state = check_random_state(self.random_state)
+            self._start(X, y, weight, self._random_state)
+        self._prepare_objective()
+        data = self._training_data(X, y, self._row_weights(y, weight))
+        return self._train(data, None, device, self._random_state, n_epochs=1)
+
+    def _goes_on(self) -> bool:
+        return self.warm_start and self.__sklearn_is_fitted__()
+
+    def _check(self) -> Device:
+        """Check every parameter that can be checked without data; return the device."""
+        check_parameters(self)
+        find_loss(self.loss, self.loss_params, classifies=self._classifies)
+        if self.solver != "lbfgs":
+            make_optimizer(self.solver)
+            make_schedule(self.learning_rate)
+        if self.estimator is not None:
+            check_source(self.estimator)
+        return find_device(self.device)
+
+    def _start(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None, random_state: Any) -> None:
+        """Read the model and take its weights, or draw them anew."""
+        estimator = self._default_estimator() if self.estimator is None else self.estimator
+        if not is_onnx(estimator):
+            estimator = fitted(
+                estimator, *self._rows_for_estimator(X, y, sample_weight), structure_only=self.init == "random"
+            )
+        self._source = as_source(estimator, X, dtype=self.dtype, output=self.output)
+        self._learn_target(y, self._source)
+        names = choose_weights(self._source.model, self.weights_to_train, self._source.default)
+        weights = self._source.initial_weights(names)
+        if self.init == "random":
+            weights = draw_weights(weights, self._source.model.penalized, random_state)
+        self._state = TrainingState(weights)
+
+    def _rows_for_estimator(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None) -> tuple[Any, Any, Any]:
+        return X, y, sample_weight
+
+    def _prepare_objective(self) -> None:
+        names = tuple(self._state.weights)
+        self._objective = make_objective(self, self._source.model, names, classifies=self._classifies)
+
+    def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        return sample_weight
+
+    def _training_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
+        (name, dtype), *others = self._source.model.features.items()
+        if others:
+            raise DataError(f"The model has several inputs: {', '.join(self._source.model.features)}.")
+        column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
+        return TrainingData({name: X}, self._encode_target(y), column, {name: dtype})
+
+    def _check_validation(self, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
+        if X is None and y is None:
+            return None
+        if X is None or y is None:
+            raise DataError("X_val and y_val go together: one of them is missing.")
+        X, y = self._check_X_y(X, y, reset=False)
+        weight = check_sample_weight(sample_weight, X, self.dtype)
+        return self._training_data(X, y, self._row_weights(y, weight))
+
+    def _hold_out(
+        self, data: TrainingData, y: np.ndarray, random_state: np.random.RandomState
+    ) -> tuple[TrainingData, TrainingData]:
+        train, held_out = train_test_split(
+            data.rows,
+            test_size=self.validation_fraction,
+            random_state=random_state,
+            stratify=y[data.rows] if self._classifies else None,
+        )
+        return data.subset(train), data.subset(held_out)
+
+    def _train(
+        self,
+        data: TrainingData,
+        validation: TrainingData | None,
+        device: Device,
+        random_state: np.random.RandomState,
+        *,
+        n_epochs: int,
+    ) -> Self:
+        """Run the solver; whatever ends it, leave the best or last good weights in place."""
+        state = self._state
+        if validation is not None:
+            # the best epoch of this fit: an earlier one had other rows to watch
+            state.best_loss, state.bad_epochs, state.best_weights = np.inf, 0, None
+        stopped_early = False
+        try:
+            with reporter(self, n_epochs) as report:
+                if self.solver == "lbfgs":
+                    train_full_batch(self, self._objective, state, data, validation, device, on_epoch=report)
+                else:
+                    train_by_steps(
+                        self,
+                        self._objective,
+                        state,
+                        data,
+                        validation,
+                        device,
+                        random_state,
+                        n_epochs=n_epochs,
+                        on_epoch=report,
+                    )
+        except KeyboardInterrupt:
+            stopped_early = True
+        finally:
+            self._finish(validation is not None)
+        if stopped_early:
+            warnings.warn(
+                f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _finish(self, watched: bool) -> None:
+        """Set the learned attributes from the state."""
+        state = self._state
+        if watched and state.best_weights is not None:
+            state.weights = state.best_weights
+        self.weights_ = state.weights
+        self.loss_curve_ = list(state.loss_curve)
+        self.validation_loss_curve_ = list(state.validation_loss_curve)
+        self.best_loss_ = state.best_loss
+        self.best_iteration_ = state.best_epoch
+        self.n_iter_ = state.epoch
+        self.__dict__.pop("_session", None)
+
+    # the trained model ------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "weights_")
+
+    def get_trained_onnx(self) -> onnx.ModelProto:
+        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+
+        Returns
+        -------
+        onnx.ModelProto
+        """
+        check_is_fitted(self)
+        return with_weights(self._source.model.onnx, self.weights_, outputs=self._source.model.outputs)
+
+    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
+        """Return the loss of each row, without penalties.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+            Each loss is multiplied by the weight of its row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X, y = self._check_X_y(X, y, reset=False)
+        weight = check_sample_weight(sample_weight, X, self.dtype, keep=True)
+        device = self._device_at_hand()
+        losses = row_losses(self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0)
+        return losses if weight is None else losses * weight
+
+    def _run(self, X: Any, output: str) -> np.ndarray:
+        """Return one output of the trained model for rows, computed in pieces of bounded size."""
+        check_is_fitted(self)
+        X = self._check_X(X)
+        session = self._open_session()
+        ((name, dtype),) = self._source.model.features.items()
+        parts = [
+            run_session(session, {name: dense(X[rows], dtype)}, [output])[0]
+            for rows in batches(X.shape[0], _PREDICT_CHUNK)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _open_session(self) -> Any:
+        if "_session" not in self.__dict__:
+            onx = with_weights(self._source.model.onnx, self.weights_)
+            self._session = open_session(onx, self._device_at_hand(), self.n_threads)
+        return self._session
+
+    def _device_at_hand(self) -> Device:
+        """Return the device of the parameters, or the CPU with a warning where this machine has none."""
+        try:
+            return find_device(self.device)
+        except DeviceError as e:
+            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
+            return find_device("cpu")
+
+    # what goes in -----------------------------------------------------------
+
+    def _input_of(self) -> tuple[Any, int]:
+        """Return the type and the rank of X, from the model where it is known."""
+        source = getattr(self, "_source", None)
+        if source is None or len(source.model.features) != 1:
+            return np.dtype(self.dtype), 2
+        ((name, dtype),) = source.model.features.items()
+        return dtype, source.model.ranks[name]
+
+    def _check_X(self, X: Any) -> Any:
+        dtype, ndim = self._input_of()
+        return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
+
+    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        dtype, ndim = (np.dtype(self.dtype), 2) if reset else self._input_of()
+        return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
+
+    # copies -----------------------------------------------------------------
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy; an estimator inside that is fitted stays fitted, to be fine-tuned."""
+        copied = super().__sklearn_clone__()
+        if self.estimator is not None and not is_onnx(self.estimator) and is_fitted(self.estimator):
+            copied.estimator = copy.deepcopy(self.estimator)
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the session: it cannot be pickled and is opened again when needed."""
+        state = dict(super().__getstate__())
+        state.pop("_session", None)
+        return state

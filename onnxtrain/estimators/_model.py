@@ -1,0 +1,248 @@
+"""From what the user hands over to what is trained: an ONNX model, an output, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.autodiff import dependents
+from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.heads import Link, choose_output, scores_behind
+from onnxtrain.registry import did_you_mean
+from onnxtrain.rewrite import rewrite_model
+
+DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
+
+#: The positions of operands that multiply; what is only added is an intercept.
+_FACTORS = {
+    "MatMul": (0, 1),
+    "Gemm": (0, 1),
+    "Einsum": (0, 1, 2, 3),
+    "Conv": (1,),
+    "ConvTranspose": (1,),
+    "Gather": (0,),
+    "RNN": (1, 2),
+    "GRU": (1, 2),
+    "LSTM": (1, 2),
+}
+
+
+@dataclass(frozen=True)
+class TrainableModel:
+    """A model of ai.onnx operators, and which of its values are what.
+
+    Attributes
+    ----------
+    onnx : bytes
+        With the outputs of the user's model, then the scores where they are none of them.
+    outputs : tuple of str
+        The outputs of the user's model.
+    output : str
+        The output that enters the loss.
+    scores : str or None
+        What enters the Sigmoid or Softmax that ``output`` is, or ``output`` itself.
+    link : Link
+        How ``output`` follows from ``scores``.
+    width, n_scores : int
+        The number of columns of ``output`` and of ``scores``.
+    features : mapping of str to numpy dtype
+        The inputs.
+    classes : ndarray or None
+        The labels that the model itself returns, by column.
+    weights : tuple of str
+        What may be trained.
+    penalized : tuple of str
+        Those among them that multiply: penalties spare the intercepts.
+    """
+
+    onnx: bytes = field(repr=False)
+    outputs: tuple[str, ...]
+    output: str
+    scores: str | None
+    link: Link
+    width: int
+    n_scores: int
+    features: Mapping[str, np.dtype]
+    ranks: Mapping[str, int]
+    classes: np.ndarray | None
+    weights: tuple[str, ...]
+    penalized: tuple[str, ...]
+
+
+def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) -> TrainableModel:
+    """Return an ONNX model as one that can be trained, its real numbers of type `dtype`.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be read, or it has several outputs and `output` is None.
+    WeightError
+        There is no weight between its inputs and the output.
+    """
+    model = graph.load(rewrite_model(onx))
+    graph.cast_floats(model, DTYPES[dtype])
+    chosen = choose_output(model, output)
+    outputs = tuple(str(v.name) for v in model.graph.outputs)
+    head = scores_behind(chosen, graph.builder(model).op)
+    scores = None if head.link is Link.PROBABILITY else _as_output(model, head.value)
+    weights = _weights_that_reach(model, chosen)
+    if not weights:
+        raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
+    inputs = [v for v in model.graph.inputs if not v.is_initializer()]
+    return TrainableModel(
+        onnx=graph.save(model).SerializeToString(),
+        outputs=outputs,
+        output=str(chosen.name),
+        scores=scores,
+        link=head.link,
+        width=_width(chosen),
+        n_scores=_width(head.value),
+        features={str(v.name): v.dtype.numpy() for v in inputs},  # type: ignore[union-attr]
+        ranks={str(v.name): graph.rank(v) or 2 for v in inputs},
+        classes=_label_classes(model),
+        weights=tuple(str(w.name) for w in weights),
+        penalized=tuple(str(w.name) for w in weights if _multiplies(w)),
+    )
+
+
+def _as_output(model: ir.Model, value: ir.Value) -> str:
+    if not any(value is y for y in model.graph.outputs):
+        model.graph.outputs.append(value)
+    return str(value.name)
+
+
+def _width(output: ir.Value) -> int:
+    if graph.rank(output) == 1:
+        return 1
+    last = output.shape[-1] if output.shape else None  # type: ignore[index]
+    if not isinstance(last, int):
+        raise ModelError(f"The number of columns of the output is not known: {graph.describe(output)}.")
+    return last
+
+
+def _weights_that_reach(model: ir.Model, output: ir.Value) -> list[ir.Value]:
+    """Return the real initializers that `output` depends on in a way that has a derivative."""
+    candidates = [w for w in model.graph.initializers.values() if graph.is_float(w)]
+    return [w for w in candidates if output in dependents(_consumers(w), [w])]
+
+
+def _consumers(value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that depend on a value, in the order of the graph."""
+    found: dict[ir.Node, None] = {}
+    todo = [value]
+    while todo:
+        for node in todo.pop().consumers():
+            if node not in found:
+                found[node] = None
+                todo += node.outputs
+    graph_ = value.graph
+    return [node for node in graph_ if node in found] if graph_ is not None else list(found)
+
+
+def _multiplies(w: ir.Value) -> bool:
+    """Whether a weight is a factor of products: a coefficient, not an intercept or a scale."""
+    if graph.rank(w) == 0:
+        return False
+    factor = any(index in _FACTORS.get(node.op_type, ()) for node, index in w.uses())
+    reshaped = [n.outputs[0] for n in w.consumers() if n.op_type in ("Transpose", "Reshape", "Unsqueeze", "Cast")]
+    return factor or any(_multiplies(v) for v in reshaped)
+
+
+def _label_classes(model: ir.Model) -> np.ndarray | None:
+    """Return the classes behind an output of labels, taken by ArgMax from the scores."""
+    for value in model.graph.outputs:
+        if graph.is_float(value):
+            continue
+        node = value.producer()
+        while node is not None and node.op_type in ("Reshape", "Cast", "Identity", "Squeeze", "Flatten"):
+            node = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if node is not None and node.op_type in ("Gather", "ArrayFeatureExtractor"):
+            classes = graph.constant(node.inputs[0])
+            if classes is not None:
+                return classes.ravel()
+    return None
+
+
+def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return copies of initializers by name."""
+    known = {i.name: i for i in onnx.load_model_from_string(onx).graph.initializer}
+    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names}
+
+
+def with_weights(onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> onnx.ModelProto:
+    """Return a model with other values of initializers, and only some of its outputs."""
+    proto = onnx.load_model_from_string(onx)
+    for initializer in proto.graph.initializer:
+        if initializer.name in weights:
+            w = weights[initializer.name]
+            initializer.CopyFrom(onnx.numpy_helper.from_array(np.asarray(w), initializer.name))
+    if outputs is not None:
+        kept = [o for o in proto.graph.output if o.name in outputs]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
+    return proto
+
+
+def draw_weights(
+    weights: Mapping[str, np.ndarray], factors: Iterable[str], random_state: np.random.RandomState
+) -> dict[str, np.ndarray]:
+    r"""Draw weights anew, as MLPRegressor does.
+
+    Uniform in :math:`\pm\sqrt{6 / (p + q)}` for a matrix (p, q), other factors by their
+    first and last axis; what is not a factor is zero.
+
+    References
+    ----------
+    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", AISTATS 2010.
+    """
+    factors = set(factors)
+
+    def draw(name: str, w: np.ndarray) -> np.ndarray:
+        if name not in factors:
+            return np.zeros_like(w)
+        bound = np.sqrt(6.0 / (w.shape[0] + (w.shape[-1] if w.ndim > 1 else 1)))
+        return random_state.uniform(-bound, bound, w.shape).astype(w.dtype)
+
+    return {name: draw(name, w) for name, w in weights.items()}
+
+
+def choose_weights(
+    model: TrainableModel, wanted: str | Sequence[str] | None, default: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the weights to train.
+
+    Parameters
+    ----------
+    model : TrainableModel
+    wanted : "all", a name, names, or None for `default`
+    default : names, or None
+        None: all of rank 1 or more; those of rank 0 are constants such as 0.5 in Gelu.
+
+    Raises
+    ------
+    WeightError
+        A name is unknown, or does not reach the output.
+    """
+    if wanted is None:
+        known = {i.name: len(i.dims) for i in onnx.load_model_from_string(model.onnx).graph.initializer}
+        names = [w for w in model.weights if known[w] > 0 and (default is None or w in default)]
+    elif isinstance(wanted, str) and wanted == "all":
+        names = list(model.weights)
+    else:
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        for name in names:
+            if name not in model.weights:
+                raise WeightError(
+                    f"{name!r} is no weight that reaches the output {model.output!r}. "
+                    f"{did_you_mean(name, model.weights)}"
+                )
+    if not names:
+        raise WeightError("There is no weight to train. Name some in weights_to_train.")
+    return tuple(names)

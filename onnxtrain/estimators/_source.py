@@ -1,0 +1,116 @@
+"""What the user hands over, an estimator or an ONNX model, made trainable."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from onnxtrain.convert import Binding, convert, default_weights
+from onnxtrain.errors import ParameterError
+from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model
+from onnxtrain.rewrite import rewrite_model
+from onnxtrain.training.session import run
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trainable model and where it comes from.
+
+    Attributes
+    ----------
+    model : TrainableModel
+    estimator : object or None
+        The fitted scikit-learn estimator behind it.
+    bindings : tuple of Binding
+        Which of its attributes the weights are.
+    default : tuple of str or None
+        The weights that are trained unless others are asked for; None leaves it to the model.
+    """
+
+    model: TrainableModel
+    estimator: Any = None
+    bindings: tuple[Binding, ...] = ()
+    default: tuple[str, ...] | None = None
+
+    def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Return the weights as they came, by name, exactly: ONNX graphs hold float32, estimators float64."""
+        weights = initial_weights(self.model.onnx, names)
+        for binding in self.bindings:
+            if binding.name in weights and binding.path:
+                exact = binding.read(self.estimator)
+                weights[binding.name] = exact.astype(weights[binding.name].dtype)
+        return weights
+
+
+def is_onnx(estimator: Any) -> bool:
+    """Whether what the user hands over is an ONNX model: a ModelProto, its bytes, or a path."""
+    return isinstance(estimator, (onnx.ModelProto, bytes, bytearray, str, os.PathLike))
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator has been fitted; one that is frozen has."""
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def check_source(estimator: Any) -> None:
+    """Raise a ParameterError where `estimator` is nothing that can be trained."""
+    if is_onnx(estimator) or (isinstance(estimator, BaseEstimator) and hasattr(estimator, "fit")):
+        return
+    if isinstance(estimator, type):
+        raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
+    raise ParameterError(
+        f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
+        f"got {type(estimator).__name__}."
+    )
+
+
+def fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, *, structure_only: bool) -> Any:
+    """Return a fitted estimator: itself where it is fitted, else a clone fitted on the rows.
+
+    With `structure_only` the weights will be drawn anew: an iterative estimator does one iteration.
+    """
+    if is_fitted(estimator):
+        return getattr(estimator, "estimator", estimator) if _is_frozen(estimator) else estimator
+    estimator = clone(estimator)
+    if structure_only and "max_iter" in estimator.get_params():
+        estimator.set_params(max_iter=1)
+    weighted = sample_weight is not None and has_fit_parameter(estimator, "sample_weight")
+    with warnings.catch_warnings():
+        # training goes on from here: that it has not converged is no news
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(X, y, sample_weight=sample_weight) if weighted else estimator.fit(X, y)
+
+
+def _is_frozen(estimator: Any) -> bool:
+    return type(estimator).__name__ == "FrozenEstimator"
+
+
+def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -> Source:
+    """Return an ONNX model, or a fitted estimator as one, ready to be trained.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, or ONNX model
+    X : array-like
+        Rows on which the conversion is compared with the estimator.
+    dtype : {"float32", "float64"}
+    output : int, str or None
+    """
+    if is_onnx(estimator):
+        return Source(read_model(estimator, dtype=dtype, output=output))
+    conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
+    model = read_model(conversion.onnx, dtype=dtype, output=output)
+    return Source(model, copy.deepcopy(estimator), conversion.bindings, tuple(default_weights(conversion)))

@@ -1,0 +1,162 @@
+"""From the parameters of an estimator to a run of :mod:`onnxtrain.training`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain.errors import WeightError
+from onnxtrain.estimators._model import TrainableModel
+from onnxtrain.loss_helper import check_penalty
+from onnxtrain.optim import make_optimizer
+from onnxtrain.optim.schedules import make_schedule
+from onnxtrain.registry import did_you_mean
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.device import Device
+from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
+from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
+from onnxtrain.training.loop import EpochInfo, Plan, Trainer, TrainingState
+from onnxtrain.training.objective import Objective, weights_as_inputs
+from onnxtrain.training.session import BoundStep, threads_for
+from onnxtrain.training.step import build_step
+
+OnEpoch = Callable[[EpochInfo], bool]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the graphs run."""
+
+    device: Device
+    n_threads: int
+
+
+def make_objective(params: Any, model: TrainableModel, names: tuple[str, ...], *, classifies: bool) -> Objective:
+    """Return what an estimator with these parameters minimises over the weights `names`."""
+    penalty = check_penalty(params.penalty or {})
+    for name in penalty:
+        if name not in names:
+            raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
+    onx = weights_as_inputs(onnx.load_model_from_string(model.onnx), names)
+    return Objective(
+        model=onx.SerializeToString(deterministic=True),
+        output=model.output,
+        loss=params.loss,
+        weights=names,
+        loss_params=tuple(sorted((params.loss_params or {}).items())),
+        penalized=tuple(name for name in names if name in model.penalized),
+        penalty=tuple((name, l1, l2) for name, (l1, l2) in sorted(penalty.items())),
+        classifies=classifies,
+    )
+
+
+def find_machine(params: Any, device: Device, objective: Objective, state: TrainingState, batch_size: int) -> Machine:
+    """Return the device and the number of threads for steps on batches of this size."""
+    size = sum(state.weights[name].size for name in objective.penalized)
+    return Machine(device, threads_for(batch_size * size, params.n_threads))
+
+
+def train_by_steps(
+    params: Any,
+    objective: Objective,
+    state: TrainingState,
+    data: TrainingData,
+    validation: TrainingData | None,
+    device: Device,
+    random_state: np.random.RandomState,
+    *,
+    n_epochs: int,
+    on_epoch: OnEpoch,
+) -> None:
+    """Run epochs of mini-batches and update `state`."""
+    optimizer = make_optimizer(params.solver)
+    n_rows = len(data.rows)
+    batch_size = min(200, n_rows) if params.batch_size == "auto" else min(params.batch_size, n_rows)
+    machine = find_machine(params, device, objective, state, batch_size)
+    step = build_step(
+        objective,
+        optimizer,
+        clip_norm=params.clip_norm,
+        gathered=data.ready,
+        weighted=data.weight is not None,
+        l1=params.l1 > 0,
+        l2=params.l2 > 0,
+    )
+    for key in step.state:
+        if key[0] == "slot" and key[1:] not in state.slots:
+            _, name, slot = key
+            state.slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
+    strengths = {step.inputs[name]: getattr(params, name) for name in ("l1", "l2") if name in step.inputs}
+
+    def bind(inputs: Mapping[str, np.ndarray], initial: Mapping[tuple[str, ...], np.ndarray]) -> BoundStep:
+        fixed = {name: np.array(value, step.dtype.numpy()) for name, value in strengths.items()}
+        return BoundStep(step, machine.device, machine.n_threads, {**inputs, **fixed}, initial)
+
+    plan = Plan(
+        make_schedule(params.learning_rate),
+        batch_size,
+        params.max_iter,
+        params.shuffle,
+        params.tol,
+        params.n_iter_no_change,
+    )
+    trainer = Trainer(bind, step, data, plan, state, random_state)
+    validate = None
+    if validation is not None:
+        rows = validation
+
+        def validate(weights: dict[str, np.ndarray]) -> float:
+            return mean_loss(objective, weights, rows, machine.device, machine.n_threads)
+
+    for info in trainer.run(n_epochs, validate):
+        if on_epoch(info):
+            break
+
+
+def train_full_batch(
+    params: Any,
+    objective: Objective,
+    state: TrainingState,
+    data: TrainingData,
+    validation: TrainingData | None,
+    device: Device,
+    *,
+    on_epoch: OnEpoch,
+) -> None:
+    """Minimise by L-BFGS and update `state`."""
+    machine = find_machine(params, device, objective, state, len(data.label))
+    common = {name: (params.l1, params.l2) for name in objective.penalized}
+    l1 = {name: a for name, (a, _) in common.items()}
+    l2 = {name: b for name, (_, b) in common.items()}
+    for name, own1, own2 in objective.penalty:
+        l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
+
+    def on_iteration(loss: float, weights: dict[str, np.ndarray]) -> bool:
+        state.weights = weights
+        state.loss_curve.append(loss)
+        state.step += 1
+        watched = loss
+        if validation is not None:
+            watched = mean_loss(objective, weights, validation, machine.device, machine.n_threads)
+            state.validation_loss_curve.append(watched)
+        if state.watch(watched, params.tol if validation is not None else 0.0) and validation is not None:
+            state.best_weights = weights
+        stop = validation is not None and state.bad_epochs > params.n_iter_no_change
+        info = EpochInfo(
+            state.epoch, state.step - 1, loss, watched if validation is not None else None, 1.0, 0.0, weights
+        )
+        return on_epoch(info) or stop
+
+    weights, _ = minimize_lbfgs(
+        lambda weights: loss_and_gradient(objective, weights, data, machine.device, machine.n_threads),
+        state.weights,
+        Penalties(l1, l2),
+        max_iter=params.max_iter,
+        tol=params.tol / 100,
+        on_iteration=on_iteration,
+    )
+    state.weights = weights

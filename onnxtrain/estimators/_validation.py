@@ -1,0 +1,145 @@
+"""What goes into ``fit`` and ``predict`` is checked here; the one home of scikit-learn's private helpers."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_parameter_constraints,
+)
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.registry import did_you_mean
+
+#: A number that may be zero.
+_STRENGTH = [Interval(Real, 0, None, closed="left")]
+
+#: What each parameter of the estimators may be. The loss, the solver, the schedule, the
+#: device and the output are looked up in their own tables, which propose the nearest name.
+PARAMETERS: dict[str, list[Any]] = {
+    "loss_params": [dict, None],
+    "l1": _STRENGTH,
+    "l2": _STRENGTH,
+    "penalty": [dict, None],
+    "weights_to_train": [str, "array-like", None],
+    "init": [StrOptions({"estimator", "random"})],
+    "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "max_iter": [Interval(Integral, 0, None, closed="left")],
+    "shuffle": ["boolean"],
+    "tol": _STRENGTH,
+    "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
+    "warm_start": ["boolean"],
+    "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+    "dtype": [StrOptions({"float32", "float64"})],
+    "gradient_builder": [StrOptions({"builtin", "onnxruntime-training"})],
+    "output": [str, Integral, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+    "class_weight": [dict, StrOptions({"balanced"}), None],
+}
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check the parameters of an estimator against :data:`PARAMETERS`."""
+    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in PARAMETERS}
+    try:
+        validate_parameter_constraints(PARAMETERS, given, caller_name=type(estimator).__name__)
+    except InvalidParameterError as e:
+        raise ParameterError(str(e)) from e
+
+
+def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
+    """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.
+
+    Without a copy where X is such an array already.
+    """
+    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=dtype, order="C", allow_nd=ndim > 2)
+
+
+def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
+    """Return X as :func:`check_X`, and y with as many rows."""
+    return validate_data(
+        estimator,
+        X,
+        y,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=dtype,
+        order="C",
+        allow_nd=ndim > 2,
+        multi_output=True,
+        y_numeric=numeric,
+    )
+
+
+def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = False) -> np.ndarray | None:
+    """Return the weights of the rows, (n,), or None where all count the same; with `keep`, as they are.
+
+    Raises
+    ------
+    ValueError
+        A weight is negative, infinite or NaN, or their number is wrong.
+    DataError
+        They are all zero.
+    """
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+    if keep:
+        return weights
+    if not weights.any():
+        raise DataError("Every sample weight is zero: there is nothing to train on.")
+    return None if np.all(weights == weights[0]) else weights
+
+
+def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
+    """Return the targets of a regression as (n, width).
+
+    Raises
+    ------
+    DataError
+        The model has another number of outputs.
+    """
+    y = np.asarray(y, dtype=dtype)
+    y = y.reshape(-1, 1) if y.ndim == 1 else y
+    if y.shape[1] != width:
+        raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
+    return check_array(y, dtype=dtype, order="C")
+
+
+def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index in `classes` of each label, int64 (n, 1).
+
+    Raises
+    ------
+    DataError
+        Labels that the model does not know.
+    """
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        raise DataError(
+            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))}"
+        )
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+
+
+__all__ = [
+    "PARAMETERS",
+    "check_X",
+    "check_X_y",
+    "check_parameters",
+    "check_sample_weight",
+    "check_target",
+    "encode_classes",
+]

@@ -1,0 +1,321 @@
+"""Classification: scikit-learn's classifiers and ONNX models trained with any loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain.errors import DataError
+from onnxtrain.estimators._base import OrtGradientEstimator
+from onnxtrain.estimators._source import Source
+from onnxtrain.estimators._validation import encode_classes
+from onnxtrain.heads import Link
+from onnxtrain.losses import Prediction, find_loss
+
+
+def _gives_probabilities(self: OrtGradientClassifier) -> bool:
+    """Whether the output is probabilities, or scores whose loss makes them so."""
+    if hasattr(self, "_source") and self._source.model.link is not Link.IDENTITY:
+        return True
+    if find_loss(self.loss, self.loss_params, classifies=True).prediction is Prediction.LIKELIHOOD:
+        return True
+    raise AttributeError(f"With loss={self.loss!r} the scores of this model are no probabilities; use loss='log'.")
+
+
+def _has_scores(self: OrtGradientClassifier) -> bool:
+    if hasattr(self, "_source") and self._link is Link.PROBABILITY:
+        raise AttributeError("This model gives probabilities, and no scores that they come from were recognised.")
+    return True
+
+
+class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
+    r"""Train a classifier, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
+
+    The objective is that of :class:`OrtGradientRegressor`, with a loss :math:`\ell` of
+    the class and of the scores in front of the Sigmoid or Softmax of the model. So
+    ``l2 = 1 / (2 * C * n_samples)`` gives :class:`~sklearn.linear_model.LogisticRegression`.
+
+    Parameters
+    ----------
+    estimator : estimator, onnx.ModelProto, bytes or path, optional
+        None is a :class:`~sklearn.linear_model.LogisticRegression`. An ONNX model has one
+        column of scores or probabilities a class, or one column for two classes.
+    loss : str or callable
+        ``"log"``, ``"hinge"``, ``"squared_hinge"``, ``"modified_huber"``, ``"focal"``, one
+        of your own registered with :func:`onnxtrain.loss`, or a function
+        ``(op, y_true, y_pred) -> (n, 1)`` of the index of the class and the scores.
+    loss_params, l1, l2, penalty, weights_to_train, init, solver, learning_rate
+        As :class:`OrtGradientRegressor`.
+    batch_size, max_iter, shuffle, tol, n_iter_no_change
+        As :class:`OrtGradientRegressor`.
+    early_stopping, validation_fraction
+        As :class:`OrtGradientRegressor`; the rows held out are stratified by class.
+    clip_norm, warm_start, device, n_threads, dtype, gradient_builder, output
+        As :class:`OrtGradientRegressor`.
+    random_state, verbose
+        As :class:`OrtGradientRegressor`.
+    class_weight : dict, "balanced" or None
+        Weights of the classes, multiplied with the sample weights. ``"balanced"``:
+        ``n_samples / (n_classes * count of the class)``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, in the order of the columns of the scores.
+    weights_, loss_curve_, validation_loss_curve_, best_loss_, best_iteration_, n_iter_
+        As :class:`OrtGradientRegressor`.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where X had names.
+
+    See Also
+    --------
+    OrtGradientRegressor : The same for numbers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from onnxtrain import OrtGradientClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression(C=0.001).fit(X, y)
+    >>> tuned = OrtGradientClassifier(model, solver="lbfgs").fit(X, y)
+    >>> float(round(model.score(X, y), 2)), float(round(tuned.score(X, y), 2))
+    (0.84, 0.99)
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        loss: str | Callable[..., Any] = "log",
+        loss_params: Mapping[str, Any] | None = None,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        penalty: Mapping[str, Any] | None = None,
+        weights_to_train: str | Sequence[str] | None = None,
+        init: str = "estimator",
+        solver: Any = "adam",
+        learning_rate: Any = 1e-3,
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        shuffle: bool = True,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        clip_norm: float | None = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        n_threads: int | None = None,
+        dtype: str = "float32",
+        gradient_builder: str = "builtin",
+        output: str | int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ):
+        super().__init__(
+            estimator,
+            loss=loss,
+            loss_params=loss_params,
+            l1=l1,
+            l2=l2,
+            penalty=penalty,
+            weights_to_train=weights_to_train,
+            init=init,
+            solver=solver,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            shuffle=shuffle,
+            tol=tol,
+            n_iter_no_change=n_iter_no_change,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            clip_norm=clip_norm,
+            warm_start=warm_start,
+            device=device,
+            n_threads=n_threads,
+            dtype=dtype,
+            gradient_builder=gradient_builder,
+            output=output,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    _classifies = True
+
+    def _default_estimator(self) -> BaseEstimator:
+        return LogisticRegression()
+
+    # targets ----------------------------------------------------------------
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        classes : array-like of shape (n_classes,), optional
+            All classes that will ever come, in the first call; those of y if left out.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+        """
+        if classes is not None:
+            classes = np.unique(classes)
+            if self.__sklearn_is_fitted__() and not np.array_equal(classes, np.sort(self.classes_)):
+                raise DataError(
+                    f"classes={classes.tolist()} differs from those of the first call, {self.classes_.tolist()}."
+                )
+        self._expected_classes = classes
+        try:
+            return self._partial_fit(X, y, sample_weight)
+        finally:
+            del self._expected_classes
+
+    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        X, y = super()._check_X_y(X, y, reset=reset)
+        check_classification_targets(y)
+        return X, y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+
+    def _rows_for_estimator(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None) -> tuple[Any, Any, Any]:
+        """Return the rows, and a row of zeros for each class that is still to come: the estimator must know them all."""
+        expected = getattr(self, "_expected_classes", None)
+        missing = [] if expected is None else np.setdiff1d(expected, y)
+        if not len(missing):
+            return X, y, sample_weight
+        zeros = np.zeros((len(missing), *X.shape[1:]), X.dtype)
+        X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
+        if sample_weight is not None:
+            sample_weight = np.concatenate([sample_weight, np.full(len(missing), sample_weight.mean())])
+        return X, np.concatenate([y, missing]), sample_weight
+
+    def _learn_target(self, y: np.ndarray, source: Source) -> None:
+        self.classes_ = _classes_of(y, source)
+
+    def _encode_target(self, y: np.ndarray) -> np.ndarray:
+        return encode_classes(y, self.classes_)
+
+    def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        if self.class_weight is None:
+            return sample_weight
+        by_class = compute_sample_weight(self.class_weight, y)
+        return by_class if sample_weight is None else by_class * sample_weight
+
+    # predictions ------------------------------------------------------------
+
+    @available_if(_has_scores)
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores: positive for the second of two classes, else one column a class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        scores = self._columns(X, self._scores)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @available_if(_gives_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        if self._link is Link.IDENTITY:
+            scores = self._columns(X, self._scores)
+            found = expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
+        else:
+            found = self._columns(X, self._source.model.output)
+        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most likely class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        found = self._columns(X, self._scores)
+        threshold = 0.5 if self._link is Link.PROBABILITY else 0.0
+        best = found[:, 0] > threshold if found.shape[1] == 1 else found.argmax(axis=1)
+        return self.classes_[best.astype(np.intp)]
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        with np.errstate(divide="ignore"):  # a probability may be 0
+            return np.log(self.predict_proba(X))
+
+    @property
+    def _link(self) -> Link:
+        return self._source.model.link
+
+    @property
+    def _scores(self) -> str:
+        """The output that is compared between classes: the scores, or the probabilities where there are none."""
+        check_is_fitted(self)
+        return self._source.model.scores or self._source.model.output
+
+    def _columns(self, X: Any, output: str) -> np.ndarray:
+        found = self._run(X, output)
+        return found.reshape(len(found), -1)
+
+
+def _classes_of(y: np.ndarray, source: Source) -> np.ndarray:
+    """Return the labels by column of the scores: those the model knows, else those of y.
+
+    Raises
+    ------
+    DataError
+        y has another number of classes than the model has columns.
+    """
+    known = getattr(source.estimator, "classes_", None)
+    if known is None:
+        known = source.model.classes
+    if known is not None:
+        return np.asarray(known)
+    n_classes = max(source.model.n_scores, 2)
+    found = np.unique(y)
+    if len(found) == n_classes:
+        return found
+    if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
+        return np.arange(n_classes)
+    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {', '.join(map(str, found[:10]))}.")

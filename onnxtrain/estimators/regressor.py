@@ -1,0 +1,161 @@
+"""Regression: scikit-learn's regressors and ONNX models trained with any loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.linear_model import LinearRegression
+
+from onnxtrain.estimators._base import OrtGradientEstimator
+from onnxtrain.estimators._source import Source
+from onnxtrain.estimators._validation import check_target
+
+
+class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
+    r"""Train a regressor, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
+
+    The objective over the rows of a batch is
+
+    .. math::
+
+        \frac{\sum_i w_i\, \ell(y_i, f(x_i))}{\sum_i w_i}
+        + \sum_W \left(\lambda_1 \lVert W \rVert_1 + \lambda_2 \lVert W \rVert_2^2\right)
+
+    where :math:`\ell` is summed over outputs and :math:`W` runs over the weights that
+    multiply, never over intercepts. So ``l2 = alpha / n_samples`` gives
+    :class:`~sklearn.linear_model.Ridge`.
+
+    Parameters
+    ----------
+    estimator : estimator, onnx.ModelProto, bytes or path, optional
+        What is trained. A fitted estimator is fine-tuned from its weights, and stays
+        fitted in clones; one that is not is cloned and fitted first. None is a
+        :class:`~sklearn.linear_model.LinearRegression`.
+    loss : str or callable
+        ``"squared_error"``, ``"absolute_error"``, ``"elastic"``, ``"huber"``,
+        ``"quantile"``, ``"epsilon_insensitive"``, ``"log_cosh"``, ``"poisson"``,
+        ``"gamma"``, ``"tweedie"``, one of your own registered with
+        :func:`onnxtrain.loss`, or a function ``(op, y_true, y_pred) -> (n, 1)``.
+    loss_params : dict, optional
+        Parameters of the loss, such as ``{"delta": 2.0}``.
+    l1, l2 : float
+        Strength of the penalties, :math:`\lambda_1` and :math:`\lambda_2`.
+    penalty : dict, optional
+        Penalties of single weights, added to those: ``{name: {"l1": a, "l2": b}}`` or
+        ``{name: b}``.
+    weights_to_train : str or sequence of str, optional
+        Names of weights. None: those of the predictor, not the statistics of the
+        preprocessing in front of it; of an ONNX model every float initializer of one
+        axis or more that reaches the output. ``"all"``: everything real.
+    init : {"estimator", "random"}
+        Start from the weights of the estimator, or draw them anew: Glorot uniform,
+        intercepts at zero.
+    solver : str or optimizer
+        ``"adam"``, ``"sgd"``, ``"adamw"``, ``"rmsprop"``, ``"adagrad"``, an instance such
+        as ``SGD(momentum=0.9)`` of :mod:`onnxtrain.optim`, or ``"lbfgs"``: full batch.
+    learning_rate : float, str, schedule or callable
+        A number, ``"constant"``, ``"invscaling"``, ``"adaptive"``, ``"cosine"``,
+        ``"onecycle"``, a schedule of :mod:`onnxtrain.optim`, or a function of the step.
+    batch_size : int or "auto"
+        ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too.
+    max_iter : int
+        Epochs (iterations of lbfgs).
+    shuffle : bool
+        Visit the rows in a new order in each epoch.
+    tol : float
+        What the loss must fall by to count as progress. lbfgs stops when no entry of the
+        gradient is larger than a hundredth of it.
+    n_iter_no_change : int
+        Stop after more than so many epochs without progress.
+    early_stopping : bool
+        Hold out rows and watch their loss; the weights of the best epoch are kept.
+    validation_fraction : float
+        The part of the rows held out.
+    clip_norm : float, optional
+        Largest norm of all gradients together.
+    warm_start : bool
+        ``fit`` goes on from the weights and the memory of the optimizer of the last one.
+    device : str
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
+    n_threads : int, optional
+        Threads of one operator. None: one for a small model, else all that this process may use.
+    dtype : {"float32", "float64"}
+        Type of all real numbers in the graph.
+    gradient_builder : {"builtin", "onnxruntime-training"}
+        Who derives the gradient.
+    output : str or int, optional
+        Which output of the model enters the loss, where there are several.
+    random_state : int, RandomState or None
+        Fixes everything that is drawn: weights, order of the rows, rows held out.
+    verbose : int
+        1 shows a progress bar, 2 prints a line an epoch.
+
+    Attributes
+    ----------
+    weights_ : dict of str to ndarray
+        The trained weights.
+    loss_curve_ : list of float
+        The objective, averaged over each epoch.
+    validation_loss_curve_ : list of float
+        The loss of the rows held out, after each epoch.
+    best_loss_ : float
+        The lowest loss that was watched.
+    best_iteration_ : int
+        The epoch it belongs to, from 1.
+    n_iter_ : int
+        Epochs that were run.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where X had names.
+
+    See Also
+    --------
+    OrtGradientClassifier : The same for classes.
+
+    References
+    ----------
+    Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+
+    Examples
+    --------
+    An outlier drags least squares away; the absolute error does not mind it.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> X = np.arange(11.0).reshape(-1, 1)
+    >>> y = 2.5 * X.ravel()
+    >>> y[10] = 1000
+    >>> linear = LinearRegression().fit(X, y)
+    >>> tuned = OrtGradientRegressor(linear, loss="absolute_error", solver="lbfgs", dtype="float64").fit(X, y)
+    >>> float(linear.coef_[0].round(1)), float(tuned.weights_["coef"].item().__round__(1))
+    (46.8, 2.5)
+    """
+
+    _classifies = False
+
+    def _default_estimator(self) -> BaseEstimator:
+        return LinearRegression()
+
+    def _learn_target(self, y: np.ndarray, source: Source) -> None:
+        self._y_ndim = y.ndim
+
+    def _encode_target(self, y: np.ndarray) -> np.ndarray:
+        return check_target(y, self._source.model.width, self.dtype)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the output of the trained model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        """
+        found = self._run(X, self._source.model.output)
+        found = found.reshape(len(found), -1)
+        return found[:, 0] if found.shape[1] == 1 and self._y_ndim == 1 else found
