@@ -1,27 +1,68 @@
-"""Shapes in gradients: as constants where they are known, computed at run time where not."""
+"""Shapes in gradients: as constants where they are known, computed at run time where not.
+
+Static shapes never cost a node; a dimension without a name is never assumed to be equal to another.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import same_dimension, same_shape, static_shape
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import describe, rank, same_dimension, same_shape, static_shape
+
+__all__ = [
+    "expand_like",
+    "integers",
+    "known_rank",
+    "reshape_like",
+    "scalar_like",
+    "shape_of",
+    "sum_to",
+    "with_shape_of",
+    "zeros_like",
+]
+
+
+def integers(op: Any, numbers: Any, name: str = "integers") -> ir.Value:
+    """Return integers as a constant of type int64."""
+    return op.initializer(ir.tensor(np.asarray(numbers, dtype=np.int64), name=name))
+
+
+def scalar_like(op: Any, number: float, x: ir.Value) -> ir.Value:
+    """Return a number as a constant of the type of `x`, where the schema of a node would not say so."""
+    return op.initializer(ir.tensor(number, dtype=x.dtype, name="scalar"))
 
 
 def shape_of(op: Any, x: ir.Value) -> ir.Value:
     """Return the shape of `x` as int64 (rank,), a constant where it is known."""
     shape = static_shape(x)
-    if shape is None:
-        return op.Shape(x)
-    return op.initializer(ir.tensor(list(shape), dtype=ir.DataType.INT64, name="shape"))
+    return op.Shape(x) if shape is None else integers(op, shape, "shape")
+
+
+def zeros_like(op: Any, x: ir.Value) -> ir.Value:
+    """Return zeros of the type and the shape of `x`."""
+    zero = ir.tensor([0.0], dtype=x.dtype)
+    return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
 
 
 def reshape_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
     """Return `dy` in the shape of `x`, which has as many elements."""
     if same_shape(dy, x):
         return dy
+    target = _with_one_unknown(x)
+    if target is not None:
+        return with_shape_of(op.Reshape(dy, integers(op, target, "shape")), x)
     return with_shape_of(op.Reshape(dy, shape_of(op, x), allowzero=1), x)
+
+
+def _with_one_unknown(x: ir.Value) -> list[int] | None:
+    """Return the shape of `x` with -1 for its one unknown dimension, None where there are more or fewer."""
+    dims = [dim if isinstance(dim, int) else -1 for dim in x.shape or ()]
+    return dims if dims.count(-1) == 1 and 0 not in dims else None
 
 
 def expand_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
@@ -32,10 +73,32 @@ def expand_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def with_shape_of(dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Note on `dy` the type and the shape of its primal `x`."""
-    dy.type = x.type
-    dy.shape = x.shape
+    """Note on `dy` what is known of the type and the shape of `x`, which are its own."""
+    if dy.type is None:
+        dy.type = x.type
+    if dy.shape is None or x.shape is None or len(dy.shape) != len(x.shape):
+        dy.shape = x.shape if dy.shape is None else dy.shape
+        return dy
+    if not same_shape(dy, x):
+        dy.shape = ir.Shape([_better_known(a, b) for a, b in zip(dy.shape, x.shape, strict=True)])
     return dy
+
+
+def _better_known(a: Any, b: Any) -> Any:
+    if isinstance(a, int):
+        return a
+    return a if not isinstance(b, int) and b.value is None else b
+
+
+def known_rank(x: ir.Value, node: ir.Node) -> int:
+    """Return the number of axes of `x`, an operand of `node`, or raise."""
+    found = rank(x)
+    if found is None:
+        raise GradientError(
+            f"The derivative of {node.op_type} (node {node.name!r}) needs the number of axes of {describe(x)}. "
+            "Give the inputs of the model their shapes; dimensions may stay symbolic."
+        )
+    return found
 
 
 def sum_to(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
@@ -47,26 +110,35 @@ def sum_to(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
     if same_shape(dy, x):
         return dy
     if dy.shape is None or x.shape is None:
-        return _sum_to_at_run_time(op, dy, x)
+        return with_shape_of(_sum_unknown_ranks(op, dy, x), x)
     lead = len(dy.shape) - len(x.shape)
-    summed = list(range(lead))
-    for axis, dim in enumerate(x.shape, start=lead):
-        if dim == 1:
-            summed.append(axis)
-        elif not isinstance(dim, int) and not same_dimension(dim, dy.shape[axis]):
-            return _sum_to_at_run_time(op, dy, x)
-    kept = [axis for axis in summed if axis < lead or dy.shape[axis] != 1]
-    if len(kept) == lead:
-        return op.ReduceSum(dy, kept, keepdims=0) if kept else dy
-    if lead == 0:
-        return op.ReduceSum(dy, kept, keepdims=1)
-    return reshape_like(op, op.ReduceSum(dy, kept, keepdims=0), x)
+    pairs = list(enumerate(zip(x.shape, dy.shape[lead:], strict=True), start=lead))
+    if any(not isinstance(dim, int) and not same_dimension(dim, stretched) for _, (dim, stretched) in pairs):
+        return with_shape_of(_sum_unknown_dimensions(op, dy, x, lead), x)
+    inner = [axis for axis, (dim, stretched) in pairs if dim == 1 and stretched != 1]
+    return with_shape_of(_sum_axes(op, dy, x, lead, inner), x)
 
 
-def _sum_to_at_run_time(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
+def _sum_axes(op: Any, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int]) -> ir.Value:
+    axes = [*range(lead), *inner]
+    if not axes:
+        return dy
+    if lead == 0 or not inner:
+        return op.ReduceSum(dy, axes, keepdims=int(lead == 0))
+    return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0), x)
+
+
+def _sum_unknown_dimensions(op: Any, dy: ir.Value, x: ir.Value, lead: int) -> ir.Value:
+    if lead:
+        dy = op.ReduceSum(dy, list(range(lead)), keepdims=0)
+    stretched = op.NonZero(op.Sub(op.Shape(dy), op.Shape(x)))
+    return op.ReduceSum(dy, op.Squeeze(stretched, [0]), keepdims=1, noop_with_empty_axes=1)
+
+
+def _sum_unknown_ranks(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
     x_shape, dy_shape = op.Shape(x), op.Shape(dy)
     lead = op.Sub(op.Shape(dy_shape), op.Shape(x_shape))
-    padded = op.Concat(op.Expand(op.initializer(ir.tensor([1], name="one")), lead), x_shape, axis=0)
-    stretched = op.Not(op.Equal(padded, dy_shape))
-    axes = op.Squeeze(op.NonZero(stretched), [0])
+    padded = op.Concat(op.Expand(integers(op, [1]), lead), x_shape, axis=0)
+    # Where `x` has fewer axes, those in front are summed even if they are 1 in `dy`: Reshape drops them.
+    axes = op.Squeeze(op.NonZero(op.Sub(dy_shape, padded)), [0])
     return op.Reshape(op.ReduceSum(dy, axes, keepdims=1, noop_with_empty_axes=1), x_shape, allowzero=1)

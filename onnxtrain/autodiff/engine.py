@@ -8,15 +8,16 @@ that something is zero: an operator without a rule raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import sum_to, with_shape_of
-from onnxtrain.autodiff.registry import Gradient, derivative_of
-from onnxtrain.errors import GradientError
-from onnxtrain.graph import is_float
+from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
+from onnxtrain.errors import GradientError, OnnxTrainError
+from onnxtrain.graph import describe, is_float, same_dimension
 
 
 def backpropagate(
@@ -54,20 +55,31 @@ def backpropagate(
     gradients: dict[ir.Value, ir.Value] = {}
 
     def collect(value: ir.Value) -> Gradient:
-        if value not in gradients:
-            if value not in contributions:
-                return None
+        if value in contributions:
             gradients[value] = with_shape_of(_add(op, contributions.pop(value)), value)
-        return gradients[value]
+        return gradients.get(value)
 
-    for node in reversed(nodes):
-        if not any(v in contributions for v in node.outputs):
-            continue
-        incoming = [collect(v) if v in active else None for v in node.outputs]
-        for x, dx in zip(operands(node), _apply_rule(op, node, incoming, dy), strict=True):
-            if dx is not None and x in active:
-                contributions.setdefault(x, []).append(dx)
-    return {value: found for value in wrt if (found := collect(value)) is not None}
+    with _without_values(wrt):
+        for node in reversed(nodes):
+            reached = any(y in contributions for y in node.outputs)
+            if reached and any(x in active for x in operands(node)):
+                incoming = [collect(y) for y in node.outputs]
+                for x, dx in _apply_rule(op, node, incoming, active, dy):
+                    contributions.setdefault(x, []).append(dx)
+        return {value: found for value in wrt if (found := collect(value)) is not None}
+
+
+@contextmanager
+def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
+    """Hide the values of weights: they will change, so no rule may take one for a constant."""
+    values = [(w, w.const_value) for w in wrt if w.const_value is not None]
+    try:
+        for w, _ in values:
+            w.const_value = None
+        yield
+    finally:
+        for w, value in values:
+            w.const_value = value
 
 
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
@@ -118,20 +130,55 @@ def captured(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def _apply_rule(
-    op: Any, node: ir.Node, incoming: Sequence[Gradient], outputs: Mapping[ir.Value, ir.Value]
-) -> list[Gradient]:
+    op: Any,
+    node: ir.Node,
+    incoming: Sequence[Gradient],
+    active: set[ir.Value],
+    outputs: Iterable[ir.Value],
+) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Yield each operand that is differentiated, with what this node contributes to its gradient."""
     known = derivative_of(node)
     if known is None or known.rule is None:
         raise GradientError(_no_rule(node, outputs))
-    found = known.rule(op, node, *incoming)
-    gradients = [found] if isinstance(found, ir.Value) or found is None else list(found)
-    gradients += [None] * (len(operands(node)) - len(gradients))
-    if known.broadcast:
-        gradients = [
-            dx if dx is None or x is None else sum_to(op, dx, x)
-            for x, dx in zip(node.inputs, gradients, strict=True)
-        ]
-    return gradients
+    gradients = _call(known.rule, op, node, incoming)
+    xs = operands(node)
+    if len(gradients) > len(xs):
+        raise GradientError(f"The rule of {_named(node)} gave {len(gradients)} gradients for {len(xs)} operands.")
+    for x, dx in zip(xs, gradients, strict=False):
+        if dx is None or x is None or x not in active:
+            continue
+        if known.broadcast:
+            dx = sum_to(op, with_shape_of(dx, node.outputs[0]), x)
+        _check(node, x, dx)
+        yield x, dx
+
+
+def _call(rule: Rule, op: Any, node: ir.Node, incoming: Sequence[Gradient]) -> list[Gradient]:
+    try:
+        found = rule(op, node, *incoming)
+    except OnnxTrainError:
+        raise
+    except Exception as e:  # a rule may be a user's, and the node malformed
+        operands_ = ", ".join(describe(x) for x in node.inputs)
+        raise GradientError(
+            f"The rule of {_named(node)} failed on ({operands_}): {type(e).__name__}: {e}. "
+            "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
+        ) from e
+    return [found] if isinstance(found, ir.Value) or found is None else list(found)
+
+
+def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
+    """Refuse a gradient that cannot be one: of another type or shape than its primal."""
+    same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype
+    same_shape = x.shape is None or dx.shape is None or (
+        len(x.shape) == len(dx.shape)
+        and all(
+            same_dimension(a, b) or not (isinstance(a, int) and isinstance(b, int))
+            for a, b in zip(x.shape, dx.shape, strict=True)
+        )
+    )
+    if not (same_type and same_shape):
+        raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")
 
 
 def _add(op: Any, terms: Sequence[ir.Value]) -> ir.Value:
@@ -140,12 +187,16 @@ def _add(op: Any, terms: Sequence[ir.Value]) -> ir.Value:
     return op.Add(*terms) if len(terms) == 2 else op.Sum(*terms)
 
 
+def _named(node: ir.Node) -> str:
+    return f"{f'{node.domain}:' if node.domain else ''}{node.op_type} (node {node.name!r})"
+
+
 def _no_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> str:
-    name = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+    domain = f", domain={node.domain!r}" if node.domain else ""
     return (
-        f"{name} (node {node.name!r}) has no derivative here, and it stands between what is trained and the "
-        f"output: {' -> '.join(_path(node, set(outputs)))}. Register one with @onnxtrain.gradient({node.op_type!r}"
-        f"{f', domain={node.domain!r}' if node.domain else ''}), or leave out the weights before this node."
+        f"{_named(node)} has no derivative here, and it stands between what is trained and the output: "
+        f"{' -> '.join(_path(node, set(outputs)))}. Register one with "
+        f"@onnxtrain.gradient({node.op_type!r}{domain}), or leave out the weights before this node."
     )
 
 

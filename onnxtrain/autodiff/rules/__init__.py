@@ -1,5 +1,33 @@
 """The gradient rules of the operators, by family; importing a module registers its rules."""
 
-from onnxtrain.autodiff.rules import activation, elementwise, linalg, reduction, shape, softmax
+from onnxtrain.autodiff.rules import (
+    activation,
+    cumulative,
+    einsum,
+    elementwise,
+    flat,
+    indexing,
+    linalg,
+    moving,
+    reduction,
+    scatter,
+    shape,
+    softmax,
+    trigonometric,
+)
 
-__all__ = ["activation", "elementwise", "linalg", "reduction", "shape", "softmax"]
+__all__ = [
+    "activation",
+    "cumulative",
+    "einsum",
+    "elementwise",
+    "flat",
+    "indexing",
+    "linalg",
+    "moving",
+    "reduction",
+    "scatter",
+    "shape",
+    "softmax",
+    "trigonometric",
+]

@@ -1,6 +1,17 @@
-"""Rules of activations. At a kink the derivative is 0."""
+"""Rules of activations.
 
-from onnxtrain.autodiff.registry import gradient
+At the kink of a function that is flat on one side (Relu, HardSigmoid, ...) the
+derivative is that of the flat side, 0; at that of LeakyRelu, PRelu, Elu and
+their like it is that of the left side.
+"""
+
+from __future__ import annotations
+
+import math
+
+from onnxtrain.autodiff.registry import attribute, gradient
+
+# -------------------------------------------------------- straight in pieces
 
 
 @gradient("Relu")
@@ -9,13 +20,132 @@ def relu(op, node, dy):
     return op.Where(op.Greater(y, 0.0), dy, 0.0)
 
 
+@gradient("LeakyRelu")
+def leaky_relu(op, node, dy):
+    (x,) = node.inputs
+    return op.Where(op.Greater(x, 0.0), dy, op.Mul(dy, attribute(node, "alpha", 0.01)))
+
+
+@gradient("PRelu", broadcast=True)
+def prelu(op, node, dy):
+    x, slope = node.inputs
+    return op.Where(op.Greater(x, 0.0), dy, op.Mul(dy, slope)), op.Mul(dy, op.Min(x, 0.0))
+
+
+@gradient("ThresholdedRelu")
+def thresholded_relu(op, node, dy):
+    (x,) = node.inputs
+    return op.Where(op.Greater(x, attribute(node, "alpha", 1.0)), dy, 0.0)
+
+
+@gradient("Shrink")
+def shrink(op, node, dy):
+    (x,) = node.inputs
+    return op.Where(op.Greater(op.Abs(x), attribute(node, "lambd", 0.5)), dy, 0.0)
+
+
+@gradient("HardSigmoid")
+def hard_sigmoid(op, node, dy):
+    (y,) = node.outputs
+    inside = op.And(op.Greater(y, 0.0), op.Less(y, 1.0))
+    return op.Where(inside, op.Mul(dy, attribute(node, "alpha", 0.2)), 0.0)
+
+
+@gradient("HardSwish")
+def hard_swish(op, node, dy):
+    """Return dy times 0 up to -3, x/3 + 1/2 up to 3, 1 from there on."""
+    (x,) = node.inputs
+    right = op.Where(op.Less(x, 3.0), op.Add(op.Div(x, 3.0), 0.5), 1.0)
+    return op.Mul(dy, op.Where(op.Greater(x, -3.0), right, 0.0))
+
+
+# --------------------------------------------------------- with exponentials
+
+
+@gradient("Elu")
+def elu(op, node, dy):
+    return _bent_exponential(op, node, dy, 1.0, 1.0, attribute(node, "alpha", 1.0))
+
+
+@gradient("Selu")
+def selu(op, node, dy):
+    alpha = attribute(node, "alpha", 1.67326319217681884765625)
+    gamma = attribute(node, "gamma", 1.05070102214813232421875)
+    return _bent_exponential(op, node, dy, gamma, 1.0, alpha * gamma)
+
+
+@gradient("Celu")
+def celu(op, node, dy):
+    return _bent_exponential(op, node, dy, 1.0, 1 / attribute(node, "alpha", 1.0), 1.0)
+
+
+def _bent_exponential(op, node, dy, right, scale, shift):
+    """Return dy times `right` where x > 0, else times the slope of an exponential, y * scale + shift."""
+    (x,) = node.inputs
+    (y,) = node.outputs
+    left = op.Add(y if scale == 1.0 else op.Mul(y, scale), shift)
+    return op.Mul(dy, op.Where(op.Greater(x, 0.0), right, left))
+
+
 @gradient("Sigmoid")
 def sigmoid(op, node, dy):
     (y,) = node.outputs
     return op.Mul(dy, op.Mul(y, op.Sub(1.0, y)))
 
 
-@gradient("Tanh")
-def tanh(op, node, dy):
+@gradient("Softplus")
+def softplus(op, node, dy):
+    (x,) = node.inputs
+    return op.Mul(dy, op.Sigmoid(x))
+
+
+@gradient("Softsign")
+def softsign(op, node, dy):
+    (x,) = node.inputs
+    root = op.Add(op.Abs(x), 1.0)
+    return op.Div(op.Div(dy, root), root)  # the square of `root` may overflow
+
+
+@gradient("Swish")
+def swish(op, node, dy):
+    """Return dy * (s + alpha * y * (1 - s)) with s = sigmoid(alpha * x)."""
+    (x,) = node.inputs
     (y,) = node.outputs
-    return op.Mul(dy, op.Sub(1.0, op.Mul(y, y)))
+    alpha = attribute(node, "alpha", 1.0)
+    s = op.Sigmoid(x if alpha == 1.0 else op.Mul(x, alpha))
+    rest = op.Sub(1.0, s) if alpha == 1.0 else op.Mul(op.Sub(1.0, s), alpha)
+    return op.Mul(dy, op.Add(s, op.Mul(y, rest)))
+
+
+@gradient("Mish")
+def mish(op, node, dy):
+    """Return dy * (t + x * (1 - t * t) * sigmoid(x)) with t = tanh(softplus(x))."""
+    (x,) = node.inputs
+    t = op.Tanh(op.Softplus(x))
+    bend = op.Mul(op.Sub(1.0, op.Mul(t, t)), op.Sigmoid(x))
+    return op.Mul(dy, op.Add(t, op.Mul(x, bend)))
+
+
+@gradient("Gelu")
+def gelu(op, node, dy):
+    (x,) = node.inputs
+    tanh = attribute(node, "approximate", "none") == "tanh"
+    return op.Mul(dy, (_slope_of_gelu_tanh if tanh else _slope_of_gelu)(op, x))
+
+
+def _slope_of_gelu(op, x):
+    """Return P(x) + x * p(x), with the distribution function and the density of a normal variable."""
+    z = op.Mul(x, math.sqrt(0.5))
+    distribution = op.Mul(op.Add(op.Erf(z), 1.0), 0.5)
+    density = op.Exp(op.Sub(-math.log(2 * math.pi) / 2, op.Mul(z, z)))
+    return op.Add(distribution, op.Mul(x, density))
+
+
+def _slope_of_gelu_tanh(op, x):
+    """Return s + x * 2u' * s * (1 - s), with s = sigmoid(2u), 2u = c * (x + 0.044715 * x**3)."""
+    c = math.sqrt(8 / math.pi)
+    x = op.Clip(x, -20.0, 20.0)  # s is 0 or 1 from there on, and x**3 may overflow
+    square = op.Mul(x, x)
+    s = op.Sigmoid(op.Mul(x, op.Add(op.Mul(square, 0.044715 * c), c)))
+    slope = op.Mul(x, op.Add(op.Mul(square, 3 * 0.044715 * c), c))
+    return op.Add(s, op.Mul(slope, op.Mul(s, op.Sub(1.0, s))))

@@ -1,12 +1,101 @@
-"""Rules of matrix products."""
+"""Rules of matrix products, determinants and triangles.
 
+``y = a @ b`` has ``da = dy @ b^T`` and ``db = a^T @ dy``. A vector is a matrix of
+one row (on the left) or one column (on the right).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import integers, known_rank, sum_to
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.graph import rank
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import describe
 
 
 @gradient("MatMul")
 def matmul(op, node, dy):
     a, b = node.inputs
-    if rank(a) == rank(b) == 2:
-        return op.Gemm(dy, b, transB=1), op.Gemm(a, dy, transA=1)
-    raise NotImplementedError
+    row, column = known_rank(a, node) == 1, known_rank(b, node) == 1
+    missing = [-2] * row + [-1] * column
+    dy = op.Unsqueeze(dy, missing) if missing else dy
+    left = op.Unsqueeze(a, [0]) if row else a
+    right = op.Unsqueeze(b, [1]) if column else b
+    da, db = _of_left(op, dy, left, right), _of_right(op, dy, left, right)
+    return op.Squeeze(da, [0]) if row else da, op.Squeeze(db, [1]) if column else db
+
+
+def _of_left(op, dy, a, b):
+    """Return dy @ b^T, summed to the batch of a."""
+    if len(a.shape) == len(b.shape) == 2:
+        return op.Gemm(dy, b, transB=1)
+    return _sum_batch(op, op.MatMul(dy, _transposed(op, b)), dy, a)
+
+
+def _of_right(op, dy, a, b):
+    """Return a^T @ dy, summed to the batch of b; a matrix b sees one matrix of all rows of a."""
+    if len(b.shape) == 2:
+        return op.Gemm(_as_matrix(op, a), _as_matrix(op, dy), transA=1)
+    return _sum_batch(op, op.MatMul(_transposed(op, a), dy), dy, b)
+
+
+def _as_matrix(op, x):
+    return x if len(x.shape) == 2 else op.Flatten(x, axis=-1)
+
+
+def _transposed(op, x):
+    n = len(x.shape)
+    return op.Transpose(x, perm=[*range(n - 2), n - 1, n - 2])
+
+
+def _sum_batch(op, product, dy, x):
+    """Sum a product with dy over the axes of the batch along which x was stretched."""
+    product.shape = ir.Shape([*dy.shape[:-2], *x.shape[-2:]])
+    return sum_to(op, product, x)
+
+
+@gradient("Gemm")
+def gemm(op, node, dy):
+    a, b, c = (*node.inputs, None)[:3]
+    alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+    flip_a, flip_b = attribute(node, "transA", 0), attribute(node, "transB", 0)
+    if flip_a:
+        da = op.Gemm(b, dy, alpha=alpha, transA=flip_b, transB=1)
+    else:
+        da = op.Gemm(dy, b, alpha=alpha, transB=1 - flip_b)
+    if flip_b:
+        db = op.Gemm(dy, a, alpha=alpha, transA=1, transB=flip_a)
+    else:
+        db = op.Gemm(a, dy, alpha=alpha, transA=1 - flip_a)
+    dc = None if c is None else sum_to(op, dy, c)
+    return da, db, dc if dc is None or beta == 1.0 else op.Mul(dc, beta)
+
+
+@gradient("Trilu")
+def trilu(op, node, dy):
+    (_, *diagonal) = node.inputs
+    return op.Trilu(dy, *diagonal, upper=attribute(node, "upper", 1))
+
+
+@gradient("Det")
+def det(op, node, dy):
+    """Return dy times the cofactors: right for a singular matrix too, where the inverse is not."""
+    (x,) = node.inputs
+    n = x.shape[-1] if known_rank(x, node) else None
+    if not isinstance(n, int):
+        raise GradientError(f"The derivative of Det (node {node.name!r}) needs the size of {describe(x)}.")
+    dy = op.Unsqueeze(dy, [-2, -1])
+    return dy if n == 1 else op.Mul(dy, _cofactors(op, x, n))
+
+
+def _cofactors(op, x, n):
+    """Return (-1)**(i + j) times the determinant of x without row i and column j, at [..., i, j]."""
+    rank = len(x.shape)
+    others = integers(op, [[j for j in range(n) if j != i] for i in range(n)], "others")
+    rows = op.Gather(x, others, axis=rank - 2)  # [..., i, n - 1, n]
+    minors = op.Gather(rows, others, axis=rank)  # [..., i, n - 1, j, n - 1]
+    minors = op.Transpose(minors, perm=[*range(rank - 1), rank, rank - 1, rank + 1])
+    signs = np.fromfunction(lambda i, j: (-1.0) ** (i + j), (n, n))
+    return op.Mul(op.Det(minors), op.initializer(ir.tensor(signs.tolist(), dtype=x.dtype, name="signs")))

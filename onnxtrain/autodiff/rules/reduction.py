@@ -1,4 +1,168 @@
-"""Rules of reductions."""
+"""Rules of reductions.
+
+``y = f(x)`` over some axes, which may be an input known at run time only.
+:func:`_spread` brings what has the shape of ``y`` to one that broadcasts with
+``x``. Where ``noop_with_empty_axes`` leaves no axis, what is done to each element
+before and after the sum is still done.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like
-from onnxtrain.autodiff.registry import gradient
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.graph import constant, rank
+
+# -------------------------------------------------------------------- shapes
+
+
+def _axes(node):
+    """Return the axes: a value, or None where there is no such input."""
+    return node.inputs[1] if len(node.inputs) > 1 else None
+
+
+def _spread(op, node, v):
+    """Return `v`, of the shape of the result, in a shape that broadcasts with the operand."""
+    x, axes = node.inputs[0], _axes(node)
+    if attribute(node, "keepdims", 1) or axes is None:
+        return v
+    fixed = constant(axes)
+    if fixed is not None and rank(x) is not None and set(fixed % rank(x)) == set(range(fixed.size)):
+        return v  # the first axes are gone: what is left is aligned
+    return op.Unsqueeze(v, axes)
+
+
+def _again(op, node, reduction, x):
+    """Return another reduction of `x` over the same axes, which are kept with length 1."""
+    axes = _axes(node)
+    return getattr(op, reduction)(
+        x, *([] if axes is None else [axes]), keepdims=1, noop_with_empty_axes=attribute(node, "noop_with_empty_axes", 0)
+    )
+
+
+def _reduced_axes(node):
+    """Return the axes as numbers, None where they are known at run time only."""
+    x, axes = node.inputs[0], _axes(node)
+    fixed = np.zeros(0, np.int64) if axes is None else constant(axes)
+    if fixed is None or rank(x) is None:
+        return None
+    if fixed.size == 0:
+        return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank(x)))
+    return sorted(int(axis) % rank(x) for axis in fixed)
+
+
+# ----------------------------------------------------------- sums and means
+
+
+@gradient("ReduceSum")
+def reduce_sum(op, node, dy):
+    return expand_like(op, _spread(op, node, dy), node.inputs[0])
+
+
+@gradient("ReduceMean")
+def reduce_mean(op, node, dy):
+    return expand_like(op, _spread(op, node, op.Div(dy, _count(op, node))), node.inputs[0])
+
+
+def _count(op, node):
+    """Return the number of elements behind each mean, as a number or a scalar."""
+    (x, *_), (y,) = node.inputs, node.outputs
+    axes = _reduced_axes(node)
+    dims = None if axes is None else [x.shape[axis] for axis in axes]
+    if dims is not None and all(isinstance(dim, int) for dim in dims):
+        return float(math.prod(dims))
+    return op.Cast(op.Div(op.Size(x), op.Max(op.Size(y), 1)), to=x.dtype)
+
+
+@gradient("ReduceSumSquare")
+def reduce_sum_square(op, node, dy):
+    return op.Mul(_spread(op, node, op.Add(dy, dy)), node.inputs[0])
+
+
+@gradient("ReduceL1")
+def reduce_l1(op, node, dy):
+    return op.Mul(_spread(op, node, dy), op.Sign(node.inputs[0]))
+
+
+@gradient("ReduceL2")
+def reduce_l2(op, node, dy):
+    """Return dy * x / y, and 0 where all of x is 0."""
+    (y,) = node.outputs
+    ratio = op.Div(dy, op.Where(op.Equal(y, 0.0), math.inf, y))
+    return op.Mul(_spread(op, node, ratio), node.inputs[0])
+
+
+@gradient("ReduceLogSum")
+def reduce_log_sum(op, node, dy):
+    x = node.inputs[0]
+    return expand_like(op, op.Div(_spread(op, node, dy), _again(op, node, "ReduceSum", x)), x)
+
+
+@gradient("ReduceLogSumExp")
+def reduce_log_sum_exp(op, node, dy):
+    (y,) = node.outputs
+    softmax = op.Exp(op.Sub(node.inputs[0], _spread(op, node, y)))  # never above 1
+    return op.Mul(_spread(op, node, dy), softmax)
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduce_extremum(op, node, dy):
+    """Give dy to the largest (smallest) element; those that are equal share it."""
+    (x, *_), (y,) = node.inputs, node.outputs
+    chosen = op.Cast(op.Equal(x, _spread(op, node, y)), to=x.dtype)
+    share = op.Div(_spread(op, node, dy), _again(op, node, "ReduceSum", chosen))
+    return op.Mul(chosen, share)
+
+
+# ------------------------------------------------------------------ products
+
+
+@gradient("ReduceProd")
+def reduce_prod(op, node, dy):
+    """Multiply dy by the product of the other elements, axis after axis; no division, so zeros are no matter."""
+    x, axes = node.inputs[0], _reduced_axes(node)
+    if axes is None:
+        return op.Mul(_spread(op, node, dy), _others_by_division(op, node, x))
+    partial = [x]
+    for axis in axes[:-1]:
+        partial.append(op.ReduceProd(partial[-1], [axis], keepdims=1))
+    dx = _spread(op, node, dy)
+    for axis, part in reversed(list(zip(axes, partial, strict=False))):
+        dx = op.Mul(dx, product_of_others(op, part, axis))
+    return dx
+
+
+def product_of_others(op, x, axis):
+    """Return at each element the product of the others along an axis: exact, for the square of its length."""
+    pairs = op.Where(compare_positions(op, "Equal", x, axis), 1.0, op.Unsqueeze(x, [axis]))
+    return op.ReduceProd(pairs, [axis + 1], keepdims=0)
+
+
+def compare_positions(op, comparison, x, axis):
+    """Return booleans (n, n, 1, ..., 1), true where i = j, i < j, ..., for an axis of length n of x."""
+    n, behind = x.shape[axis], [1] * (rank(x) - axis - 1)
+    if isinstance(n, int):
+        i, j = np.ogrid[:n, :n]
+        found = {"Equal": i == j, "Greater": i > j, "GreaterOrEqual": i >= j, "Less": i < j, "LessOrEqual": i <= j}
+        return op.initializer(ir.tensor(found[comparison].reshape(n, n, *behind), name="positions"))
+    length = op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
+    positions = op.Range(0, length, 1)
+    i, j = op.Reshape(positions, [-1, 1, *behind]), op.Reshape(positions, [-1, *behind])
+    return getattr(op, comparison)(i, j)
+
+
+def _others_by_division(op, node, x):
+    """Return the product of the other elements where axes are known at run time only.
+
+    The product of those that are not 0 is divided by the element, and is 0 where
+    another element is. It is exact, but where several are 0 its own derivative is not.
+    """
+    zero = op.Equal(x, 0.0)
+    is_zero = op.Cast(zero, to=x.dtype)
+    factor = op.Where(zero, 1.0, x)
+    ratio = op.Div(_again(op, node, "ReduceProd", factor), factor)
+    return op.Where(op.Equal(_again(op, node, "ReduceSum", is_zero), is_zero), ratio, 0.0)

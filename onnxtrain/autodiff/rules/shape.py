@@ -1,9 +1,105 @@
-"""Rules of operators that move elements without changing them."""
+"""Rules of operators that change the shape or the order of elements, not their values."""
 
-from onnxtrain.autodiff.broadcast import reshape_like
-from onnxtrain.autodiff.registry import gradient
+from __future__ import annotations
+
+import numpy as np
+
+from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, shape_of, zeros_like
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.graph import constant, static_shape
+
+# ------------------------------------------------------------------- shapes
 
 
-@gradient("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+@gradient("Reshape", "Flatten")
 def reshape(op, node, dy):
     return reshape_like(op, dy, node.inputs[0])
+
+
+@gradient("Squeeze")
+def squeeze(op, node, dy):
+    x, axes = (*node.inputs, None)[:2]
+    return reshape_like(op, dy, x) if axes is None else op.Unsqueeze(dy, axes)
+
+
+@gradient("Unsqueeze")
+def unsqueeze(op, node, dy):
+    _, axes = node.inputs
+    return op.Squeeze(dy, axes)
+
+
+@gradient("Transpose")
+def transpose(op, node, dy):
+    perm = attribute(node, "perm")
+    return op.Transpose(dy) if perm is None else op.Transpose(dy, perm=[int(axis) for axis in np.argsort(perm)])
+
+
+@gradient("Expand", broadcast=True)
+def expand(op, node, dy):
+    return dy
+
+
+@gradient("Tile")
+def tile(op, node, dy):
+    """Split each axis in (repeats, length) and sum over the repeats."""
+    x, repeats = node.inputs
+    n = known_rank(x, node)
+    shape, fixed = static_shape(x), constant(repeats)
+    if shape is not None and fixed is not None:
+        parts = integers(op, np.stack([fixed, shape], axis=1).reshape(-1), "parts")
+    else:
+        columns = [op.Unsqueeze(v, [1]) for v in (repeats, shape_of(op, x))]
+        parts = op.Reshape(op.Concat(*columns, axis=1), [-1])
+    axes = [2 * i for i in range(n) if fixed is None or fixed[i] != 1]
+    dy = op.Reshape(dy, parts, allowzero=1)
+    return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0) if axes else dy, x)
+
+
+# --------------------------------------------------------- pieces and orders
+
+
+@gradient("Concat")
+def concat(op, node, dy):
+    axis = attribute(node, "axis")
+    if len(node.inputs) == 1:
+        return dy
+    dims = [None if x.shape is None else x.shape[axis] for x in node.inputs]
+    if all(isinstance(dim, int) for dim in dims):
+        lengths = integers(op, dims, "lengths")
+    else:
+        lengths = op.Concat(*(_length(op, x, axis) for x in node.inputs), axis=0)
+    return op.Split(dy, lengths, axis=axis, _outputs=len(dims))
+
+
+def _length(op, x, axis):
+    return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
+
+
+@gradient("Split")
+def split(op, node, *dys):
+    parts = [zeros_like(op, y) if dy is None else dy for y, dy in zip(node.outputs, dys, strict=True)]
+    return op.Concat(*parts, axis=attribute(node, "axis", 0))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(op, node, dy):
+    """Reverse again."""
+    batch, time = attribute(node, "batch_axis", 1), attribute(node, "time_axis", 0)
+    return op.ReverseSequence(dy, node.inputs[1], batch_axis=batch, time_axis=time)
+
+
+@gradient("SpaceToDepth")
+def space_to_depth(op, node, dy):
+    return op.DepthToSpace(dy, blocksize=attribute(node, "blocksize"))
+
+
+@gradient("DepthToSpace")
+def depth_to_space(op, node, dy):
+    """Put blocks back into channels; SpaceToDepth puts the block first, mode CRD has it last."""
+    block = attribute(node, "blocksize")
+    dx = op.SpaceToDepth(dy, blocksize=block)
+    if attribute(node, "mode", "DCR") == "DCR":
+        return dx
+    channel = op.Range(0, op.Squeeze(op.Shape(dx, start=1, end=2), [0]), 1)
+    order = op.Reshape(op.Transpose(op.Reshape(channel, [block * block, -1])), [-1])
+    return op.Gather(dx, order, axis=1)

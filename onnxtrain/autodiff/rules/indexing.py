@@ -1,0 +1,103 @@
+"""Rules of operators that pick elements: what was picked twice is added twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, zeros_like
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.moving import add_at_positions, concatenated
+from onnxtrain.graph import constant, rank, static_shape
+
+
+@gradient("Gather")
+def gather(op, node, dy):
+    """Add slices of dy: a Pad for one slice that is known, else ScatterND with the axis in front."""
+    x, indices = node.inputs
+    axis, picked = attribute(node, "axis", 0), constant(indices)
+    if axis and rank(x) is not None:
+        axis %= known_rank(x, node)
+    if picked is not None and picked.ndim == 0 and rank(x) is not None:
+        return op.Pad(op.Unsqueeze(dy, [axis]), _around(op, x, axis, int(picked)), None, [axis])
+    if axis == 0:
+        return op.ScatterND(zeros_like(op, x), op.Unsqueeze(indices, [-1]), dy, reduction="add")
+    return _gather_back(op, dy, indices, x, axis, known_rank(x, node), known_rank(indices, node))
+
+
+def _around(op, x, axis, i):
+    """Return the number of slices before and after the slice i."""
+    n = x.shape[axis]
+    if isinstance(n, int):
+        return integers(op, [i % n, n - 1 - i % n], "pads")
+    length = op.Shape(x, start=axis, end=axis + 1)
+    return concatenated(op, [i, op.Sub(length, [i + 1])] if i >= 0 else [op.Sub(length, [-i]), -1 - i])
+
+
+def _gather_back(op, dy, indices, x, axis, n, q):
+    """Bring the axis of x, and the q axes of the indices, to the front; add there; and back."""
+    front = [axis, *range(axis), *range(axis + 1, n)]
+    dy_front = [*range(axis, axis + q), *range(axis), *range(axis + q, n + q - 1)]
+    shape = static_shape(x)
+    permuted = op.Gather(op.Shape(x), front) if shape is None else integers(op, [shape[i] for i in front], "shape")
+    zeros = op.ConstantOfShape(permuted, value=ir.tensor([0.0], dtype=x.dtype))
+    updates = op.Transpose(dy, perm=dy_front) if q else dy
+    dx = op.ScatterND(zeros, op.Unsqueeze(indices, [-1]), updates, reduction="add")
+    return op.Transpose(dx, perm=[int(i) for i in np.argsort(front)])
+
+
+@gradient("GatherElements")
+def gather_elements(op, node, dy):
+    x, indices = node.inputs
+    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=attribute(node, "axis", 0), reduction="add")
+
+
+@gradient("GatherND")
+def gather_nd(op, node, dy):
+    x, indices = node.inputs
+    batch = attribute(node, "batch_dims", 0)
+    if batch:
+        return add_at_positions(op, lambda positions: op.GatherND(positions, indices, batch_dims=batch), dy, x)
+    return op.ScatterND(zeros_like(op, x), indices, dy, reduction="add")
+
+
+@gradient("Compress")
+def compress(op, node, dy):
+    x, condition = node.inputs
+    axis = {} if attribute(node, "axis") is None else {"axis": attribute(node, "axis")}
+    return add_at_positions(op, lambda positions: op.Compress(positions, condition, **axis), dy, x)
+
+
+@gradient("TopK")
+def top_k(op, node, dy, _):
+    x, indices = node.inputs[0], node.outputs[1]
+    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=attribute(node, "axis", -1))
+
+
+@gradient("OneHot")
+def one_hot(op, node, dy):
+    """Return what falls on the value off, then what falls on the value on."""
+    indices, depth, values = node.inputs
+    hot = op.OneHot(indices, depth, op.initializer(_zero_one(values)), axis=attribute(node, "axis", -1))
+    on = op.ReduceSum(op.Mul(dy, hot), keepdims=0)
+    off = op.Sub(op.ReduceSum(dy, keepdims=0), on)
+    return None, None, op.Concat(op.Unsqueeze(off, [0]), op.Unsqueeze(on, [0]), axis=0)
+
+
+def _zero_one(values):
+    return ir.tensor([0.0, 1.0], dtype=values.dtype, name="off_on")
+
+
+@gradient("Unique")
+def unique(op, node, dy, *_):
+    """Elements that are equal share dy."""
+    (x,) = node.inputs
+    axis = attribute(node, "axis")
+    order = {"sorted": attribute(node, "sorted", 1)} | ({} if axis is None else {"axis": axis})
+    *_, inverse, counts = op.Unique(x, **order, _outputs=4)
+    share = op.Cast(counts, to=x.dtype)
+    if axis is None:
+        return reshape_like(op, op.Gather(op.Div(dy, share), inverse), x)
+    behind = known_rank(x, node) - axis % known_rank(x, node) - 1
+    share = op.Unsqueeze(share, list(range(1, 1 + behind))) if behind else share
+    return op.Gather(op.Div(dy, share), inverse, axis=axis)

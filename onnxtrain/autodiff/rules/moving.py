@@ -1,0 +1,117 @@
+"""Rules of Slice and Pad, and the way back of any operator that moves elements.
+
+The way back of a slice is a Pad, and of a Pad the opposite Pad. Where the
+amounts are not known well enough, the operator is applied to the positions
+``0, 1, 2, ...`` of the elements of ``x``, and each element of ``dy`` is added where
+its position says.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, shape_of
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.graph import constant, rank, same_shape, static_shape
+
+#: The end of a slice beyond this is "to the end", whatever the length.
+_FAR = 2**31 - 2
+
+
+def add_at_positions(op, move, dy, x):
+    """Return zeros like `x`, each element of `dy` added at its position; `move` brings positions where x went."""
+    shape = static_shape(x)
+    size = op.Size(x) if shape is None else integers(op, math.prod(shape))
+    positions = op.Reshape(op.Range(0, size, 1), shape_of(op, x), allowzero=1)
+    zeros = op.ConstantOfShape(op.Unsqueeze(size, [0]), value=ir.tensor([0.0], dtype=x.dtype))
+    indices, updates = op.Reshape(move(positions), [-1]), op.Reshape(dy, [-1])
+    return reshape_like(op, op.ScatterElements(zeros, indices, updates, axis=0, reduction="add"), x)
+
+
+# ---------------------------------------------------------------------- Pad
+
+
+@gradient("Pad")
+def pad(op, node, dy):
+    """Cut off what was added; what was cut off comes back as zeros. The value is where x is not."""
+    x, pads, value, axes = (*node.inputs, None, None)[:4]
+    mode = attribute(node, "mode", "constant")
+    if mode != "constant":
+        return add_at_positions(op, lambda positions: op.Pad(positions, pads, None, axes, mode=mode), dy, x)
+    fixed = constant(pads)
+    dx = op.Pad(dy, op.Neg(pads) if fixed is None else integers(op, -fixed, "pads"), None, axes)
+    if value is None:
+        return dx
+    dvalue = op.Sub(op.ReduceSum(dy, keepdims=0), op.ReduceSum(dx, keepdims=0))
+    return dx, None, reshape_like(op, dvalue, value)
+
+
+# -------------------------------------------------------------------- Slice
+
+
+@gradient("Slice")
+def slice_(op, node, dy):
+    x, *window = node.inputs
+    if same_shape(dy, x) and _steps_of(window, (1, -1)):
+        return op.Slice(dy, *window)  # all of it, or all of it backwards
+    axes = _axes_of(node)
+    cuts = None if axes is None or not _steps_of(window, (1,)) else _cuts(op, x, dy, axes, *window[:2])
+    if cuts is None:
+        return add_at_positions(op, lambda positions: op.Slice(positions, *window), dy, x)
+    return op.Pad(dy, concatenated(op, [*(before for before, _ in cuts), *(after for _, after in cuts)]), None, axes)
+
+
+def _steps_of(window, allowed):
+    """Whether each step is known to be one of `allowed`."""
+    steps = window[3] if len(window) > 3 else None
+    fixed = np.ones(1) if steps is None else constant(steps)
+    return fixed is not None and bool(np.isin(fixed, allowed).all())
+
+
+def _axes_of(node):
+    """Return the axes as non-negative numbers, None where they or the starts are not known."""
+    x, starts, _, axes = (*node.inputs, None)[:4]
+    starts = constant(starts)
+    fixed = (np.arange(starts.size) if starts is not None else None) if axes is None else constant(axes)
+    if fixed is None or starts is None or rank(x) is None:
+        return None
+    return [int(axis) % known_rank(x, node) for axis in fixed]
+
+
+def _cuts(op, x, dy, axes, starts, ends):
+    """Return what was cut off before and after, axis by axis; None where that cannot be told."""
+    starts, ends = constant(starts), constant(ends)
+    ends = [None] * len(axes) if ends is None else [int(end) for end in ends]
+    cuts = [_cut(op, x, dy, axis, int(start), end) for axis, start, end in zip(axes, starts, ends, strict=True)]
+    return None if None in cuts else cuts
+
+
+def _cut(op, x, dy, axis, start, end):
+    """Return how much of an axis was cut off before and after, as numbers or, at run time, as vectors of one."""
+    n, m = x.shape[axis], dy.shape[axis]
+    if isinstance(n, int):
+        start = max(start + n, 0) if start < 0 else min(start, n)
+        if isinstance(m, int):
+            return start, n - m - start
+    if start == 0 and end is not None and end >= _FAR:
+        return 0, 0
+    cut = op.Sub(*(op.Shape(v, start=axis, end=axis + 1) for v in (x, dy)))
+    if start >= 0:
+        before = op.Min(cut, [start]) if start else 0
+        return before, op.Sub(cut, before) if start else cut
+    if end is not None and end >= _FAR:
+        return cut, 0
+    if end is not None and end < 0:
+        after = op.Min(cut, [-end])
+        return op.Sub(cut, after), after
+    return None
+
+
+def concatenated(op, numbers):
+    """Return numbers, some of them vectors of one that are known at run time, as one vector."""
+    if all(isinstance(number, int) for number in numbers):
+        return integers(op, numbers, "pads")
+    return op.Concat(*([number] if isinstance(number, int) else number for number in numbers), axis=0)
