@@ -16,7 +16,9 @@ from onnxtrain.errors import DependencyError
 if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
     from onnxtrain.autodiff import gradient, no_gradient
+    from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
+    from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
 
 __version__ = "0.1.0"
@@ -24,24 +26,34 @@ __version__ = "0.1.0"
 #: Where each public name lives; a module's home is the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
+    "OrtGradientClassifier": "onnxtrain.estimators",
+    "OrtGradientRegressor": "onnxtrain.estimators",
+    "add_loss_output": "onnxtrain.loss_helper",
     "errors": "onnxtrain.errors",
+    "get_train_initializer": "onnxtrain.loss_helper",
     "gradient": "onnxtrain.autodiff",
     "loss": "onnxtrain.losses",
     "no_gradient": "onnxtrain.autodiff",
     "onnx_derivative": "onnxtrain.grad_helper",
     "optim": "onnxtrain.optim",
+    "penalty_loss_onnx": "onnxtrain.loss_helper",
     "random_feed": "onnxtrain.grad_helper",
     "testing": "onnxtrain.testing",
 }
 
 __all__ = [
     "DerivativeOptions",
+    "OrtGradientClassifier",
+    "OrtGradientRegressor",
+    "add_loss_output",
     "errors",
+    "get_train_initializer",
     "gradient",
     "loss",
     "no_gradient",
     "onnx_derivative",
     "optim",
+    "penalty_loss_onnx",
     "random_feed",
     "testing",
 ]
