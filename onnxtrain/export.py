@@ -77,6 +77,11 @@ def _make_consistent(owner: Any) -> None:
     """Recompute what an estimator derives from the attributes that were replaced."""
     if isinstance(owner, StandardScaler) and owner.scale_ is not None:
         owner.var_ = owner.scale_**2
+    elif hasattr(owner, "_dual_coef_"):
+        sign = -1 if len(getattr(owner, "classes_", ())) == 2 else 1
+        owner.dual_coef_, owner.intercept_ = sign * owner._dual_coef_, sign * owner._intercept_
+        if hasattr(owner, "offset_"):
+            owner.offset_ = -owner._intercept_
     elif isinstance(owner, MaxAbsScaler):
         owner.max_abs_ = owner.scale_.copy()
     elif isinstance(owner, MinMaxScaler):

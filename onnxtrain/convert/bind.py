@@ -1,19 +1,24 @@
 """Find the learned attribute behind each initializer, by value.
 
 Names given by a converter change from one version to the next; values do not.
+Where two attributes have the same values (a mean computed twice, intercepts
+of zero), the estimator is converted once more with marked values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxtrain.convert.binding import LAYOUTS, Binding
+from onnxtrain.convert.binding import LAYOUTS, Binding, get, put
 from onnxtrain.convert.learned import Learned, learned
+from onnxtrain.convert.leaves import bind_leaves, find_trees
+from onnxtrain.convert.reach import reaching_names
 from onnxtrain.graph import unique_name
 
 #: Layouts to try beside "same" and "transpose", for attributes that a graph holds in another form.
@@ -23,8 +28,13 @@ _OTHER_LAYOUTS = {
     "intercept_": ("negative",),
 }
 
+#: initializer -> (what was learned, layout)
+_Matches = dict[str, tuple[Learned, str]]
 
-def bind(estimator: Any, onx: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
+
+def bind(
+    estimator: Any, onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
+) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
     """Return a copy of the model whose weights have the names of attributes, and the bindings.
 
     Parameters
@@ -32,23 +42,21 @@ def bind(estimator: Any, onx: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[B
     estimator : fitted estimator
     onx : onnx.ModelProto
         Its graph, rewritten: its numbers are initializers.
+    convert_again : callable
+        ``convert_again(estimator) -> ModelProto``, for a marked copy.
     """
     known = [item for item in learned(estimator) if _is_weight(item)]
-    matches: dict[str, tuple[Learned, str]] = {}
-    for initializer in _in_order_of_use(onx.graph):
-        array = numpy_helper.to_array(initializer)
-        for i, layout in _candidates(known, array):
-            matches[initializer.name] = known.pop(i), layout
-            break
-    copy = onnx.ModelProto()
-    copy.CopyFrom(onx)
-    names = _rename(copy, {name: item.name for name, (item, _) in matches.items()})
-    shapes = {i.name: tuple(i.dims) for i in onx.graph.initializer}
-    bindings = tuple(
-        Binding(names[old], item.path, item.kind, shapes[old], layout, item.step, hasattr(item.owner, "predict"))
-        for old, (item, layout) in matches.items()
-    )
-    return copy, bindings
+    arrays = _weights_in_order(onx)
+    if _ambiguous(known, arrays):
+        matches = _match_marked(estimator, known, onx, convert_again) or _match(known, arrays)
+    else:
+        matches = _match(known, arrays)
+    bindings = [
+        Binding(name, item.path, item.kind, arrays[name].shape, layout, item.step, hasattr(item.owner, "predict"))
+        for name, (item, layout) in matches.items()
+    ]
+    bindings += _leaf_bindings(estimator, {name: a for name, a in arrays.items() if name not in matches})
+    return _renamed(onx, bindings, {name: item.name for name, (item, _) in matches.items()})
 
 
 def _is_weight(item: Learned) -> bool:
@@ -56,17 +64,29 @@ def _is_weight(item: Learned) -> bool:
     return item.kind != "intercept" or bool(getattr(item.owner, "fit_intercept", True))
 
 
-def _in_order_of_use(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Return the initializers of real numbers with one axis or more, as the nodes use them."""
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
-    pending = {i.name: i for i in graph.initializer if i.dims and i.data_type in floats}
-    for node in graph.node:
+def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return the arrays of real numbers that the outputs depend on, as the nodes use them."""
+    wanted = reaching_names(onx)
+    pending = {i.name: i for i in onx.graph.initializer if i.name in wanted}
+    found = {}
+    for node in onx.graph.node:
         for name in node.input:
             if name in pending:
-                yield pending.pop(name)
+                found[name] = numpy_helper.to_array(pending.pop(name))
+    return found
 
 
-def _candidates(known: list[Learned], array: np.ndarray) -> Iterator[tuple[int, str]]:
+def _match(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _Matches:
+    left = list(known)
+    matches: _Matches = {}
+    for name, array in arrays.items():
+        for i, layout in _candidates(left, array):
+            matches[name] = left.pop(i), layout
+            break
+    return matches
+
+
+def _candidates(known: Sequence[Learned], array: np.ndarray) -> Iterator[tuple[int, str]]:
     """Return position and layout of the learned arrays that have the values of `array`."""
     for layout in LAYOUTS:
         for i, item in enumerate(known):
@@ -86,19 +106,59 @@ def _squeezed(array: np.ndarray) -> tuple[int, ...]:
     return tuple(d for d in array.shape if d != 1)
 
 
-def _rename(onx: onnx.ModelProto, wanted: dict[str, str]) -> dict[str, str]:
-    """Rename initializers in place, keeping names unique; return the new names."""
-    graph = onx.graph
+def _ambiguous(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> bool:
+    return any(len({i for i, _ in _candidates(known, array)}) > 1 for array in arrays.values())
+
+
+def _match_marked(
+    estimator: Any, known: Sequence[Learned], onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
+) -> _Matches | None:
+    """Match on a graph in which no two attributes are equal; None where that graph is another one."""
+    rng = np.random.default_rng(0)
+    marked = copy.deepcopy(estimator)
+    for item in known:
+        old = np.asarray(get(marked, item.path))
+        new = old * (1 + 0.01 * rng.random(old.shape)) + np.where(old == 0, 0.01 * rng.random(old.shape), 0)
+        put(marked, item.path, new.astype(old.dtype) if old.ndim else type(get(marked, item.path))(new))
+    other = convert_again(marked)
+    if [n.op_type for n in other.graph.node] != [n.op_type for n in onx.graph.node]:
+        return None
+    by_path = {item.path: item for item in known}
+    found = _match([item for item in learned(marked) if item.path in by_path], _weights_in_order(other))
+    return {name: (by_path[item.path], layout) for name, (item, layout) in found.items()}
+
+
+def _leaf_bindings(estimator: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[Binding]:
+    trees = list(find_trees(estimator))
+    for name, array in arrays.items():
+        if name.startswith("leaf_values") and trees:
+            found = bind_leaves(estimator, name, array, trees)
+            if found is not None:
+                trees = [path for path in trees if path not in found.trees]
+                yield found
+
+
+def _renamed(
+    onx: onnx.ModelProto, bindings: Sequence[Binding], wanted: Mapping[str, str]
+) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
+    """Return a copy of the model with the initializers renamed as `wanted`, and the bindings with the new names."""
+    result = onnx.ModelProto()
+    result.CopyFrom(onx)
+    graph = result.graph
     taken = {v.name for v in (*graph.input, *graph.output)} | {y for node in graph.node for y in node.output}
     taken |= {i.name for i in graph.initializer if i.name not in wanted}
     names = {old: unique_name(new, taken) for old, new in wanted.items()}
     for item in (*graph.initializer, *graph.value_info):
         item.name = names.get(item.name, item.name)
     _rename_inputs(graph, names)
-    return names
+    renamed = []
+    for binding in bindings:
+        fields = {**vars(binding), "name": names.get(binding.name, binding.name)}
+        renamed.append(type(binding)(**fields))
+    return result, tuple(renamed)
 
 
-def _rename_inputs(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         for attribute in node.attribute:

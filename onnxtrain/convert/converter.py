@@ -13,7 +13,7 @@ import onnx
 from onnxtrain.convert.bind import bind
 from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.check import Run, check, documentation
-from onnxtrain.convert.faults import repair
+from onnxtrain.convert.faults import as_float32, options_of, repair
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET
 
@@ -72,11 +72,12 @@ def convert(
     >>> [(b.name, b.shape) for b in convert(model, X, rewrite=rewrite_model).bindings][-1]
     ('logisticregression.intercept', (3,))
     """
-    onx = repair(estimator, _to_onnx(estimator, X))
-    bindings: tuple[Binding, ...] = ()
-    if rewrite is not None:
-        onx = rewrite(onx)
-    onx, bindings = bind(estimator, onx)
+
+    def graph_of(fitted: Any) -> onnx.ModelProto:
+        onx = as_float32(repair(fitted, _to_onnx(fitted, X)))
+        return onx if rewrite is None else rewrite(onx)
+
+    onx, bindings = bind(estimator, graph_of(estimator), graph_of)
     if run is not None:
         rows = _some_rows(X)
         feeds = feeds_of(onx, rows)
@@ -87,14 +88,13 @@ def convert(
 def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
     from skl2onnx import to_onnx  # 1.3 s
 
-    options = {"zipmap": False} if hasattr(estimator, "classes_") and hasattr(estimator, "predict") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return to_onnx(
                 estimator,
                 initial_types=_input_types(X),
-                options=options,
+                options=options_of(estimator),
                 target_opset={"": OPSET, "ai.onnx.ml": 3},
                 model_optim=False,
             )

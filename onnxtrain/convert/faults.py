@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import helper
+import onnx_ir as ir
+from onnx import helper, numpy_helper
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
+from onnxtrain import graph as graphs
 from onnxtrain.graph import unique_name
 
 
@@ -20,7 +23,29 @@ def repair(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
         last = last[-1]
     if isinstance(last, MLPRegressor) and last.n_outputs_ > 1:
         _keep_columns(onx)
+    _turn_scores(onx)
     return onx
+
+
+def options_of(estimator: Any) -> dict[str, Any] | None:
+    """Return the converter's options: probabilities as a matrix, not as a list of dictionaries."""
+    from skl2onnx.common._registration import _converter_pool  # noqa: PLC0415
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    if isinstance(estimator, Pipeline):
+        return options_of(estimator[-1])
+    alias = sklearn_operator_name_map.get(type(estimator))
+    known = _converter_pool[alias].get_allowed_options() if alias in _converter_pool else {}
+    return {"zipmap": False} if isinstance(known, dict) and "zipmap" in known else None
+
+
+def as_float32(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with float32 where a converter left double."""
+    if not any(i.data_type == onnx.TensorProto.DOUBLE for i in onx.graph.initializer):
+        return onx
+    model = graphs.load(onx)
+    graphs.cast_floats(model, ir.DataType.FLOAT)
+    return graphs.save(model)
 
 
 def untie(onx: onnx.ModelProto) -> None:
@@ -53,3 +78,27 @@ def _keep_columns(onx: onnx.ModelProto) -> None:
     graph.output[0].type.tensor_type.shape.dim[-1].ClearField("value")
 
 
+
+
+def _turn_scores(onx: onnx.ModelProto) -> None:
+    """Put the scores of a support vector classifier of two classes in the order of the classes.
+
+    SVMClassifier gives [d, -d] where d > 0 speaks for the second class.
+    """
+    graph = onx.graph
+    outputs = {y.name for y in graph.output}
+    for node in list(graph.node):
+        attributes = {a.name: a for a in node.attribute}
+        if node.op_type != "SVMClassifier" or "prob_a" in attributes or len(attributes["rho"].floats) != 1:
+            continue
+        behind = [n for n in graph.node if node.output[1] in n.input]
+        if node.output[1] in outputs or all(n.op_type == "Cast" and n.output[0] in outputs for n in behind):
+            _swap_columns(graph, node)
+
+
+def _swap_columns(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
+    name, plain = node.output[1], f"{node.output[1]}_by_sign"
+    node.output[1] = plain
+    graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), f"{plain}_order"))
+    position = list(graph.node).index(node) + 1
+    graph.node.insert(position, helper.make_node("Gather", [plain, f"{plain}_order"], [name], axis=1))

@@ -83,6 +83,8 @@ def learned(estimator: Any, path: Path = ()) -> Iterator[Learned]:
     fitted = {k: v for k, v in vars(estimator).items() if k not in given and k not in _MEMORIES}
     if not any(k.endswith("_") for k in fitted):  # a frozen one: what it was given is fitted
         fitted = {k: v for k, v in vars(estimator).items() if isinstance(v, BaseEstimator)}
+    if "_dual_coef_" in fitted:  # what libsvm predicts with; the public ones may have another sign
+        fitted = {k: v for k, v in fitted.items() if k not in ("dual_coef_", "intercept_", "offset_")}
     for name, value in sorted(fitted.items(), key=lambda item: item[0].startswith("_")):
         yield from _arrays(value, (*path, name), estimator)
 
@@ -90,6 +92,9 @@ def learned(estimator: Any, path: Path = ()) -> Iterator[Learned]:
 def _arrays(value: Any, path: Path, owner: Any) -> Iterator[Learned]:
     if isinstance(value, BaseEstimator):
         yield from learned(value, path)
+    elif type(value).__name__ in ("_CalibratedClassifier",):
+        for name, item in vars(value).items():
+            yield from _arrays(item, (*path, name), owner)
     elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
         for i, item in enumerate(value):
             yield from _arrays(item, (*path, i), owner)

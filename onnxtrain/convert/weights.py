@@ -9,6 +9,7 @@ import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.converter import Conversion
+from onnxtrain.convert.reach import reaching
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def trainable_weights(model: Conversion | onnx.ModelProto) -> list[Weight]:
     if isinstance(model, Conversion):
         return [Weight(b.name, b.step, b.shape, b.kind) for b in model.bindings]
     return [
-        Weight(str(value.name), "", graph.static_shape(value) or (), "weight") for value in _reaching(graph.load(model))
+        Weight(str(value.name), "", graph.static_shape(value) or (), "weight") for value in reaching(graph.load(model))
     ]
 
 
@@ -53,11 +54,3 @@ def default_weights(model: Conversion | onnx.ModelProto) -> list[str]:
     predictors = [b.name for b in model.bindings if b.predictor]
     return predictors or [b.name for b in model.bindings]
 
-
-def _reaching(model: graph.ir.Model) -> list[graph.ir.Value]:
-    """Return the float initializers of one axis or more from which real numbers flow to an output."""
-    wanted = {v for v in model.graph.outputs if graph.is_float(v)}
-    for node in reversed(list(model.graph)):
-        if any(y in wanted for y in node.outputs):
-            wanted.update(x for x in node.inputs if graph.is_float(x))
-    return [v for v in model.graph.initializers.values() if v in wanted and graph.rank(v)]

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
+from onnxtrain.graph import is_float
 from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
 
 
@@ -46,3 +47,19 @@ def _sums_to_one(x: ir.Value) -> bool:
         return False
     q, p = (v.producer() for v in node.inputs)
     return q is not None and p is not None and q.op_type == "Sub" and p.op_type == "Sigmoid" and q.inputs[1] is node.inputs[1]
+
+
+@rewrite("ai.onnx.ml", "Imputer")
+def imputer(op, node):
+    x = node.inputs[0]
+    if not is_float(x):
+        return None  # integers: nothing flows back
+    missing = attribute(node, "replaced_value_float", 0.0)
+    found = op.IsNaN(x) if np.isnan(missing) else op.Equal(x, float(missing))
+    return op.Where(found, weight(op, floats(node, "imputed_value_floats"), "imputed"), x)
+
+
+@rewrite("ai.onnx.ml", "Binarizer")
+def binarizer(op, node):
+    x = as_float(op, node.inputs[0])
+    return op.Where(op.Greater(x, float(attribute(node, "threshold", 0.0))), 1.0, 0.0)

@@ -1,1 +1,141 @@
-"""Trees."""
+"""TreeEnsembleRegressor, TreeEnsembleClassifier: the splits stay, the leaves are weights.
+
+The node is kept with another payload: one column per tree, which holds the
+number of the leaf a row falls into. The values of the leaves become an
+initializer ``leaf_values`` (leaves, k) from which the rows are gathered.
+Leaves are numbered by tree, then by node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import RewriteError
+from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
+from onnxtrain.rewrite.linear import post_transform
+from onnxtrain.rewrite.registry import attribute, constant, floats, rewrite, weight
+
+#: float32 counts exactly up to here.
+_MOST_LEAVES = 2**24
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What the leaves of an ensemble return.
+
+    ``values`` (leaves, k), ``given`` where a leaf has a value, ``tree`` and
+    ``node`` ids (leaves,), ``column`` (leaves,): number of the tree.
+    """
+
+    values: np.ndarray
+    given: np.ndarray
+    tree: np.ndarray
+    node: np.ndarray
+    column: np.ndarray
+
+    @property
+    def n_trees(self) -> int:
+        """How many trees there are."""
+        return int(self.column.max()) + 1
+
+
+@rewrite("ai.onnx.ml", "TreeEnsembleRegressor")
+def tree_ensemble_regressor(op, node):
+    leaves = read_leaves(node, "target", attribute(node, "n_targets", 1))
+    aggregate = attribute(node, "aggregate_function", "SUM")
+    z = sum_of_leaves(op, leaf_indices(op, node, leaves), leaves, aggregate)
+    return post_transform(op, node, _add_base(op, z, floats(node, "base_values")))
+
+
+@rewrite("ai.onnx.ml", "TreeEnsembleClassifier")
+def tree_ensemble_classifier(op, node):
+    classes = class_labels(node)
+    leaves = read_leaves(node, "class", len(classes))
+    index = leaf_indices(op, node, leaves)
+    base = floats(node, "base_values")
+    scored = leaves.given.any(axis=0)
+    if len(classes) == 2 and scored.sum() == 1:
+        one = Leaves(leaves.values[:, scored], leaves.given[:, scored], leaves.tree, leaves.node, leaves.column)
+        z = _add_base(op, sum_of_leaves(op, index, one, "SUM"), base[-1:])
+        return _one_score(op, node, z, classes, positive=bool(np.all(one.values >= 0)))
+    z = _add_base(op, sum_of_leaves(op, index, leaves, "SUM"), base)
+    return labels_of_best(op, z, classes), post_transform(op, node, z)
+
+
+def read_leaves(node: ir.Node, kind: str, k: int) -> Leaves:
+    """Return the leaves of a node, from ``{kind}_ids``, ``{kind}_weights``, ..."""
+    keys = np.stack([np.asarray(attribute(node, f"{kind}_{what}", ())) for what in ("treeids", "nodeids")], axis=1)
+    unique, leaf = np.unique(keys, axis=0, return_inverse=True)
+    if len(unique) >= _MOST_LEAVES:
+        raise RewriteError(f"{node.op_type} (node {node.name!r}) has {len(unique)} leaves; at most {_MOST_LEAVES - 1}.")
+    target = np.asarray(attribute(node, f"{kind}_ids"))
+    values, given = np.zeros((len(unique), k), np.float32), np.zeros((len(unique), k), bool)
+    np.add.at(values, (leaf.reshape(-1), target), floats(node, f"{kind}_weights"))
+    given[leaf.reshape(-1), target] = True
+    return Leaves(values, given, unique[:, 0], unique[:, 1], np.unique(unique[:, 0], return_inverse=True)[1])
+
+
+def leaf_indices(op: Any, node: ir.Node, leaves: Leaves) -> ir.Value:
+    """Return the number of the leaf of each tree that a row falls into, int64 (N, trees)."""
+    splits = {name: a for name, a in node.attributes.items() if name.startswith("nodes_")}
+    number = np.arange(len(leaves.tree), dtype=np.float32)
+    double = any(name.endswith("_as_tensor") for name in splits)
+    payload: dict[str, Any] = {
+        "n_targets": leaves.n_trees,
+        "target_ids": leaves.column.tolist(),
+        "target_treeids": leaves.tree.tolist(),
+        "target_nodeids": leaves.node.tolist(),
+    }
+    if double:
+        payload["target_weights_as_tensor"] = ir.tensor(number.astype(np.float64))
+    else:
+        payload["target_weights"] = number.tolist()
+    found = op.TreeEnsembleRegressor(
+        node.inputs[0], **payload, **splits, _domain=node.domain, _version=op.builder.graph.opset_imports[node.domain]
+    )
+    found.dtype = ir.DataType.FLOAT
+    found.shape = ir.Shape([node.inputs[0].shape[0], leaves.n_trees])
+    return op.Cast(found, to=ir.DataType.INT64)
+
+
+def sum_of_leaves(op: Any, index: ir.Value, leaves: Leaves, aggregate: str) -> ir.Value:
+    """Return the values (N, k) of the leaves, put together over the trees."""
+    columns = _one_target_each(leaves)
+    if columns is not None and aggregate in ("SUM", "AVERAGE"):
+        # a tree that speaks for one target has one value in a leaf, not k
+        values = weight(op, leaves.values[np.arange(len(leaves.tree)), leaves.given.argmax(axis=1)], "leaf_values")
+        z = op.MatMul(op.Gather(values, index, axis=0), constant(op, columns, "targets"))
+        return op.Div(z, float(leaves.n_trees)) if aggregate == "AVERAGE" else z
+    reductions = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
+    values = op.Gather(weight(op, leaves.values, "leaf_values"), index, axis=0)
+    return getattr(op, reductions[aggregate])(values, [1], keepdims=0)
+
+
+def _one_target_each(leaves: Leaves) -> np.ndarray | None:
+    """Return which target (trees, k) each tree speaks for, None where one speaks for several."""
+    k = leaves.values.shape[1]
+    if k == 1 or not np.all(leaves.given.sum(axis=1) == 1):
+        return None
+    target = leaves.given.argmax(axis=1)
+    columns = np.zeros((leaves.n_trees, k), np.float32)
+    columns[leaves.column, target] = 1
+    return columns if np.all(columns.sum(axis=1) == 1) else None
+
+
+def _add_base(op: Any, z: ir.Value, base: np.ndarray) -> ir.Value:
+    return op.Add(z, weight(op, base, "base_values")) if len(base) else z
+
+
+def _one_score(op: Any, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool) -> tuple[ir.Value, ir.Value]:
+    """Return label and scores of two classes from one score (N, 1) of the second."""
+    transform = attribute(node, "post_transform", "NONE")
+    if transform == "LOGISTIC":
+        p = op.Sigmoid(z)
+        return labels_of_sign(op, z, classes), op.Concat(op.Sub(1.0, p), p, axis=1)
+    if positive:  # the score is a probability
+        return labels_of_sign(op, op.Sub(z, 0.5), classes), op.Concat(op.Sub(1.0, z), z, axis=1)
+    return labels_of_sign(op, z, classes), post_transform(op, node, op.Concat(op.Neg(z), z, axis=1))

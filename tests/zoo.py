@@ -1,0 +1,263 @@
+"""One fitted example, or several, of every scikit-learn class that skl2onnx knows.
+
+``ZOO`` maps ``"Class"`` or ``"Class: variant"`` to a function that returns a fitted
+estimator and the rows to predict.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn import (
+    calibration,
+    cluster,
+    compose,
+    cross_decomposition,
+    decomposition,
+    discriminant_analysis,
+    ensemble,
+    feature_extraction,
+    feature_selection,
+    gaussian_process,
+    impute,
+    linear_model,
+    mixture,
+    model_selection,
+    multiclass,
+    multioutput,
+    naive_bayes,
+    neighbors,
+    neural_network,
+    pipeline,
+    preprocessing,
+    random_projection,
+    svm,
+    tree,
+)
+from sklearn.datasets import load_iris, make_classification, make_regression
+from sklearn.gaussian_process import kernels
+
+ZOO: dict[str, Callable[[], tuple[Any, Any]]] = {}
+
+N = 60
+
+
+@functools.cache
+def data(name: str) -> tuple[Any, Any]:
+    """Return X and y of one kind, small and exact in float32."""
+    rng = np.random.default_rng(0)
+    iris, species = (a[:: 150 // 75] for a in load_iris(return_X_y=True))
+    X, y = make_regression(N, 5, n_targets=2, noise=5.0, random_state=0)
+    Xb, yb = make_classification(N, 5, n_informative=3, random_state=1)
+    X, Xb, iris = (a.astype(np.float32).astype(np.float64) for a in (X, Xb, iris))
+    y = y / 50
+    missing = iris.copy()
+    missing[rng.random(iris.shape) < 0.1] = np.nan
+    category = rng.integers(0, 3, (N, 3))
+    return {
+        "reg": (X, y[:, 0]),
+        "regpos": (X, np.exp(y[:, 0] / 2)),
+        "regmulti": (X, y),
+        "bin": (Xb, yb),
+        "binstr": (Xb, np.array(["no", "yes"])[yb]),
+        "iris": (iris, species),
+        "irisstr": (iris, np.array(["a", "b", "c"])[species]),
+        "binpos": (np.abs(Xb), yb),
+        "clfmulti": (iris, np.stack([species, (species > 0) * 1], axis=1)),
+        "nan": (missing, species),
+        "cat": (category.astype(np.float64), (category[:, 0] + rng.integers(0, 2, N)) % 3),
+        "catbin": (category.astype(np.float64), rng.integers(0, 2, N)),
+        "catint": (category, yb),
+        "kern": (X @ X.T, y[:, 0]),
+        "label": (species, None),
+    }[name]
+
+
+def _fit(estimator: Any, kind: str) -> tuple[Any, Any]:
+    X, y = data(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(X) if y is None else estimator.fit(X, y), X
+
+
+def add(estimator: Any, *kinds: str, variant: str = "") -> None:
+    """File an estimator for each kind of data."""
+    for kind in kinds:
+        words = " ".join(w for w in (variant, kind if len(kinds) > 1 else "") if w)
+        name = type(estimator).__name__ + (f": {words}" if words else "")
+        if name in ZOO:
+            raise ValueError(f"{name} is in the zoo already.")
+        ZOO[name] = functools.partial(_fit, estimator, kind)
+
+
+def _linear() -> None:
+    lm = linear_model
+    for name in (
+        "ARDRegression BayesianRidge ElasticNet ElasticNetCV HuberRegressor Lars LarsCV Lasso LassoCV LassoLars LassoLarsCV "
+        "LassoLarsIC LinearRegression OrthogonalMatchingPursuit OrthogonalMatchingPursuitCV Ridge RidgeCV SGDRegressor "
+        "PassiveAggressiveRegressor QuantileRegressor RANSACRegressor TheilSenRegressor"
+    ).split():
+        add(getattr(lm, name)(), "reg")
+    add(svm.LinearSVR(), "reg")
+    for kind in (lm.LinearRegression, lm.Ridge, lm.Lasso, lm.ElasticNet):
+        add(kind(fit_intercept=False), "reg", variant="no intercept")
+        add(kind(), "regmulti", variant="two targets")
+    add(lm.Ridge(fit_intercept=False), "regmulti", variant="two targets, no intercept")
+    for name in "MultiTaskElasticNet MultiTaskElasticNetCV MultiTaskLasso MultiTaskLassoCV".split():
+        add(getattr(lm, name)(), "regmulti")
+    add(lm.GammaRegressor(), "regpos")
+    add(lm.PoissonRegressor(), "regpos")
+    add(lm.PoissonRegressor(fit_intercept=False), "regpos", variant="no intercept")
+    for power in (0, 1, 1.5, 2):
+        add(lm.TweedieRegressor(power=power), "regpos", variant=f"power={power}")
+    add(lm.LogisticRegression(), "bin", "iris", "binstr", "irisstr")
+    add(lm.LogisticRegression(fit_intercept=False), "bin", "iris", variant="no intercept")
+    add(lm.LogisticRegressionCV(), "bin", "iris")
+    add(lm.RidgeClassifier(), "bin", "iris")
+    add(lm.RidgeClassifierCV(), "bin", "iris")
+    add(svm.LinearSVC(), "bin", "iris")
+    add(lm.PassiveAggressiveClassifier(random_state=0), "bin", "iris")
+    add(lm.Perceptron(random_state=0), "bin", "iris")
+    for loss in ("hinge", "log_loss", "modified_huber", "squared_hinge"):
+        add(lm.SGDClassifier(loss=loss, random_state=0), "bin", "iris", variant=loss)
+    add(lm.SGDOneClassSVM(random_state=0), "iris")
+    add(discriminant_analysis.LinearDiscriminantAnalysis(), "bin", "iris")
+    add(discriminant_analysis.QuadraticDiscriminantAnalysis(), "bin", "iris")
+    add(cross_decomposition.PLSRegression(), "reg", "regmulti")
+
+
+def _networks() -> None:
+    nn = neural_network
+    for activation in ("identity", "logistic", "relu", "tanh"):
+        options = {"hidden_layer_sizes": (8, 6), "activation": activation, "max_iter": 30, "random_state": 0}
+        add(nn.MLPRegressor(**options), "reg", "regmulti", variant=activation)
+        add(nn.MLPClassifier(**options), "bin", "iris", variant=activation)
+
+
+def _preprocessing() -> None:
+    pp = preprocessing
+    for estimator in (
+        pp.StandardScaler(), pp.MinMaxScaler(), pp.MaxAbsScaler(), pp.RobustScaler(), pp.Binarizer(threshold=1.5),
+        pp.PolynomialFeatures(), pp.PowerTransformer(), pp.QuantileTransformer(n_quantiles=20),
+        pp.KBinsDiscretizer(encode="onehot-dense", quantile_method="averaged_inverted_cdf"),
+        decomposition.PCA(2), decomposition.IncrementalPCA(2), decomposition.TruncatedSVD(2), decomposition.KernelPCA(2),
+        random_projection.GaussianRandomProjection(2, random_state=0), neighbors.NeighborhoodComponentsAnalysis(2, random_state=0),
+        feature_selection.VarianceThreshold(), feature_extraction.text.TfidfTransformer(), pp.FunctionTransformer(),
+        feature_selection.SelectKBest(k=2), feature_selection.SelectPercentile(percentile=50), feature_selection.SelectFdr(),
+        feature_selection.SelectFpr(), feature_selection.SelectFwe(), feature_selection.GenericUnivariateSelect(mode="k_best", param=2),
+        feature_selection.RFE(tree.DecisionTreeClassifier(random_state=0)), feature_selection.RFECV(tree.DecisionTreeClassifier(random_state=0)),
+        feature_selection.SelectFromModel(tree.DecisionTreeClassifier(random_state=0)),
+        ensemble.RandomTreesEmbedding(5, max_depth=2, random_state=0, sparse_output=False),
+        neighbors.KNeighborsTransformer(),
+        cluster.KMeans(3, random_state=0, n_init=1), cluster.MiniBatchKMeans(3, random_state=0, n_init=1),
+    ):  # fmt: skip
+        add(estimator, "iris")
+    for norm in ("l1", "l2", "max"):
+        add(pp.Normalizer(norm), "iris", variant=norm)
+    add(pp.StandardScaler(with_mean=False), "iris", variant="no mean")
+    add(pp.StandardScaler(with_std=False), "iris", variant="no std")
+    add(decomposition.PCA(2, whiten=True), "iris", variant="whiten")
+    for kernel in ("linear", "rbf", "poly", "sigmoid", "cosine"):
+        add(decomposition.KernelPCA(2, kernel=kernel, gamma=0.1), "iris", variant=kernel)
+    add(pp.PowerTransformer(standardize=False), "iris", variant="not standardized")
+    add(impute.SimpleImputer(), "nan")
+    add(impute.KNNImputer(), "nan")
+    add(pp.KernelCenterer(), "kern")
+    add(pp.OneHotEncoder(sparse_output=False), "catint")
+    add(pp.OrdinalEncoder(), "cat")
+    add(pp.TargetEncoder(), "catbin")
+    add(pp.LabelBinarizer(), "label")
+    add(pp.LabelEncoder(), "label")
+
+
+def _svm() -> None:
+    for kernel in ("linear", "rbf", "poly", "sigmoid"):
+        add(svm.SVR(kernel=kernel), "reg", variant=kernel)
+        add(svm.SVC(kernel=kernel), "bin", "iris", variant=kernel)
+    add(svm.NuSVR(), "reg")
+    add(svm.NuSVC(), "bin", "iris")
+    add(svm.SVC(probability=True, random_state=0), "bin", "iris", variant="probability")
+    add(svm.OneClassSVM(), "iris")
+
+
+def _trees() -> None:
+    options = {"random_state": 0}
+    for module, name in (
+        (tree, "DecisionTree"), (tree, "ExtraTree"), (ensemble, "RandomForest"), (ensemble, "ExtraTrees"),
+        (ensemble, "GradientBoosting"), (ensemble, "HistGradientBoosting"), (ensemble, "AdaBoost"),
+    ):  # fmt: skip
+        some = {}
+        if "Hist" in name:
+            some = {"max_iter": 5, "min_samples_leaf": 5}
+        elif module is ensemble:
+            some = {"n_estimators": 5}
+        add(getattr(module, f"{name}Regressor")(**options, **some), "reg")
+        add(getattr(module, f"{name}Classifier")(**options, **some), "bin", "iris")
+    add(tree.DecisionTreeRegressor(max_depth=3, random_state=0), "regmulti", variant="two targets")
+    add(ensemble.RandomForestRegressor(5, max_depth=3, random_state=0), "regmulti", variant="two targets")
+    add(ensemble.IsolationForest(n_estimators=5, random_state=0), "iris")
+
+
+def _neighbours_and_bayes() -> None:
+    add(neighbors.KNeighborsRegressor(), "reg")
+    add(neighbors.KNeighborsRegressor(weights="distance"), "reg", variant="distance")
+    add(neighbors.KNeighborsClassifier(), "bin", "iris")
+    add(neighbors.RadiusNeighborsRegressor(radius=10), "reg")
+    add(neighbors.RadiusNeighborsClassifier(radius=10), "bin")
+    add(neighbors.NearestNeighbors(), "iris")
+    add(neighbors.LocalOutlierFactor(novelty=True), "iris")
+    add(naive_bayes.GaussianNB(), "bin", "iris")
+    add(naive_bayes.BernoulliNB(), "bin", "iris")
+    add(naive_bayes.MultinomialNB(), "binpos")
+    add(naive_bayes.ComplementNB(), "binpos")
+    add(naive_bayes.CategoricalNB(), "cat")
+    for covariance in ("full", "tied", "diag", "spherical"):
+        add(mixture.GaussianMixture(2, covariance_type=covariance, random_state=0), "iris", variant=covariance)
+    add(mixture.BayesianGaussianMixture(n_components=2, random_state=0), "iris")
+    add(gaussian_process.GaussianProcessRegressor(), "reg")
+    for kernel in (
+        kernels.RBF(2.0), kernels.ConstantKernel(2.0) * kernels.RBF(2.0) + kernels.WhiteKernel(), kernels.Matern(2.0, nu=1.5),
+        kernels.RationalQuadratic(), kernels.ExpSineSquared(), kernels.DotProduct(),
+    ):  # fmt: skip
+        add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=0.1), "reg", variant=str(kernel))
+    add(gaussian_process.GaussianProcessClassifier(), "bin")
+
+
+def _combined() -> None:
+    lr, log = linear_model.LinearRegression, linear_model.LogisticRegression
+    scaler, mlp = preprocessing.StandardScaler, neural_network.MLPClassifier
+    make = pipeline.make_pipeline
+    add(make(scaler(), lr()), "reg", variant="scaler, linear")
+    add(make(scaler(), log()), "bin", "iris", variant="scaler, logistic")
+    add(make(preprocessing.MinMaxScaler(), decomposition.PCA(2), log()), "iris", variant="minmax, pca, logistic")
+    add(make(scaler(), decomposition.PCA(3), mlp((8,), max_iter=20, random_state=0)), "bin", "iris", variant="scaler, pca, mlp")
+    add(make(preprocessing.Normalizer(), log()), "iris", variant="normalizer, logistic")
+    add(make(preprocessing.PolynomialFeatures(), linear_model.Ridge()), "reg", variant="polynomial, ridge")
+    add(make(impute.SimpleImputer(), scaler(), log()), "nan", variant="imputer, scaler, logistic")
+    add(make(scaler(), svm.SVC()), "iris", variant="scaler, svc")
+    add(ensemble.BaggingRegressor(lr(), 3, random_state=0), "reg")
+    add(ensemble.BaggingClassifier(log(), 3, random_state=0), "bin", "iris")
+    add(ensemble.VotingRegressor([("a", lr()), ("b", linear_model.Ridge(10.0))]), "reg")
+    add(ensemble.VotingClassifier([("a", log()), ("b", log(C=0.1))], voting="soft"), "bin", "iris", variant="soft")
+    add(ensemble.VotingClassifier([("a", log()), ("b", log(C=0.1))]), "iris", variant="hard")
+    add(ensemble.StackingRegressor([("a", lr()), ("b", tree.DecisionTreeRegressor(max_depth=2))]), "reg")
+    add(ensemble.StackingClassifier([("a", log()), ("b", tree.DecisionTreeClassifier(max_depth=2))]), "bin", "iris")
+    add(multioutput.MultiOutputRegressor(lr()), "regmulti")
+    add(multioutput.MultiOutputClassifier(log()), "clfmulti")
+    add(multiclass.OneVsRestClassifier(log()), "bin", "iris")
+    add(multiclass.OneVsOneClassifier(log()), "iris")
+    add(calibration.CalibratedClassifierCV(svm.LinearSVC()), "bin", "iris", variant="sigmoid")
+    add(calibration.CalibratedClassifierCV(svm.LinearSVC(), method="isotonic"), "bin", variant="isotonic")
+    add(compose.TransformedTargetRegressor(lr(), transformer=scaler()), "reg")
+    add(compose.ColumnTransformer([("a", scaler(), [0, 1]), ("b", preprocessing.MinMaxScaler(), [2, 3])]), "iris")
+    add(pipeline.FeatureUnion([("a", scaler()), ("b", decomposition.PCA(2))]), "iris")
+    add(model_selection.GridSearchCV(log(), {"C": [1.0, 10.0]}), "bin", "iris")
+    add(model_selection.TunedThresholdClassifierCV(log(), cv=2), "bin")
+
+
+for _family in (_linear, _networks, _preprocessing, _svm, _trees, _neighbours_and_bayes, _combined):
+    _family()
