@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph import constant, is_float
-from onnxtrain.heads.walk import axis, made_by
+from onnxtrain.heads.walk import axis, equals, made_by
 
 _BOUNDED = {"Sigmoid", "Softmax", "HardSigmoid", "LpNormalization", "Clip", "Exp", "Normalizer"}
 _MOVES = {"Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Slice", "Gather"}
@@ -38,8 +39,10 @@ def _summed(value: ir.Value | None, depth: int) -> Iterator[ir.Value]:
         return
     (x, *_) = node.inputs
     if node.op_type in ("ReduceSum", "ReduceL1") and x is not None:
+        yield x
         absolute = made_by(x, "Abs")
-        yield x if absolute is None else absolute.inputs[0]  # type: ignore[misc]
+        if absolute is not None:
+            yield absolute.inputs[0]  # type: ignore[misc]
     elif node.op_type in ("Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"):
         for operand in node.inputs:
             yield from _summed(operand, depth - 1)
@@ -56,14 +59,25 @@ def is_probability(value: ir.Value, depth: int = 12) -> bool:
     node = value.producer()
     if node is None or depth == 0:
         return False
-    if node.op_type in _BOUNDED or before_normalization(value) is not None:
+    if node.op_type in _BOUNDED or before_normalization(value) is not None or _has_complement(node):
         return True
     if node.domain == "ai.onnx.ml" and node.op_type.endswith("Classifier"):
         return _classifier_is_probability(node)
     if node.op_type not in _MOVES | _MIXES:
         return False
+    table = constant(node.inputs[0]) if node.op_type == "Gather" else None
+    if table is not None:  # the leaves of a forest
+        return bool(np.all((table >= 0) & (table <= 1)))
     varying = [x for x in node.inputs if x is not None and (x.dtype is None or is_float(x)) and constant(x) is None]
     return bool(varying) and all(is_probability(x, depth - 1) for x in varying)
+
+
+def _has_complement(node: ir.Node) -> bool:
+    """Whether a node is Concat(1 - p, p)."""
+    if node.op_type != "Concat" or len(node.inputs) != 2:
+        return False
+    complement = made_by(node.inputs[0], "Sub")
+    return complement is not None and complement.inputs[1] is node.inputs[1] and equals(complement.inputs[0], 1)
 
 
 def _classifier_is_probability(node: ir.Node) -> bool:

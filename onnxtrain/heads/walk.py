@@ -42,7 +42,7 @@ def _column(value: ir.Value) -> ir.Value | None:
         return None
     concat = made_by(node.inputs[0], "Concat")
     index = constant(node.inputs[1])
-    along = constant(node.inputs[3]) if node.op_type == "Slice" and len(node.inputs) > 3 else axis(node)
+    along = constant(node.inputs[3] if len(node.inputs) > 3 else None) if node.op_type == "Slice" else axis(node)
     if concat is None or index is None or index.size != 1 or n_columns(value) != 1 or along not in (1, -1):
         return None
     if any(x is None or n_columns(x) != 1 for x in concat.inputs):

@@ -181,7 +181,7 @@ def check_number(
 ) -> float:
     """Return `value` as a float, or raise a LossError that names the parameter and its range."""
     parts = ((">", above), (">=", at_least), ("<", below))
-    expected = " and ".join(f"{sign} {bound:g}" for sign, bound in parts if bound is not None)
+    expected = " and".join(f" {sign} {bound:g}" for sign, bound in parts if bound is not None)
     number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     fits = (
         math.isfinite(number)
@@ -190,7 +190,7 @@ def check_number(
         and (below is None or number < below)
     )
     if not fits:
-        raise LossError(f"{name} must be a finite number {expected}, got {value!r}.".replace("  ", " "))
+        raise LossError(f"{name} must be a finite number{expected}, got {value!r}.")
     return number
 
 

@@ -1,0 +1,335 @@
+"""Each loss against a formula that is not ours, in value and in gradient, and where floating point ends."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import onnx.parser
+import pytest
+from scipy.special import huber, log_softmax, softmax
+from sklearn.metrics import (
+    hinge_loss,
+    log_loss,
+    mean_gamma_deviance,
+    mean_pinball_loss,
+    mean_poisson_deviance,
+    mean_tweedie_deviance,
+)
+
+from onnxtrain import graph
+from onnxtrain.errors import LossError, ModelError
+from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.loss_helper import add_row_loss
+from onnxtrain.losses import LOSSES, Prediction, find_loss, loss, loss_kind
+from onnxtrain.testing import check_gradient
+from onnxtrain.training.session import run as run_onnxruntime
+
+TYPES = {"float32": "float", "float64": "double"}
+
+
+def with_loss(name, params=None, *, k=1, head="Identity", dtype="float32", **options):
+    """Return the model (n, k) -> loss of each row of head(S)."""
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> scores ({TYPES[dtype]}[n, {k}] S) => '
+        f"({TYPES[dtype]}[n, {k}] Y) {{ Y = {head}(S) }}"
+    )
+    model = graph.load(onx)
+    _, rows = add_row_loss(model, model.graph.outputs[0], name, params, **options)
+    return graph.save(model, outputs=[("rows", rows)])
+
+
+def compute(onx, **feeds):
+    return run_onnxruntime(onx, feeds)
+
+
+def each(metric, **params):
+    """Return the metric of scikit-learn, (y_true, y_pred) -> number, on each element."""
+    return np.vectorize(lambda y, f: metric([y], [f], **params))
+
+
+REGRESSION = [
+    ("squared_error", {}, lambda y, f: (f - y) ** 2),
+    ("l2", {}, lambda y, f: (f - y) ** 2),
+    ("absolute_error", {}, lambda y, f: np.abs(f - y)),
+    ("l1", {}, lambda y, f: np.abs(f - y)),
+    ("elastic", {}, lambda y, f: 0.5 * np.abs(f - y) + 0.5 * (f - y) ** 2),
+    ("elastic", {"l1_weight": 2, "l2_weight": 0}, lambda y, f: 2 * np.abs(f - y)),
+    ("huber", {}, lambda y, f: huber(1, f - y)),
+    ("huber", {"delta": 0.3}, lambda y, f: huber(0.3, f - y)),
+    ("quantile", {}, lambda y, f: 0.5 * np.abs(f - y)),
+    ("quantile", {"q": 0.9}, each(mean_pinball_loss, alpha=0.9)),
+    ("epsilon_insensitive", {}, lambda y, f: np.maximum(np.abs(f - y) - 0.1, 0)),
+    ("epsilon_insensitive", {"epsilon": 0.7}, lambda y, f: np.maximum(np.abs(f - y) - 0.7, 0)),
+    ("log_cosh", {}, lambda y, f: np.log(np.cosh(f - y))),
+]
+MEAN = [
+    ("poisson", {}, lambda y, f: each(mean_poisson_deviance)(y, f) / 2 - y * np.log(y) + y),
+    ("gamma", {}, lambda y, f: each(mean_gamma_deviance)(y, f) / 2 + np.log(y) + 1),
+    ("tweedie", {"power": 1}, lambda y, f: each(mean_poisson_deviance)(y, f) / 2 - y * np.log(y) + y),
+    ("tweedie", {"power": 2}, lambda y, f: each(mean_gamma_deviance)(y, f) / 2 + np.log(y) + 1),
+    ("tweedie", {}, lambda y, f: each(mean_tweedie_deviance, power=1.5)(y, f) / 2 + 4 * y**0.5),
+    ("tweedie", {"power": 3}, lambda y, f: each(mean_tweedie_deviance, power=3)(y, f) / 2 - y**-1 / 2),
+    ("tweedie", {"power": -1}, lambda y, f: each(mean_tweedie_deviance, power=-1)(y, f) / 2 - y**3 / 6),
+]
+
+
+def margins(y, s):
+    """Return +-s, one problem a class where there are more than two."""
+    if s.shape[1] == 2:
+        s = s[:, 1:] - s[:, :1]
+    return s * (2 * (y == (1 if s.shape[1] == 1 else np.arange(s.shape[1]))) - 1)
+
+
+def probability(y, s):
+    p = np.hstack([1 - 1 / (1 + np.exp(-s)), 1 / (1 + np.exp(-s))]) if s.shape[1] == 1 else softmax(s, axis=1)
+    return np.take_along_axis(p, y, axis=1)
+
+
+def smoothed(y, s):
+    scores = np.hstack([np.zeros_like(s), s]) if s.shape[1] == 1 else s
+    k = scores.shape[1]
+    target = 0.2 / k + 0.8 * (y == np.arange(k))
+    return -np.sum(target * log_softmax(scores, axis=1), axis=1, keepdims=True)
+
+
+CLASSIFICATION = [
+    ("log", {}, lambda y, s: -np.log(probability(y, s))),
+    ("log_loss", {}, lambda y, s: -np.log(probability(y, s))),
+    ("log", {"label_smoothing": 0.2}, smoothed),
+    ("hinge", {}, lambda y, s: np.maximum(0, 1 - margins(y, s))),
+    ("squared_hinge", {}, lambda y, s: np.maximum(0, 1 - margins(y, s)) ** 2),
+    (
+        "modified_huber",
+        {},
+        lambda y, s: np.where(margins(y, s) >= -1, np.maximum(0, 1 - margins(y, s)) ** 2, -4 * margins(y, s)),
+    ),
+    ("focal", {}, lambda y, s: -((1 - probability(y, s)) ** 2) * np.log(probability(y, s))),
+    ("focal", {"gamma": 0}, lambda y, s: -np.log(probability(y, s))),
+    ("focal", {"gamma": 0.5}, lambda y, s: -((1 - probability(y, s)) ** 0.5) * np.log(probability(y, s))),
+]
+
+
+def test_no_loss_is_missing_from_the_tables():
+    assert {name for name, *_ in (*REGRESSION, *MEAN, *CLASSIFICATION)} >= set(LOSSES) - {"a_loss_of_the_tests"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("name", "params", "expected"), REGRESSION)
+def test_regression(name, params, expected, k, dtype, run):
+    rng = np.random.default_rng(0)
+    S, y = 2 * rng.standard_normal((2, 7, k))
+    S, y = S.astype(dtype), y.astype(dtype)
+    onx = with_loss(name, params, k=k, dtype=dtype)
+    (rows,) = run(onx, {"S": S, "label": y})
+    np.testing.assert_allclose(
+        rows, expected(y, S).sum(axis=1, keepdims=True), rtol=1e-5 if dtype == "float32" else 1e-12
+    )
+    check_gradient(onx, {"S": S, "label": y}, inputs=["S"], weights=[])
+
+
+@pytest.mark.parametrize("head", ["Identity", "Exp"])
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(("name", "params", "expected"), MEAN)
+def test_mean(name, params, expected, k, head, run):
+    rng = np.random.default_rng(1)
+    z, y = rng.standard_normal((6, k)), rng.gamma(2, size=(6, k))
+    S = np.exp(z) if head == "Identity" else z
+    onx = with_loss(name, params, k=k, head=head, dtype="float64")
+    (rows,) = run(onx, {"S": S, "label": y})
+    np.testing.assert_allclose(rows, expected(y, np.exp(z)).sum(axis=1, keepdims=True), rtol=1e-10)
+    check_gradient(onx, {"S": S, "label": y}, inputs=["S"], weights=[])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize(("name", "params", "expected"), CLASSIFICATION)
+def test_classification(name, params, expected, k, dtype, run):
+    rng = np.random.default_rng(2)
+    S = 2 * rng.standard_normal((9, k)).astype(dtype)
+    y = (np.arange(9) % max(k, 2)).reshape(-1, 1)
+    onx = with_loss(name, params, k=k, dtype=dtype)
+    (rows,) = run(onx, {"S": S, "label": y})
+    np.testing.assert_allclose(
+        rows, expected(y, S).sum(axis=1, keepdims=True), rtol=1e-5 if dtype == "float32" else 1e-10, atol=1e-6
+    )
+    check_gradient(onx, {"S": S, "label": y}, inputs=["S"], weights=[])
+
+
+def test_binary_losses_are_those_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    s, y = rng.standard_normal((20, 1)), rng.integers(0, 2, (20, 1))
+    p = 1 / (1 + np.exp(-s))
+    for name, expected in (("hinge", hinge_loss(y.ravel(), s.ravel())), ("log", log_loss(y.ravel(), p.ravel()))):
+        (rows,) = compute(with_loss(name, dtype="float64"), S=s, label=y)
+        assert rows.mean() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", sorted(name for name in LOSSES if loss_kind(name) == "classification"))
+@pytest.mark.parametrize(
+    ("k", "head"), [(1, "Identity"), (1, "Sigmoid"), (2, "Softmax"), (3, "Identity"), (3, "Softmax")]
+)
+def test_scores_of_a_thousand_give_finite_losses_and_a_gradient_where_the_class_is_wrong(name, k, head, dtype):
+    S = np.zeros((4, k))
+    S[:, -1] = [1000, 1000, -1000, -1000]
+    y = np.array([[0], [k - 1 or 1], [0], [k - 1 or 1]])
+    feeds = {"S": S.astype(dtype), "label": y}
+    onx = with_loss(name, k=k, head=head, dtype=dtype)
+    (rows,) = compute(onx, **feeds)
+    assert np.isfinite(rows).all()
+    assert (rows[[0, 3]] > 100).all()
+    (dS,) = compute(onnx_derivative(onx, weights=[], inputs=["S"]), **feeds, rows_grad=np.ones_like(rows))
+    assert np.isfinite(dS).all()
+    assert (dS[0, -1] > 0.4) and (dS[3, -1] < -0.4)
+
+
+@pytest.mark.parametrize("name", ["huber", "log_cosh", "quantile", "absolute_error", "epsilon_insensitive"])
+def test_errors_of_a_thousand(name):
+    S = np.array([[1000], [-1000]], dtype=np.float32)
+    onx = with_loss(name)
+    feeds = {"S": S, "label": np.zeros_like(S)}
+    (rows,) = compute(onx, **feeds)
+    (dS,) = compute(onnx_derivative(onx, weights=[], inputs=["S"]), **feeds, rows_grad=np.ones_like(rows))
+    assert np.isfinite(rows).all()
+    assert dS.ravel().tolist() == ([0.5, -0.5] if name == "quantile" else [1, -1])
+
+
+@pytest.mark.parametrize("name", ["absolute_error", "elastic"])
+def test_descent_on_an_absolute_error_goes_down(name):
+    """The ancestor's gradient had the wrong sign."""
+    onx = with_loss(name)
+    step = onnx_derivative(onx, weights=[], inputs=["S"])
+    S, y = np.full((5, 1), 3, np.float32), np.arange(5, dtype=np.float32).reshape(-1, 1)
+    start = compute(onx, S=S, label=y)[0].sum()
+    for _ in range(20):
+        (dS,) = compute(step, S=S, label=y, rows_grad=np.ones((5, 1), np.float32))
+        S = S - 0.1 * dS
+    assert compute(onx, S=S, label=y)[0].sum() < start / 2
+
+
+def test_a_mean_of_zero_is_finite():
+    (rows,) = compute(with_loss("poisson"), S=np.array([[0], [-1]], np.float32), label=np.ones((2, 1), np.float32))
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("sqared_error", {}, "Did you mean 'squared_error'"),
+        (3, {}, "must be a name or a function, got 3"),
+        ("huber", {"epsilon": 1}, "'huber' has no parameter 'epsilon'. Known: delta"),
+        ("squared_error", {"q": 1}, "'squared_error' has no parameter 'q'. Known: none"),
+        ("huber", {"delta": 0}, "delta must be a finite number > 0, got 0"),
+        ("huber", {"delta": float("nan")}, "delta must be a finite number > 0, got nan"),
+        ("huber", {"delta": True}, "delta must be a finite number > 0, got True"),
+        ("quantile", {"q": 1}, "q must be a finite number > 0 and < 1, got 1"),
+        ("quantile", {"q": "0.5"}, "q must be a finite number > 0 and < 1, got '0.5'"),
+        ("elastic", {"l1_weight": -1}, "l1_weight must be a finite number >= 0, got -1"),
+        ("elastic", {"l2_weight": -1}, "l2_weight must be a finite number >= 0, got -1"),
+        ("epsilon_insensitive", {"epsilon": -0.1}, "epsilon must be a finite number >= 0"),
+        ("tweedie", {"power": 0.5}, "power must be negative or >= 1, got 0.5"),
+        ("tweedie", {"power": None}, "power must be a finite number, got None"),
+        ("log", {"label_smoothing": 1}, "label_smoothing must be a finite number >= 0 and < 1"),
+        ("log", {"eps": 0}, "eps must be a finite number > 0 and < 0.5"),
+        ("focal", {"gamma": -1}, "gamma must be a finite number >= 0"),
+    ],
+)
+def test_errors_name_what_is_wrong(name, params, words):
+    with pytest.raises(LossError, match=words):
+        with_loss(name, params)
+
+
+# ----------------------------------------------------------- a user's own
+
+
+def fourth_power(op, y_true, y_pred, *, scale=1.0):
+    squared = op.Pow(op.Sub(y_pred, y_true), 2.0)
+    return op.Mul(op.ReduceSumSquare(squared, [1], keepdims=1), scale)
+
+
+class Scaled:
+    """A loss with a state, and a name of its own nowhere."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, op, y_true, y_pred):
+        return op.Mul(op.ReduceSum(op.Abs(op.Sub(y_pred, y_true)), [1], keepdims=1), self.scale)
+
+
+def takes_anything(op, y_true, y_pred, **params):
+    return op.Mul(op.ReduceSum(op.Sub(y_pred, y_true), [1], keepdims=1), params["factor"])
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "expected"),
+    [
+        (fourth_power, {}, lambda r: (r**4).sum(axis=1)),
+        (fourth_power, {"scale": 0.5}, lambda r: 0.5 * (r**4).sum(axis=1)),
+        (Scaled(3.0), {}, lambda r: 3 * np.abs(r).sum(axis=1)),
+        (takes_anything, {"factor": 2.0}, lambda r: 2 * r.sum(axis=1)),
+    ],
+)
+def test_own_loss(function, params, expected):
+    function = pickle.loads(pickle.dumps(function))
+    S, y = np.random.default_rng(0).standard_normal((2, 5, 2))
+    onx = with_loss(function, params, k=2, dtype="float64")
+    (rows,) = compute(onx, S=S, label=y)
+    np.testing.assert_allclose(rows.ravel(), expected(S - y))
+    assert loss_kind(function) == "custom"
+
+
+def test_own_loss_of_a_classifier_gets_scores_and_classes():
+    def zero_one(op, y_true, y_pred):
+        return op.Cast(op.Not(op.Equal(op.ArgMax(y_pred, axis=1), y_true)), to=y_pred.dtype)
+
+    S = np.array([[1, 0, 0], [0, 0, 1]], dtype=np.float32)
+    (rows,) = compute(with_loss(zero_one, k=3, head="Softmax", classifies=True), S=S, label=np.array([[0], [0]]))
+    assert rows.ravel().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "words"),
+    [
+        (lambda op, y, f: 1.0, {}, "must return a value of the graph, got float: 1.0"),
+        (lambda op, y, f: op.Sub(f, y), {}, r"must return floats of shape \(n, 1\).*FLOAT\[n,2\]"),
+        (lambda op, y, f: op.ReduceSum(f, [1], keepdims=0), {}, r"shape \(n, 1\).*FLOAT\[n\]"),
+        (lambda op, y, f: op.ReduceMean(f, keepdims=1), {}, r"one value for each row: .*\[1,1\] for .*\[n,2\]"),
+        (lambda op, y, f: op.ArgMax(f, axis=1), {}, "must return floats"),
+        (lambda op, y: y, {}, "cannot be called"),
+        (fourth_power, {"scales": 1}, "no parameter 'scales'. Did you mean 'scale'"),
+    ],
+)
+def test_own_loss_that_does_not_fit(function, params, words):
+    with pytest.raises(LossError, match=words):
+        with_loss(function, params, k=2)
+
+
+def test_own_loss_that_builds_nonsense_says_so():
+    with pytest.raises(ModelError, match=r"Add\(.*\) is not valid"):
+        with_loss(lambda op, y, f: op.Add(f, op.Concat(f, f, f, axis=1)), k=2)
+
+
+def test_a_registered_loss_is_found_by_name_and_as_a_function():
+    if "a_loss_of_the_tests" not in LOSSES:
+        loss("a_loss_of_the_tests", prediction="scores")(fourth_power)
+    assert find_loss("a_loss_of_the_tests") is find_loss(fourth_power)
+    assert find_loss(fourth_power).prediction is Prediction.SCORES
+    assert loss_kind(fourth_power) == "classification"
+    with pytest.raises(ValueError, match="'huber' is registered already"):
+        loss("huber")(fourth_power)
+
+
+def test_a_function_without_signature_takes_any_parameter():
+    assert find_loss(min, {"anything": 1}).function is min
+
+
+def test_few_nodes():
+    """Small models cost by the node."""
+    counts = {
+        name: len(with_loss(name, k=k).graph.node) for name, k in [("squared_error", 1), ("log", 1), ("huber", 1)]
+    }
+    assert counts == {"squared_error": 2, "log": 5, "huber": 5}
+    assert len(with_loss("log", k=5, head="Softmax").graph.node) == 3
