@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxtrain.training_build._equivalents import attribute, equivalent, number
 
 
@@ -39,7 +41,7 @@ def hard_sigmoid(op, node):
 @equivalent("HardSwish")
 def hard_swish(op, node):
     (x,) = node.inputs
-    return op.Mul(x, op.HardSigmoid(op.Identity(x), alpha=1 / 6, beta=0.5))
+    return op.Mul(x, op.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
 
 @equivalent("Softplus")
@@ -53,7 +55,7 @@ def softplus(op, node):
 @equivalent("Mish")
 def mish(op, node):
     (x,) = node.inputs
-    return op.Mul(x, op.Tanh(op.Softplus(op.Identity(x))))
+    return op.Mul(x, op.Tanh(op.Softplus(x)))
 
 
 @equivalent("PRelu")
@@ -65,7 +67,7 @@ def prelu(op, node):
 @equivalent("Softsign")
 def softsign(op, node):
     (x,) = node.inputs
-    return op.Div(x, op.Add(op.Abs(op.Identity(x)), 1.0))
+    return op.Div(x, op.Add(op.Abs(x), 1.0))
 
 
 @equivalent("ThresholdedRelu")
@@ -90,10 +92,33 @@ def sinh(op, node):
 @equivalent("Acosh")
 def acosh(op, node):
     (x,) = node.inputs
-    return op.Log(op.Add(x, op.Sqrt(op.Sub(op.Mul(x, op.Identity(x)), 1.0))))
+    return op.Log(op.Add(x, op.Sqrt(op.Sub(op.Mul(x, x), 1.0))))
 
 
 @equivalent("Atanh")
 def atanh(op, node):
     (x,) = node.inputs
     return op.Mul(op.Sub(op.Log(op.Add(x, 1.0)), op.Log(op.Sub(1.0, x))), 0.5)
+
+
+# Relu and Softmax have derivatives, but no kernel of them in float64
+
+
+@equivalent("Relu")
+def relu(op, node):
+    (x,) = node.inputs
+    return _where(op, op.Greater(x, 0.0), x, 0.0) if x.dtype == ir.DataType.DOUBLE else None
+
+
+@equivalent("Softmax", "LogSoftmax")
+def softmax(op, node):
+    (x,) = node.inputs
+    if x.dtype != ir.DataType.DOUBLE:
+        return None
+    axis = attribute(node, "axis", -1)
+    # shifting all scores of a row leaves the result as it is: the shift may carry any gradient
+    shifted = op.Sub(x, op.ReduceMax(x, [axis], keepdims=1))
+    if node.op_type == "Softmax":
+        e = op.Exp(shifted)
+        return op.Div(e, op.ReduceSum(e, [axis], keepdims=1))
+    return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), [axis], keepdims=1)))

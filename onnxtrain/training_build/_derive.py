@@ -12,7 +12,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
-from onnxtrain.training_build._double import check_kernels, expand_fused_matmul
+from onnxtrain.training_build._kernels import check_kernels, expand_fused_matmul
 from onnxtrain.training_build._native import loss_gradient, module_gradient, require
 from onnxtrain.training_build._prepare import FLAT, prepare
 
@@ -88,11 +88,11 @@ class _Derivation:
             w.const_value = None
         if loss is not None:
             model.graph.outputs[:] = [_total(model, loss), loss, *model.graph.outputs]
+        passes.RemoveUnusedNodesPass()(model)
         active = prepare(model, self.wrt)
         for w, tensor in zip(weights, tensors, strict=True):
             w.const_value = tensor
             tensor.name = w.name  # type: ignore[union-attr]
-        passes.RemoveUnusedNodesPass()(model)
         self.user_name = dict(zip([str(v.name) for v in (*self.inputs, *self.weights)], names, strict=True))
         self.outputs = list(model.graph.outputs)
         self.output_names = output_names if loss_name is None else ["", loss_name, *output_names]
@@ -107,6 +107,7 @@ class _Derivation:
                 self.values[name].type, self.values[name].shape = known.type, known.shape
         self.op = graphs.builder(model).op
         expand_fused_matmul(self.op, model)
+        self.values = _by_name(model.graph)
         self._take_inputs(model.graph, options)
         if self.loss is not None:
             outputs = self._loss_outputs(options)

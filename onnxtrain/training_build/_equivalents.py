@@ -84,23 +84,9 @@ def where(op, node):
 def power(op, node):
     x, exponent = node.inputs
     (y,) = node.outputs
-    if constant(exponent) is None:
-        return _power_of_variable(op, node)
     if same_shape(x, y):
         return None
     return op.Pow(_expand(op, x, y, to=op.Shape(op.Pow(x, exponent))), exponent)
-
-
-def _power_of_variable(op, node):
-    """Return x**n as exp(n log x) where x > 0: nothing flows back through the exponent of Pow."""
-    x, exponent = node.inputs
-    (y,) = node.outputs
-    shape = op.Shape(op.Pow(x, exponent))
-    x = _expand(op, x, y, to=shape)
-    positive = op.Greater(x, 0.0)
-    base = op.Where(positive, x, number(x, 1.0))
-    scaled = op.Mul(_expand(op, exponent, y, to=shape), op.Log(base))
-    return op.Where(positive, op.Exp(scaled), op.Pow(x, exponent))
 
 
 @equivalent("Clip")
@@ -142,8 +128,6 @@ def _even_split(op, node, axis):
 
 @equivalent("BatchNormalization")
 def batch_normalization(op, node):
-    if attribute(node, "training_mode", 0):
-        raise GradientError(f"BatchNormalization {node.name!r} is in training mode. Use builder=\"builtin\".")
     x, *parameters = node.inputs
     if rank(x) is None:
         return None
@@ -153,14 +137,12 @@ def batch_normalization(op, node):
     return op.Add(op.Mul(op.Div(op.Sub(x, mean), deviation), scale), bias)
 
 
-@equivalent("ScatterElements", "ScatterND")
-def scatter(op, node):
-    if attribute(node, "reduction", "none") == "none":
+@equivalent("Transpose")
+def transpose(op, node):
+    (x,) = node.inputs
+    if "perm" in node.attributes or rank(x) is None:
         return None
-    raise GradientError(
-        f"{node.op_type} {node.name!r} with reduction={attribute(node, 'reduction')!r} is derived wrongly by "
-        'onnxruntime-training. Use builder="builtin".'
-    )
+    return op.Transpose(x, perm=list(reversed(range(rank(x)))))
 
 
 # -------------------------------------------------------------------- missing
@@ -173,7 +155,9 @@ def dropout(op, node):
     y = op.Identity(node.inputs[0])
     if len(node.outputs) == 1:
         return y
-    return y, op.Expand(True, op.Shape(y))
+    # a constant output would be folded away, and then be missed
+    ones = op.Add(op.Mul(y, 0.0), 1.0)
+    return y, op.Cast(ones, to=int(ir.DataType.BOOL))
 
 
 @equivalent("Sum")
@@ -216,6 +200,20 @@ def cast_like(op, node):
     return op.Cast(x, to=int(like.dtype))
 
 
+@equivalent("LayerNormalization")
+def layer_normalization(op, node):
+    """Give the bias, which the gradient asks for."""
+    x, scale = node.inputs[:2]
+    if _input(node, 2) is not None:
+        return None
+    zero = ir.tensor(np.zeros(1, scale.dtype.numpy()), name="zero")
+    bias = op.ConstantOfShape(op.Shape(scale), value=zero)
+    return op.LayerNormalization(
+        x, scale, bias, axis=attribute(node, "axis", -1), epsilon=attribute(node, "epsilon", 1e-5),
+        stash_type=attribute(node, "stash_type", 1), _outputs=len(node.outputs),
+    )
+
+
 # reductions: the second input, the axes, goes through as it is
 
 
@@ -231,7 +229,7 @@ def _reduce(op, reduction, x, node, *, keepdims=None):
 @equivalent("ReduceSumSquare")
 def reduce_sum_square(op, node):
     x = node.inputs[0]
-    return _reduce(op, "ReduceSum", op.Mul(x, op.Identity(x)), node)
+    return _reduce(op, "ReduceSum", op.Mul(x, x), node)
 
 
 @equivalent("ReduceL1")
@@ -263,5 +261,6 @@ def global_max_pool(op, node):
 def lp_normalization(op, node):
     (x,) = node.inputs
     axis, p = attribute(node, "axis", -1), attribute(node, "p", 2)
-    norm = op.ReduceL1(x, [axis]) if p == 1 else op.Sqrt(op.ReduceSumSquare(x, [axis]))
-    return op.Div(x, norm)
+    total = op.ReduceL1(x, [axis]) if p == 1 else op.ReduceSumSquare(x, [axis])
+    total = op.Where(op.Equal(total, 0.0), number(x, 1.0), total)
+    return op.Div(x, total if p == 1 else op.Sqrt(total))

@@ -121,7 +121,7 @@ def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequen
         builder.initialize(onx.SerializeToString(), config)
         builder.build(native.TrainingGraphTransformerConfiguration())
         return onnx.load_model_from_string(builder.get_gradient_model())
-    except RuntimeError as e:
+    except Exception as e:  # whatever C++ throws: RuntimeError, IndexError, ...
         raise _refused(e) from e
 
 
@@ -146,13 +146,13 @@ def loss_gradient(onx: onnx.ModelProto, loss: str, wrt: Iterable[str]) -> onnx.M
         builder = native.GradientGraphBuilder(onx.SerializeToString(), {loss}, set(wrt), loss)
         builder.build()
         return onnx.load_model_from_string(builder.get_model())
-    except RuntimeError as e:
+    except Exception as e:  # whatever C++ throws: RuntimeError, IndexError, ...
         raise _refused(e) from e
 
 
-def _refused(e: RuntimeError) -> GradientError:
+def _refused(e: Exception) -> GradientError:
     said = " ".join(str(e).split())
-    # what comes before is the signature of a C++ function; the last clause is the message
-    for mark in ("was false. ", "const ", "GetGradientDefsImpl() "):
+    # what comes before is the place and the signature of a C++ function
+    for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
-    return GradientError(f'onnxruntime-training cannot derive this model: {said.strip()} Use builder="builtin".')
+    return GradientError(f'onnxruntime-training cannot derive this model: {said.strip(" .")}. Use builder="builtin".')

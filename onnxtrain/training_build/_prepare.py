@@ -9,8 +9,9 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
+from onnxtrain.errors import GradientError
 from onnxtrain.training_build import _activations  # noqa: F401  (imported for the equivalents it registers)
-from onnxtrain.training_build._equivalents import EQUIVALENTS, Replacement
+from onnxtrain.training_build._equivalents import EQUIVALENTS, Replacement, attribute
 
 #: Real inputs through which nothing flows to a real output.
 FLAT: Mapping[str, frozenset[int]] = {
@@ -19,7 +20,15 @@ FLAT: Mapping[str, frozenset[int]] = {
     "RandomNormalLike": frozenset({0}),
     "RandomUniformLike": frozenset({0}),
     "EyeLike": frozenset({0}),
+    "OneHot": frozenset({0, 1}),
     "Resize": frozenset({1, 2}),
+}
+
+#: Real inputs whose derivative onnxruntime-training takes for zero, although it is not.
+IGNORED: Mapping[str, frozenset[int]] = {
+    "OneHot": frozenset({2}),
+    "Pad": frozenset({2}),
+    "SoftmaxCrossEntropyLoss": frozenset({2}),
 }
 
 #: Outputs that the gradient needs although ONNX lets them be left out.
@@ -41,6 +50,7 @@ def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
     for node in model.graph:  # what a replacement appends is visited too
         if not any(x in active for i, x in enumerate(node.inputs) if not _is_flat(node, i)):
             continue
+        _refuse(node, active)
         replaced = node not in done and _replace(op, model, node, active, done)
         if not replaced:
             _declare_outputs(op, node)
@@ -48,8 +58,42 @@ def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
             active.update(y for y in node.outputs if graphs.is_float(y) or y.dtype is None)
     _own_outputs(op, model)
     _free_names(model, op.builder.names)
+    passes.NameFixPass()(model)
     passes.TopologicalSortPass()(model)
     return active
+
+
+def _refuse(node: ir.Node, active: set[ir.Value]) -> None:
+    """Raise for what onnxruntime-training derives wrongly, where there is no equivalent."""
+    reason = wrong(node)
+    ignored = [x.name for i, x in enumerate(node.inputs) if x in active and i in IGNORED.get(node.op_type, ())]
+    if ignored:
+        reason = f"as if its input {ignored[0]!r} had no influence"
+    if reason:
+        raise GradientError(
+            f"onnxruntime-training derives {node.op_type} (node {node.name!r}) {reason}. "
+            'Use builder="builtin".'
+        )
+
+
+def wrong(node: ir.Node) -> str:
+    """Return in which form the operator of a node is derived wrongly, empty where it is not."""
+    if node.domain not in ("", "ai.onnx"):
+        return ""
+    padding, dilations = attribute(node, "auto_pad", "NOTSET"), attribute(node, "dilations", [])
+    if node.op_type in ("Conv", "AveragePool") and padding.startswith("SAME"):
+        return f"wrongly with auto_pad={padding!r}"
+    if node.op_type.startswith("Scatter") and attribute(node, "reduction", "none") != "none":
+        return f"wrongly with reduction={attribute(node, 'reduction')!r}"
+    if node.op_type == "AveragePool" and (max(dilations, default=1) > 1 or graphs.rank(node.inputs[0]) == 5):
+        return "wrongly with dilations or three spatial axes"
+    if node.op_type == "MaxPool" and max(dilations, default=1) > 1 and graphs.rank(node.inputs[0]) == 5:
+        return "wrongly with dilations and three spatial axes"
+    if node.op_type == "MaxPool" and attribute(node, "storage_order", 0):
+        return "wrongly with storage_order=1"
+    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
+        return "wrongly in training mode"
+    return ""
 
 
 def _is_flat(node: ir.Node, index: int) -> bool:
@@ -90,14 +134,13 @@ def _declare_outputs(op: Any, node: ir.Node) -> None:
 
 
 def _copy_repeated(op: Any, node: ir.Node) -> None:
-    """Give each operand of Max and Min a name of its own: gradients of the same name collide."""
-    if node.op_type not in ("Max", "Min"):
-        return
-    seen: set[ir.Value | None] = set()
+    """Give each operand a name of its own: the gradients of a name that stands twice collide."""
+    seen: set[ir.Value] = set()
     for i, x in enumerate(node.inputs):
-        if x in seen and x is not None:
-            node.replace_input_with(i, op.Mul(x, 1.0))
-        seen.add(x)
+        if x is not None and x in seen:
+            node.replace_input_with(i, op.Identity(x))
+        elif x is not None:
+            seen.add(x)
 
 
 def _own_outputs(op: Any, model: ir.Model) -> None:
