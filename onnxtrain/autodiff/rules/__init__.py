@@ -2,6 +2,7 @@
 
 from onnxtrain.autodiff.rules import (
     activation,
+    conv,
     cumulative,
     einsum,
     elementwise,
@@ -9,6 +10,7 @@ from onnxtrain.autodiff.rules import (
     indexing,
     linalg,
     moving,
+    pooling,
     reduction,
     scatter,
     shape,
@@ -18,6 +20,7 @@ from onnxtrain.autodiff.rules import (
 
 __all__ = [
     "activation",
+    "conv",
     "cumulative",
     "einsum",
     "elementwise",
@@ -25,6 +28,7 @@ __all__ = [
     "indexing",
     "linalg",
     "moving",
+    "pooling",
     "reduction",
     "scatter",
     "shape",

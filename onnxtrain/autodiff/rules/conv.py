@@ -1,0 +1,77 @@
+"""Rules of Conv and ConvTranspose: each is the transpose of the other.
+
+``x`` is (N, C, ...), ``w`` the filters, ``b`` the bias (M,). With stride s, dilation d and padding p
+
+    y[n, m, o] = sum over c, k of x[n, c, o s + k d - p] w[m, c, k]
+
+so that ``dw`` is a convolution of ``x`` with ``dy`` where stride and dilation changed places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import shape_of
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.window import Window, crop_like, sliding, transposed
+from onnxtrain.graph import rank
+
+
+@gradient("Conv")
+def conv(op, node, dy):
+    x, w, *b = node.inputs
+    window = sliding(node, list(w.shape)[2:], x)
+    groups = attribute(node, "group", 1)
+    dw = _filters(op, x, dy, w, window, groups)
+    return [_spread(op, dy, w, x, window, groups), dw, *(_bias(op, dy) for _ in b)]
+
+
+@gradient("ConvTranspose")
+def conv_transpose(op, node, dy):
+    x, w, *b = node.inputs
+    window = transposed(node, list(w.shape)[2:], x)
+    groups = attribute(node, "group", 1)
+    dx = op.Conv(dy, w, group=groups, **_attributes(window))
+    dw = _filters(op, dy, x, w, window, groups)
+    return [crop_like(op, dx, x, range(2, rank(x))), dw, *(_bias(op, dy) for _ in b)]
+
+
+def _attributes(window: Window) -> dict[str, Any]:
+    return {"strides": list(window.strides), "dilations": list(window.dilations), "pads": window.pads}
+
+
+def _spread(op: Any, dy: ir.Value, w: ir.Value, x: ir.Value, window: Window, groups: int) -> ir.Value:
+    """Return the transposed convolution of `dy`, as long as `x`: a stride may have left out the end of `x`."""
+    extra = []
+    for axis, (extent, stride) in enumerate(zip(window.extents, window.strides, strict=True), start=2):
+        reached = None
+        if isinstance(x.shape[axis], int) and isinstance(dy.shape[axis], int):
+            reached = (dy.shape[axis] - 1) * stride + extent - window.begins[axis - 2] - window.ends[axis - 2]
+        extra.append(stride - 1 if reached is None else x.shape[axis] - reached)  # too much is cut off again
+    dx = op.ConvTranspose(dy, w, group=groups, output_padding=extra, **_attributes(window))
+    return crop_like(op, dx, x, range(2, rank(x)))
+
+
+def _filters(op: Any, large: ir.Value, small: ir.Value, w: ir.Value, window: Window, groups: int) -> ir.Value:
+    """Return the gradient of the filters, which slide over `large` and meet `small`."""
+    swap = [1, 0, *range(2, rank(large))]
+    rows = op.Transpose(large, perm=swap) if groups == 1 else _rows_by_group(op, large, w, groups)
+    swapped = Window(window.kernel, window.dilations, window.strides, window.begins, window.ends)
+    dw = op.Conv(rows, op.Transpose(small, perm=swap), group=groups, **_attributes(swapped))
+    return crop_like(op, op.Transpose(dw, perm=swap), w, range(2, rank(w)))
+
+
+def _rows_by_group(op: Any, x: ir.Value, w: ir.Value, groups: int) -> ir.Value:
+    """Return (N, G C, ...) as (C, G N, ...)."""
+    shape, space = shape_of(op, x), list(range(3, rank(x) + 1))
+    n, lengths = op.Slice(shape, [0], [1]), op.Slice(shape, [2], [rank(x)])
+    c = w.shape[1]
+    split = op.Reshape(x, op.Concat(n, [groups, c], lengths, axis=0), allowzero=1)
+    turned = op.Transpose(split, perm=[2, 1, 0, *space])
+    return op.Reshape(turned, op.Concat([c], op.Mul(n, [groups]), lengths, axis=0), allowzero=1)
+
+
+def _bias(op: Any, dy: ir.Value) -> ir.Value:
+    return op.ReduceSum(dy, [0, *range(2, rank(dy))], keepdims=0)
