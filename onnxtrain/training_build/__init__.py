@@ -6,7 +6,8 @@ equivalent graph where there is one and refuses where there is none. PyTorch is
 not needed.
 """
 
+from onnxtrain.training_build._append import append_gradients
 from onnxtrain.training_build._derive import derive
 from onnxtrain.training_build._native import advice, installed, is_available, require
 
-__all__ = ["advice", "derive", "installed", "is_available", "require"]
+__all__ = ["advice", "append_gradients", "derive", "installed", "is_available", "require"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +13,7 @@ from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
 from onnxtrain.training_build._kernels import check_kernels, expand_fused_matmul
 from onnxtrain.training_build._native import loss_gradient, module_gradient, require
-from onnxtrain.training_build._prepare import FLAT, prepare
+from onnxtrain.training_build._prepare import prepare, reaching, total, values_by_name
 
 # the bits of onnxtrain.grad_helper.DerivativeOptions, which stands a layer above
 KEEP_YIELD_OP, KEEP_OUTPUTS, FILL_GRAD, LOSS = 1, 2, 4, 8
@@ -87,7 +86,7 @@ class _Derivation:
         for w in weights:  # a weight is no constant while the graph is prepared
             w.const_value = None
         if loss is not None:
-            model.graph.outputs[:] = [_total(model, loss), loss, *model.graph.outputs]
+            model.graph.outputs[:] = [total(model, loss), loss, *model.graph.outputs]
         passes.RemoveUnusedNodesPass()(model)
         active = prepare(model, self.wrt)
         for w, tensor in zip(weights, tensors, strict=True):
@@ -96,18 +95,18 @@ class _Derivation:
         self.user_name = dict(zip([str(v.name) for v in (*self.inputs, *self.weights)], names, strict=True))
         self.outputs = list(model.graph.outputs)
         self.output_names = output_names if loss_name is None else ["", loss_name, *output_names]
-        self.reached = _reaching(model, active)
+        self.reached = reaching(model, active)
 
     def build(self, options: int) -> onnx.ModelProto:
         wanted = [str(v.name) for v in self.wrt if v in self.reached]
         model = ir.from_proto(self._foreign(wanted))
-        self.values = _by_name(model.graph)
-        for name, known in _by_name(self.model.graph).items():
+        self.values = values_by_name(model.graph)
+        for name, known in values_by_name(self.model.graph).items():
             if name in self.values:  # the foreign builder forgets the types of its outputs
                 self.values[name].type, self.values[name].shape = known.type, known.shape
         self.op = graphs.builder(model).op
         expand_fused_matmul(self.op, model)
-        self.values = _by_name(model.graph)
+        self.values = values_by_name(model.graph)
         self._take_inputs(model.graph, options)
         if self.loss is not None:
             outputs = self._loss_outputs(options)
@@ -206,7 +205,7 @@ class _Derivation:
         """Give `value` a name; another that has it already gets a new one."""
         if value.name == name:
             return
-        for other in _by_name(self.op.builder.graph).get(name), :
+        for other in values_by_name(self.op.builder.graph).get(name), :
             if other is not None and other is not value:
                 other.name = graphs.unique_name(name, self.op.builder.names)
         value.name = name
@@ -221,24 +220,3 @@ def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:
         derived = [i for i in range(len(node.inputs)) if i not in skipped]
         found.update(zip(derived, node.outputs, strict=True))
     return found
-
-
-def _total(model: ir.Model, loss: ir.Value) -> ir.Value:
-    """Return the loss as a scalar: the foreign builder starts from one."""
-    op: Any = graphs.builder(model).op
-    return op.Identity(loss) if graphs.rank(loss) == 0 else op.ReduceSum(loss, keepdims=0)
-
-
-def _by_name(graph: ir.Graph) -> dict[str, ir.Value]:
-    values = [*graph.inputs, *graph.initializers.values(), *(y for node in graph for y in node.outputs)]
-    return {str(v.name): v for v in values if v.name}
-
-
-def _reaching(model: ir.Model, active: set[ir.Value]) -> set[ir.Value]:
-    """Return the active values from which something flows to a real output."""
-    reaching = {y for y in model.graph.outputs if graphs.is_float(y) and y in active}
-    for node in reversed(model.graph):
-        if any(y in reaching for y in node.outputs):
-            flat = FLAT.get(node.op_type, frozenset()) if node.domain in ("", "ai.onnx") else frozenset()
-            reaching.update(x for i, x in enumerate(node.inputs) if x in active and i not in flat)
-    return reaching

@@ -12,18 +12,15 @@ from onnxtrain.errors import GradientError
 
 
 def expand_fused_matmul(op: Any, model: ir.Model) -> None:
-    """Replace, in place, FusedMatMul of float64 by Transpose, MatMul and Mul."""
+    """Replace, in place, FusedMatMul of float64 by Einsum."""
     for node in list(model.graph):
         if node.op_type != "FusedMatMul" or ir.DataType.DOUBLE not in {v.dtype for v in (*node.inputs, *node.outputs) if v}:
             continue
         given = {name: a.value for name, a in node.attributes.items()}
         if given.get("transBatchA") or given.get("transBatchB"):
             raise GradientError('FusedMatMul moves the batch axis of float64 tensors. Use builder="builtin".')
-        a, b = (
-            _transposed(op, x) if given.get(name) else x
-            for x, name in zip(node.inputs, ("transA", "transB"), strict=True)
-        )
-        product = op.MatMul(a, b)
+        # onnxruntime would fuse a Transpose and a MatMul again
+        product = op.Einsum(*node.inputs, equation=_equation(node, given.get("transA"), given.get("transB")))
         alpha = given.get("alpha", 1.0)
         if alpha != 1.0:
             product = op.Mul(product, alpha)
@@ -35,13 +32,17 @@ def expand_fused_matmul(op: Any, model: ir.Model) -> None:
         model.graph.remove(node)
 
 
-def _transposed(op: Any, x: ir.Value) -> ir.Value:
-    rank = graphs.rank(x)
-    if rank is None:
+def _equation(node: ir.Node, trans_a: Any, trans_b: Any) -> str:
+    ranks = [graphs.rank(x) for x in node.inputs if x is not None]
+    if None in ranks:
         raise GradientError(
-            f'The rank of {x.name!r} is not known: its float64 product cannot be derived. Use builder="builtin".'
+            f"The rank of {node.inputs[ranks.index(None)].name!r} is not known: "  # type: ignore[union-attr]
+            'its float64 product cannot be derived. Use builder="builtin".'
         )
-    return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+    batch = "abcdefgh"[: max(ranks) - 2]  # type: ignore[type-var,operator]
+    a, b = "ji" if trans_a else "ij", "kj" if trans_b else "jk"
+    batch_a, batch_b = (batch[len(batch) + 2 - rank :] for rank in ranks)  # type: ignore[operator]
+    return f"{batch_a}{a},{batch_b}{b}->{batch}ik"
 
 
 def check_kernels(onx: onnx.ModelProto) -> None:

@@ -142,8 +142,10 @@ def loss_gradient(onx: onnx.ModelProto, loss: str, wrt: Iterable[str]) -> onnx.M
         onnxruntime-training has no derivative for an operator on the way.
     """
     native = require()
+    options = native.SessionOptions()
+    options.log_severity_level = int(native.Severity.FATAL)
     try:
-        builder = native.GradientGraphBuilder(onx.SerializeToString(), {loss}, set(wrt), loss)
+        builder = native.GradientGraphBuilder(onx.SerializeToString(), {loss}, set(wrt), loss, options)
         builder.build()
         return onnx.load_model_from_string(builder.get_model())
     except Exception as e:  # whatever C++ throws: RuntimeError, IndexError, ...

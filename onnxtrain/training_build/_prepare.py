@@ -160,3 +160,25 @@ def _free_names(model: ir.Model, taken: set[str]) -> None:
     for value in dict.fromkeys(values):
         if value.name and _SUFFIX in value.name:
             value.name = graphs.unique_name(value.name.replace(_SUFFIX, "_g"), taken)
+
+
+def total(model: ir.Model, loss: ir.Value) -> ir.Value:
+    """Return the loss as a scalar: the foreign builder starts from one."""
+    op: Any = graphs.builder(model).op
+    return op.Identity(loss) if graphs.rank(loss) == 0 else op.ReduceSum(loss, keepdims=0)
+
+
+def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return every value of a graph by its name."""
+    values = [*graph.inputs, *graph.initializers.values(), *(y for node in graph for y in node.outputs)]
+    return {str(v.name): v for v in values if v.name}
+
+
+def reaching(model: ir.Model, active: set[ir.Value]) -> set[ir.Value]:
+    """Return the active values from which something flows to a real output."""
+    reaching = {y for y in model.graph.outputs if graphs.is_float(y) and y in active}
+    for node in reversed(model.graph):
+        if any(y in reaching for y in node.outputs):
+            flat = FLAT.get(node.op_type, frozenset()) if node.domain in ("", "ai.onnx") else frozenset()
+            reaching.update(x for i, x in enumerate(node.inputs) if x in active and i not in flat)
+    return reaching
