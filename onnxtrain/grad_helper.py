@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.autodiff import backpropagate
-from onnxtrain.autodiff.broadcast import expand_like, shape_of, with_shape_of
+from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
+from onnxtrain.autodiff.simplify import simplify
 from onnxtrain.errors import DataError, ModelError, WeightError
 from onnxtrain.registry import did_you_mean
 
@@ -126,7 +127,9 @@ def onnx_derivative(
     return result
 
 
-def gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
+def gradients(
+    model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value], *, builder: str = "builtin"
+) -> list[ir.Value]:
     """Append to a graph the gradient of one of its values and return it, one value per `wrt`.
 
     Parameters
@@ -136,6 +139,7 @@ def gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> lis
     output : onnx_ir.Value
         The loss; several elements are summed.
     wrt : sequence of onnx_ir.Value
+    builder : {"builtin", "onnxruntime-training"}
 
     Raises
     ------
@@ -144,9 +148,14 @@ def gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> lis
     GradientError
         An operator on the way has no derivative.
     """
-    op = graphs.builder(model).op
-    nodes = list(model.graph)
-    found = backpropagate(op, nodes, {output: _ones_like(op, output)}, wrt)
+    if builder == "onnxruntime-training":
+        from onnxtrain.training_build import append_gradients  # onnxruntime is slow to import, and optional
+
+        found = append_gradients(model, output, wrt)
+    else:
+        op = graphs.builder(model).op
+        nodes = list(model.graph)
+        found = backpropagate(op, nodes, {output: _ones_like(op, output)}, wrt)
     lost = [str(v.name) for v in wrt if v not in found]
     if lost:
         raise WeightError(
@@ -281,9 +290,11 @@ def _append_gradients(
     found = backpropagate(op, nodes, dy, wrt)
     taken = {str(v.name) for v in model.graph.inputs} | {name for name, _ in first + kept}
     grads = [
-        (graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else _zeros_like(op, x)) for x in wrt
+        (graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt
     ]
-    return first + grads + kept
+    named = first + grads + kept
+    values = simplify(model, [value for _, value in named])
+    return [(name, value) for (name, _), value in zip(named, values, strict=True)]
 
 
 def _incoming(
@@ -318,16 +329,7 @@ def _incoming(
 
 
 def _ones_like(op: Any, y: ir.Value) -> ir.Value:
-    return expand_like(op, _scalar(op, 1.0, y, "one"), y)
-
-
-def _zeros_like(op: Any, x: ir.Value) -> ir.Value:
-    zero = ir.tensor(np.zeros(1, x.dtype.numpy()), name="zero")  # type: ignore[union-attr]
-    return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
-
-
-def _scalar(op: Any, number: float, like: ir.Value, name: str) -> ir.Value:
-    return op.initializer(ir.tensor(np.array(number, like.dtype.numpy()), name=name))  # type: ignore[union-attr]
+    return expand_like(op, scalar_like(op, 1.0, y), y)
 
 
 # -------------------------------------------------------------------- names

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +21,7 @@ __all__ = ["GradientMismatch", "check_gradient"]
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 Evaluator: TypeAlias = Callable[[Arrays], list[np.ndarray]]
+Runtime: TypeAlias = Callable[[onnx.ModelProto], Evaluator]
 
 #: Steps of the differences, relative to the entry. The first has the smallest error where the
 #: function is smooth; the others are for a kink within the first.
@@ -90,43 +93,65 @@ def check_gradient(
     True
     """
     double = _in_double(model)
-    names = _real_inputs(double, inputs) + _real_initializers(double, weights)
-    derived = onnx_derivative(
-        double,
-        weights=[n for n in names if n in _initializers(double)],
-        inputs=[n for n in names if n not in _initializers(double)],
-    )
-    point = _point(double, feeds, names)
-    rng = np.random.default_rng(random_state)
-    forward = _Function(_evaluator(_with_open_weights(double, names), run), point)
-    forward.incoming = [
-        rng.standard_normal(np.shape(y)) if _is_real(o) else None
-        for o, y in zip(double.graph.output, forward.start, strict=True)
-    ]
-    given = [value for value in forward.incoming if value is not None]
-    seeds = [i.name for i in derived.graph.input][-len(given) :] if given else []
-    found = _evaluator(derived, run)({**point, **dict(zip(seeds, given, strict=True))})
-    gradients = dict(zip(names, found, strict=True))
-    for name in names:
-        if gradients[name].shape != point[name].shape:
+    weights = _real_initializers(double) if weights is None else list(weights)
+    inputs = _real_inputs(double) if inputs is None else list(inputs)
+    names = [*inputs, *weights]
+    models = _with_open_weights(double, weights), onnx_derivative(double, weights, inputs)
+    point = _point(double, feeds, weights)
+    limits = _Limits(rtol, atol, max_entries)
+
+    def compare(runtimes: Sequence[Runtime]) -> dict[str, float]:
+        forward, backward = (_First(onx, runtimes) for onx in models)
+        f = _Function(forward, point, [_is_real(o) for o in double.graph.output], np.random.default_rng(random_state))
+        gradients = backward({**point, **_seeds(models[1], f)})
+        return _compare(f, dict(zip(names, gradients, strict=True)), limits)
+
+    if run is not None:
+        return compare([lambda onx: partial(run, onx)])
+    try:
+        return compare([_onnxruntime, _reference])
+    except GradientMismatch as mismatch:
+        # some kernels of onnxruntime compute in float32 what they return in float64
+        try:
+            return compare([_reference, _onnxruntime])
+        except GradientMismatch:
+            raise mismatch from None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    rtol: float
+    atol: float
+    max_entries: int
+
+
+def _seeds(derived: onnx.ModelProto, f: _Function) -> Arrays:
+    """Return the incoming gradients by name: they are the last inputs of the derived graph."""
+    given = [dy for dy in f.incoming if dy is not None]
+    names = [i.name for i in derived.graph.input]
+    return dict(zip(names[len(names) - len(given) :], given, strict=True))
+
+
+def _compare(f: _Function, gradients: Arrays, limits: _Limits) -> dict[str, float]:
+    for name, dx in gradients.items():
+        if dx.shape != f.point[name].shape:
             raise GradientMismatch(
-                f"The gradient of {name!r} has the shape {gradients[name].shape}, {name!r} itself {point[name].shape}."
+                f"The gradient of {name!r} has the shape {dx.shape}, {name!r} itself {f.point[name].shape}."
             )
-    errors = {
-        name: _check_entries(forward, name, gradients[name], rtol, atol, max_entries, rng) for name in names
-    }
-    _check_direction(forward, gradients, rtol, atol, rng)
+    errors = {name: _check_entries(f, name, dx, limits) for name, dx in gradients.items()}
+    _check_direction(f, gradients, limits)
     return errors
 
 
 class _Function:
     """The scalar function f of the point, and its central differences."""
 
-    def __init__(self, evaluate: Evaluator, point: Arrays):
+    def __init__(self, evaluate: Evaluator, point: Arrays, real: Sequence[bool], rng: np.random.Generator):
         self.evaluate = evaluate
         self.point = point
-        self.start = evaluate(point)
-        self.incoming: list[np.ndarray | None] = []
+        self.rng = rng
+        outputs = zip(evaluate(point), real, strict=True)
+        self.incoming = [rng.standard_normal(np.shape(y)) if is_real else None for y, is_real in outputs]
 
     def change(self, high: Arrays, low: Arrays) -> float:
         """Return f(high) - f(low), each output subtracted before it is summed: fewer digits are lost."""
@@ -143,25 +168,24 @@ class _Function:
 
     def slope(self, directions: Arrays, step: float) -> float:
         """Return the central difference along `directions`."""
-        high = {name: self.point[name] + step * d for name, d in directions.items()}
-        low = {name: self.point[name] - step * d for name, d in directions.items()}
-        return self.change(high, low) / (2 * step)
+        return self.change(self._moved(directions, step), self._moved(directions, -step)) / (2 * step)
 
     def sides(self, directions: Arrays, step: float) -> tuple[float, float]:
         """Return the differences to the left and to the right."""
-        high = {name: self.point[name] + step * d for name, d in directions.items()}
-        low = {name: self.point[name] - step * d for name, d in directions.items()}
-        return self.change({}, low) / step, self.change(high, {}) / step
+        return self.change({}, self._moved(directions, -step)) / step, self.change(
+            self._moved(directions, step), {}
+        ) / step
+
+    def _moved(self, directions: Arrays, step: float) -> Arrays:
+        return {name: np.asarray(self.point[name] + step * d) for name, d in directions.items()}
 
 
-def _check_entries(
-    f: _Function, name: str, dx: np.ndarray, rtol: float, atol: float, max_entries: int, rng: np.random.Generator
-) -> float:
+def _check_entries(f: _Function, name: str, dx: np.ndarray, limits: _Limits) -> float:
     """Compare entry by entry; return the largest difference or raise."""
     entries = list(np.ndindex(dx.shape))
-    if len(entries) > max_entries:
-        entries = [entries[i] for i in rng.choice(len(entries), max_entries, replace=False)]
-    tolerance = atol + rtol * float(np.max(np.abs(dx), initial=0.0, where=np.isfinite(dx)))
+    if len(entries) > limits.max_entries:
+        entries = [entries[i] for i in f.rng.choice(len(entries), limits.max_entries, replace=False)]
+    tolerance = limits.atol + limits.rtol * float(np.max(np.abs(dx), initial=0.0, where=np.isfinite(dx)))
     errors: list[float] = []
     wrong: list[str] = []
     for entry in entries:
@@ -183,14 +207,12 @@ def _check_entries(
     return float(max(errors, default=0.0))
 
 
-def _check_direction(
-    f: _Function, gradients: Arrays, rtol: float, atol: float, rng: np.random.Generator
-) -> None:
+def _check_direction(f: _Function, gradients: Arrays, limits: _Limits) -> None:
     """Compare along one random direction through everything: it also sees the entries not drawn."""
-    directions = {name: rng.standard_normal(dx.shape) for name, dx in gradients.items()}
+    directions = {name: f.rng.standard_normal(dx.shape) for name, dx in gradients.items()}
     terms = [dx * directions[name] for name, dx in gradients.items()]
     derived = float(sum(np.sum(t) for t in terms))
-    tolerance = atol + rtol * float(sum(np.sum(np.abs(t)) for t in terms))
+    tolerance = limits.atol + limits.rtol * float(sum(np.sum(np.abs(t)) for t in terms))
     expected, error = _nearest(f, directions, derived, tolerance)
     if not error <= tolerance:
         raise GradientMismatch(
@@ -232,30 +254,23 @@ def _initializers(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return {w.name: w for w in onx.graph.initializer}
 
 
-def _real_inputs(onx: onnx.ModelProto, names: Sequence[str] | None) -> list[str]:
-    if names is not None:
-        return list(names)
+def _real_inputs(onx: onnx.ModelProto) -> list[str]:
     return [i.name for i in onx.graph.input if _is_real(i) and i.name not in _initializers(onx)]
 
 
-def _real_initializers(onx: onnx.ModelProto, names: Sequence[str] | None) -> list[str]:
-    if names is not None:
-        return list(names)
+def _real_initializers(onx: onnx.ModelProto) -> list[str]:
     return [w.name for w in onx.graph.initializer if w.data_type == onnx.TensorProto.DOUBLE]
 
 
-def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], names: Sequence[str]) -> Arrays:
-    """Return the feeds and the values of the weights, in the types of the model cast to float64."""
+def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]) -> Arrays:
+    """Return the feeds and the values of the weights in `opened`, in the types of the model cast to float64."""
     types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in onx.graph.input}
     weights = _initializers(onx)
     missing = [name for name in types if name not in feeds and name not in weights]
     if missing:
         raise DataError(f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}.")
     point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
-    for name in names:
-        if name not in point and name in weights:
-            point[name] = onnx.numpy_helper.to_array(weights[name])
-    return point
+    return {w: onnx.numpy_helper.to_array(weights[w]) for w in opened} | point
 
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
@@ -272,50 +287,42 @@ def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.Model
 # ----------------------------------------------------------------- runtimes
 
 
-def _evaluator(onx: onnx.ModelProto, run: Callable[..., list[np.ndarray]] | None) -> Evaluator:
-    """Return the function of the feeds that a model is, by the first runtime that has its operators in float64."""
-    if run is not None:
-        return lambda feeds: [np.asarray(y) for y in run(onx, feeds)]
-    return _First(_evaluators(onx))
+def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
+    from onnxtrain.training.session import open_session  # onnxruntime is slow to import
+
+    session = open_session(onx, n_threads=1)
+    return partial(session.run, None)
 
 
-def _evaluators(onx: onnx.ModelProto) -> list[Callable[[], Evaluator]]:
-    def onnxruntime() -> Evaluator:
-        from onnxtrain.training.session import open_session  # onnxruntime is slow to import
+def _reference(onx: onnx.ModelProto) -> Evaluator:
+    session = ReferenceEvaluator(onx)
 
-        session = open_session(onx, n_threads=1)
-        return lambda feeds: session.run(None, feeds)
+    def evaluate(feeds: Arrays) -> list[np.ndarray]:
+        with np.errstate(all="ignore"):  # an infinite entry is compared, not reported
+            return [np.asarray(y) for y in session.run(None, feeds)]
 
-    def reference() -> Evaluator:
-        session = ReferenceEvaluator(onx)
-
-        def evaluate(feeds: Arrays) -> list[np.ndarray]:
-            with np.errstate(all="ignore"):  # an infinite entry is compared, not reported
-                return [np.asarray(y) for y in session.run(None, feeds)]
-
-        return evaluate
-
-    return [onnxruntime, reference]
+    return evaluate
 
 
 class _First:
-    """The first of several runtimes that runs the model; it is kept for the calls that follow."""
+    """A model as a function of its feeds, by the first of several runtimes that has its operators in float64."""
 
-    def __init__(self, makers: list[Callable[[], Evaluator]]):
-        self.makers = makers
+    def __init__(self, onx: onnx.ModelProto, runtimes: Sequence[Runtime]):
+        self.onx = onx
+        self.runtimes = runtimes
         self.chosen: Evaluator | None = None
 
     def __call__(self, feeds: Arrays) -> list[np.ndarray]:
         if self.chosen is not None:
             return self.chosen(feeds)
         problems = []
-        for make in self.makers:
+        for runtime in self.runtimes:
             try:
-                chosen = make()
+                chosen = runtime(self.onx)
                 outputs = chosen(feeds)
             except Exception as e:  # each runtime has exceptions of its own
-                problems.append(f"{make.__name__}: {e}")
+                problems.append(str(e))
                 continue
             self.chosen = chosen
             return outputs
-        raise ModelError(f"No runtime can run the model in float64. {'; '.join(problems)}")
+        raise ModelError(f"No runtime can run the model in float64: {'; '.join(problems)}")

@@ -1,0 +1,148 @@
+"""Every node test of onnx whose operator has a derivative, at its own opset, against central differences in float64.
+
+The cases come with onnx (``onnx.backend.test``), without their ``_expanded`` twins. What cannot be compared is
+named with its reason in ``backend_cases.toml``: a reason that no longer holds fails. ``python <this file>`` prints
+the table.
+"""
+
+from __future__ import annotations
+
+import collections
+import tomllib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test.loader import load_model_tests
+
+from onnxtrain.autodiff.registry import RULES
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.testing import check_gradient
+
+REAL = {getattr(onnx.TensorProto, name) for name in ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE")}
+
+#: How many cases must be right, and wrong none: the figure this project was asked for.
+ASKED = 640
+
+TABLE = tomllib.loads(Path(__file__).with_name("backend_cases.toml").read_text(encoding="utf-8"))
+#: name -> reason, for what is compared a little beside its point, with known dimensions only, or not at all
+KINKS, STATIC_ONLY, LEFT_OUT = (
+    {name: reason for reason, names in TABLE[part].items() for name in names}
+    for part in ("kinks", "static_only", "left_out")
+)
+#: operator -> inputs that are real numbers but no variables
+SETTINGS = TABLE["settings"]
+
+
+def has_reals(values):
+    return any(v.type.tensor_type.elem_type in REAL for v in values)
+
+
+def real_cases():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # some cases overflow on purpose while they are made
+        cases = load_model_tests(kind="node")
+    return {
+        case.name: case
+        for case in cases
+        if "_expanded" not in case.name and has_reals(case.model.graph.input) and has_reals(case.model.graph.output)
+    }
+
+
+CASES = real_cases()
+OUTCOMES: dict[str, str] = {}
+
+
+def is_flat(case):
+    known = [RULES.get(f"{n.domain}:{n.op_type}" if n.domain else n.op_type) for n in case.model.graph.node]
+    return any(derivative is not None and derivative.rule is None for derivative in known)
+
+
+def feeds_of(case):
+    values = case.data_sets[0][0]
+    arrays = [onnx.numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in values]
+    feeds = dict(zip([i.name for i in case.model.graph.input], arrays, strict=False))
+    if case.name in KINKS:
+        rng = np.random.default_rng(0)
+        for name, value in feeds.items():
+            if value.dtype.kind == "f":
+                feeds[name] = value.astype(np.float64) + rng.uniform(0.002, 0.01, value.shape)
+    return feeds
+
+
+def with_symbolic_shapes(model):
+    """Return the model with every dimension of its inputs unknown: each may be 1, or any other number."""
+    symbolic = onnx.ModelProto()
+    symbolic.CopyFrom(model)
+    for value in symbolic.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}_{axis}"
+    for value in symbolic.graph.output:
+        value.type.tensor_type.shape.CopyFrom(
+            onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension() for _ in value.type.tensor_type.shape.dim])
+        )
+    return symbolic
+
+
+def check(case, *, symbolic=False):
+    graph = case.model.graph
+    settings = {node.input[i] for node in graph.node for i in SETTINGS.get(node.op_type, ()) if i < len(node.input)}
+    reals = [v.name for v in graph.input if v.type.tensor_type.elem_type in REAL and v.name not in settings]
+    model = with_symbolic_shapes(case.model) if symbolic else case.model
+    check_gradient(model, feeds_of(case), inputs=reals, max_entries=4 if symbolic else 12)
+
+
+def parameters(*tables):
+    for name in CASES:
+        reasons = [table[name] for table in tables if name in table]
+        marks = [pytest.mark.xfail(reason=reason, raises=(OnnxTrainError, NotImplementedError)) for reason in reasons]
+        yield pytest.param(name, marks=marks[:1])
+
+
+@pytest.mark.parametrize("name", parameters(LEFT_OUT))
+def test_gradient_equals_central_differences(name):
+    OUTCOMES[name] = "left out"
+    check(CASES[name])
+    OUTCOMES[name] = "flat" if is_flat(CASES[name]) else "right"
+
+
+@pytest.mark.parametrize("name", parameters(LEFT_OUT, STATIC_ONLY))
+def test_gradient_with_symbolic_shapes(name):
+    check(CASES[name], symbolic=True)
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_a_kink_is_one(name, monkeypatch):
+    monkeypatch.delitem(KINKS, name)
+    with pytest.raises(AssertionError, match="is wrong in"):
+        check(CASES[name])
+
+
+def test_every_name_in_the_table_is_a_case():
+    assert {*KINKS, *STATIC_ONLY, *LEFT_OUT} <= CASES.keys()
+
+
+def test_as_many_are_right_as_was_asked():
+    if len(OUTCOMES) < len(CASES):
+        pytest.skip("only a part of the table ran")
+    assert collections.Counter(OUTCOMES.values())["right"] >= ASKED
+
+
+def report():
+    """Print how many cases are right, flat and left out, and why."""
+    outcomes = collections.Counter()
+    for name, case in CASES.items():
+        if name in LEFT_OUT:
+            outcomes[f"left out: {LEFT_OUT[name]}"] += 1
+        else:
+            check(case)
+            beside = f", beside its kink: {KINKS[name]}" if name in KINKS else ""
+            outcomes["flat on purpose" if is_flat(case) else f"right{beside}"] += 1
+    for outcome, count in outcomes.most_common():
+        print(f"{count:5d}  {outcome}")
+
+
+if __name__ == "__main__":
+    report()
