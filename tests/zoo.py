@@ -126,7 +126,7 @@ def _linear() -> None:
         add(lm.SGDClassifier(loss=loss, random_state=0), "bin", "iris", variant=loss)
     add(lm.SGDOneClassSVM(random_state=0), "iris")
     add(discriminant_analysis.LinearDiscriminantAnalysis(), "bin", "iris")
-    add(discriminant_analysis.QuadraticDiscriminantAnalysis(), "bin", "iris")
+    add(discriminant_analysis.QuadraticDiscriminantAnalysis(reg_param=0.1), "bin", "iris")
     add(cross_decomposition.PLSRegression(), "reg", "regmulti")
 
 
@@ -162,7 +162,7 @@ def _preprocessing() -> None:
     add(pp.StandardScaler(with_std=False), "iris", variant="no std")
     add(decomposition.PCA(2, whiten=True), "iris", variant="whiten")
     for kernel in ("linear", "rbf", "poly", "sigmoid", "cosine"):
-        add(decomposition.KernelPCA(2, kernel=kernel, gamma=0.1), "iris", variant=kernel)
+        add(decomposition.KernelPCA(2, kernel=kernel, gamma=0.02), "iris", variant=kernel)
     add(pp.PowerTransformer(standardize=False), "iris", variant="not standardized")
     add(impute.SimpleImputer(), "nan")
     add(impute.KNNImputer(), "nan")
@@ -221,7 +221,7 @@ def _neighbours_and_bayes() -> None:
     add(gaussian_process.GaussianProcessRegressor(), "reg")
     for kernel in (
         kernels.RBF(2.0), kernels.ConstantKernel(2.0) * kernels.RBF(2.0) + kernels.WhiteKernel(), kernels.Matern(2.0, nu=1.5),
-        kernels.RationalQuadratic(), kernels.ExpSineSquared(), kernels.DotProduct(),
+        kernels.RationalQuadratic(), kernels.ExpSineSquared() + kernels.WhiteKernel(), kernels.DotProduct(),
     ):  # fmt: skip
         add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=0.1), "reg", variant=str(kernel))
     add(gaussian_process.GaussianProcessClassifier(), "bin")

@@ -28,6 +28,9 @@ _OTHER_LAYOUTS = {
     "intercept_": ("negative",),
 }
 
+#: A graph that changes with the values is converted once more for each attribute, up to this number.
+_MOST_MARKED = 40
+
 #: initializer -> (what was learned, layout)
 _Matches = dict[str, tuple[Learned, str]]
 
@@ -48,7 +51,9 @@ def bind(
     known = [item for item in learned(estimator) if _is_weight(item)]
     arrays = _weights_in_order(onx)
     if _ambiguous(known, arrays):
-        matches = _match_marked(estimator, known, onx, convert_again) or _match(known, arrays)
+        matches = _match_marked(estimator, known, onx, convert_again)
+        if matches is None:
+            matches = _match(known, arrays)
     else:
         matches = _match(known, arrays)
     bindings = [
@@ -114,18 +119,35 @@ def _match_marked(
     estimator: Any, known: Sequence[Learned], onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
 ) -> _Matches | None:
     """Match on a graph in which no two attributes are equal; None where that graph is another one."""
-    rng = np.random.default_rng(0)
-    marked = copy.deepcopy(estimator)
-    for item in known:
-        old = np.asarray(get(marked, item.path))
-        new = old * (1 + 0.01 * rng.random(old.shape)) + np.where(old == 0, 0.01 * rng.random(old.shape), 0)
-        put(marked, item.path, new.astype(old.dtype) if old.ndim else type(get(marked, item.path))(new))
-    other = convert_again(marked)
-    if [n.op_type for n in other.graph.node] != [n.op_type for n in onx.graph.node]:
+    structure = [n.op_type for n in onx.graph.node]
+
+    def graph_of(items: Sequence[Learned]) -> tuple[Any, onnx.ModelProto | None]:
+        marked = _marked(estimator, items)
+        other = convert_again(marked)
+        return marked, other if [n.op_type for n in other.graph.node] == structure else None
+
+    kept = list(known)
+    marked, other = graph_of(kept)
+    if other is None and len(known) <= _MOST_MARKED:  # one of them decides on the graph: it is no number in it
+        kept = [item for item in known if graph_of([item])[1] is not None]
+        marked, other = graph_of(kept)
+    if other is None:
         return None
-    by_path = {item.path: item for item in known}
+    by_path = {item.path: item for item in kept}
     found = _match([item for item in learned(marked) if item.path in by_path], _weights_in_order(other))
     return {name: (by_path[item.path], layout) for name, (item, layout) in found.items()}
+
+
+def _marked(estimator: Any, items: Sequence[Learned]) -> Any:
+    """Return a copy of an estimator in which each number of `items` is a little larger, each by another part."""
+    rng = np.random.default_rng(0)
+    marked = copy.deepcopy(estimator)
+    for item in items:
+        old = get(marked, item.path)
+        array = np.asarray(old)
+        new = array * (1 + 0.01 * rng.random(array.shape)) + np.where(array == 0, 0.01 * rng.random(array.shape), 0)
+        put(marked, item.path, new.astype(array.dtype) if isinstance(old, np.ndarray) else type(old)(new))
+    return marked
 
 
 def _leaf_bindings(estimator: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[Binding]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_outlier_detector, is_regressor
+from sklearn.feature_selection import SelectorMixin
 
 from onnxtrain.errors import ConversionError
 
@@ -34,14 +35,23 @@ def check(estimator: Any, onx: onnx.ModelProto, X: Any, feeds: Mapping[str, np.n
     for name, array in reversed(found.items()):
         if array.dtype.kind == "f":
             method = _scores_method(estimator, len(found))
-            expected = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
+            expected = _dense(getattr(estimator, method)(X))
             scores = _compare(estimator, method, name, array, expected)
     for name, array in found.items():
         if array.dtype.kind != "f" and hasattr(estimator, "predict"):
             _compare_labels(estimator, name, array, np.asarray(estimator.predict(X)), scores)
 
 
+def _dense(found: Any) -> np.ndarray:
+    """Return what a method gives as one array: a sparse matrix, or one array for each output, too."""
+    if isinstance(found, list):
+        found = np.stack(found)
+    return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
+
+
 def _scores_method(estimator: Any, n_outputs: int) -> str:
+    if n_outputs == 1 and hasattr(estimator, "transform") and (isinstance(estimator, SelectorMixin) or is_classifier(estimator)):
+        return "transform"
     if is_classifier(estimator):
         return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
     if is_regressor(estimator):

@@ -13,7 +13,9 @@ import onnx
 from onnxtrain.convert.bind import bind
 from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.check import Run, check, documentation
+from onnxtrain.convert.converters import register_converter
 from onnxtrain.convert.faults import as_float32, options_of, repair
+from onnxtrain.convert.ties import tie
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET
 
@@ -75,7 +77,7 @@ def convert(
 
     def graph_of(fitted: Any) -> onnx.ModelProto:
         onx = as_float32(repair(fitted, _to_onnx(fitted, X)))
-        return onx if rewrite is None else rewrite(onx)
+        return onx if rewrite is None else tie(fitted, rewrite(onx))
 
     onx, bindings = bind(estimator, graph_of(estimator), graph_of)
     if run is not None:
@@ -88,6 +90,7 @@ def convert(
 def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
     from skl2onnx import to_onnx  # 1.3 s
 
+    register_converter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
+from sklearn.svm import NuSVC, SVC
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
@@ -32,11 +33,17 @@ def options_of(estimator: Any) -> dict[str, Any] | None:
     from skl2onnx.common._registration import _converter_pool  # noqa: PLC0415
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
-    if isinstance(estimator, Pipeline):
-        return options_of(estimator[-1])
-    alias = sklearn_operator_name_map.get(type(estimator))
-    known = _converter_pool[alias].get_allowed_options() if alias in _converter_pool else {}
-    return {"zipmap": False} if isinstance(known, dict) and "zipmap" in known else None
+    last = estimator
+    while isinstance(last, Pipeline):
+        last = last[-1]
+    options: dict[str, Any] = {}
+    known = _converter_pool.get(sklearn_operator_name_map.get(type(last), ""))
+    allowed = known.get_allowed_options() if known is not None else {}
+    if isinstance(allowed, dict) and "zipmap" in allowed:
+        options["zipmap"] = False
+    if isinstance(last, (SVC, NuSVC)) and getattr(last, "probability", False) and len(last.classes_) > 2:
+        options["raw_scores"] = True  # probabilities of three classes come from an iteration without derivative
+    return {id(last): options} if options else None
 
 
 def as_float32(onx: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,6 +1,13 @@
 """ai.onnx.ml operators rewritten into ai.onnx, their numbers as named initializers."""
 
-from onnxtrain.rewrite import encoding, linear, scaling, svm, trees  # noqa: F401  (imported for the rules they register)
+from onnxtrain.rewrite import (  # noqa: F401  (imported for the rules they register)
+    distances,
+    encoding,
+    linear,
+    scaling,
+    svm,
+    trees,
+)
 from onnxtrain.rewrite.engine import rewrite_model
 from onnxtrain.rewrite.registry import REWRITES, rewrite
 

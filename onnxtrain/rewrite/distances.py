@@ -1,0 +1,34 @@
+"""Pairwise distances: the Scan over rows that skl2onnx emits, as matrix products."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.rewrite.registry import attribute, rewrite
+from onnxtrain.rewrite.svm import squared_distances
+
+#: What may stand between the distances and a square root.
+_PASSING = frozenset({"Identity", "Transpose", "Reshape", "Flatten", "Cast", "Div"})
+
+
+@rewrite("", "Scan")
+def scan(op, node):
+    body = attribute(node, "body")
+    if attribute(node, "num_scan_inputs") != 1 or len(node.inputs) != 2:
+        return None
+    if [n.op_type for n in body if n.op_type != "Identity"] != ["Sub", "ReduceSumSquare"]:
+        return None
+    v, x = node.inputs  # the state, passed on as it is, and the rows
+    if len(node.outputs) != 2 or node.outputs[0].uses() or node.outputs[0].is_graph_output():
+        return None
+    if _square_root_follows(node.outputs[1]):  # where a difference close to zero would lose half its digits
+        difference = op.Sub(op.Unsqueeze(x, [1]), op.Unsqueeze(v, [0]))
+        return v, op.ReduceSumSquare(difference, [2], keepdims=0)
+    return v, squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))
+
+
+def _square_root_follows(value: ir.Value) -> bool:
+    return any(
+        node.op_type == "Sqrt" or (node.op_type in _PASSING and _square_root_follows(node.outputs[0]))
+        for node in value.consumers()
+    )
