@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import DataError, DeviceError
-from onnxtrain.estimators._model import choose_weights, draw_weights, with_weights
+from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
@@ -28,7 +28,7 @@ from onnxtrain.training.batches import TrainingData, batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
 from onnxtrain.training.loop import TrainingState
-from onnxtrain.training.session import open_session, run_session
+from onnxtrain.training.session import LazySession, open_session, run_session
 
 #: Rows predicted at once: bounds the memory of intermediate results.
 _PREDICT_CHUNK = 65_536
@@ -151,16 +151,16 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         """
         device = self._check()
         X, y = self._check_X_y(X, y, reset=not self._goes_on())
-        weight = check_sample_weight(sample_weight, X, self.dtype)
-        random_state = check_random_state(self.random_state)
+        weight = self._row_weights(y, check_sample_weight(sample_weight, X, self.dtype))
+        self._random_state = check_random_state(self.random_state)
         if not self._goes_on():
-            self._start(X, y, weight, random_state)
+            self._start(X, y, weight)
         validation = self._check_validation(X_val, y_val, sample_weight_val)
         self._prepare_objective()
-        data = self._training_data(X, y, self._row_weights(y, weight))
+        data = self._training_data(X, y, weight)
         if validation is None and self.early_stopping:
-            data, validation = self._hold_out(data, y, random_state)
-        return self._train(data, validation, device, random_state, n_epochs=self.max_iter)
+            data, validation = self._hold_out(data, y)
+        return self._train(data, validation, device, n_epochs=self.max_iter)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
@@ -181,13 +181,12 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         device = self._check()
         first = not self.__sklearn_is_fitted__()
         X, y = self._check_X_y(X, y, reset=first)
-        weight = check_sample_weight(sample_weight, X, self.dtype)
+        weight = self._row_weights(y, check_sample_weight(sample_weight, X, self.dtype))
         if first:
             self._random_state = check_random_state(self.random_state)
-            self._start(X, y, weight, self._random_state)
+            self._start(X, y, weight)
         self._prepare_objective()
-        data = self._training_data(X, y, self._row_weights(y, weight))
-        return self._train(data, None, device, self._random_state, n_epochs=1)
+        return self._train(self._training_data(X, y, weight), None, device, n_epochs=1)
 
     def _goes_on(self) -> bool:
         return self.warm_start and self.__sklearn_is_fitted__()
@@ -203,23 +202,23 @@ class OrtGradientEstimator(BaseEstimator, ABC):
             check_source(self.estimator)
         return find_device(self.device)
 
-    def _start(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None, random_state: Any) -> None:
+    def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
         if not is_onnx(estimator):
-            estimator = fitted(
-                estimator, *self._rows_for_estimator(X, y, sample_weight), structure_only=self.init == "random"
-            )
+            rows = self._rows_for_estimator(X, y, weight)
+            estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
         self._source = as_source(estimator, X, dtype=self.dtype, output=self.output)
         self._learn_target(y, self._source)
         names = choose_weights(self._source.model, self.weights_to_train, self._source.default)
         weights = self._source.initial_weights(names)
         if self.init == "random":
-            weights = draw_weights(weights, self._source.model.penalized, random_state)
+            weights = draw_weights(weights, self._source.model.penalized, self._random_state)
         self._state = TrainingState(weights)
 
-    def _rows_for_estimator(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None) -> tuple[Any, Any, Any]:
-        return X, y, sample_weight
+    def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
+        """Return the rows on which an estimator that is not fitted is fitted."""
+        return X, y, weight
 
     def _prepare_objective(self) -> None:
         names = tuple(self._state.weights)
@@ -244,13 +243,11 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         weight = check_sample_weight(sample_weight, X, self.dtype)
         return self._training_data(X, y, self._row_weights(y, weight))
 
-    def _hold_out(
-        self, data: TrainingData, y: np.ndarray, random_state: np.random.RandomState
-    ) -> tuple[TrainingData, TrainingData]:
+    def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
         train, held_out = train_test_split(
             data.rows,
             test_size=self.validation_fraction,
-            random_state=random_state,
+            random_state=self._random_state,
             stratify=y[data.rows] if self._classifies else None,
         )
         return data.subset(train), data.subset(held_out)
@@ -260,7 +257,6 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         data: TrainingData,
         validation: TrainingData | None,
         device: Device,
-        random_state: np.random.RandomState,
         *,
         n_epochs: int,
     ) -> Self:
@@ -282,7 +278,7 @@ class OrtGradientEstimator(BaseEstimator, ABC):
                         data,
                         validation,
                         device,
-                        random_state,
+                        self._random_state,
                         n_epochs=n_epochs,
                         on_epoch=report,
                     )
@@ -309,12 +305,17 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         self.best_loss_ = state.best_loss
         self.best_iteration_ = state.best_epoch
         self.n_iter_ = state.epoch
-        self.__dict__.pop("_session", None)
+        self._session = LazySession()
 
     # the trained model ------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
+
+    @property
+    def _model(self) -> TrainableModel:
+        check_is_fitted(self)
+        return self._source.model
 
     def get_trained_onnx(self) -> onnx.ModelProto:
         """Return the model with the trained weights: the inputs and outputs it came with, labels included.
@@ -323,8 +324,7 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         -------
         onnx.ModelProto
         """
-        check_is_fitted(self)
-        return with_weights(self._source.model.onnx, self.weights_, outputs=self._source.model.outputs)
+        return with_weights(self._model.onnx, self.weights_, outputs=self._model.outputs)
 
     def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
         """Return the loss of each row, without penalties.
@@ -348,22 +348,26 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         return losses if weight is None else losses * weight
 
     def _run(self, X: Any, output: str) -> np.ndarray:
-        """Return one output of the trained model for rows, computed in pieces of bounded size."""
-        check_is_fitted(self)
+        """Return one output of the trained model for rows, computed in pieces of bounded size.
+
+        It is float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
+        """
+        result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         X = self._check_X(X)
         session = self._open_session()
-        ((name, dtype),) = self._source.model.features.items()
+        ((name, dtype),) = self._model.features.items()
         parts = [
             run_session(session, {name: dense(X[rows], dtype)}, [output])[0]
             for rows in batches(X.shape[0], _PREDICT_CHUNK)
         ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(result, copy=False)
 
     def _open_session(self) -> Any:
-        if "_session" not in self.__dict__:
-            onx = with_weights(self._source.model.onnx, self.weights_)
-            self._session = open_session(onx, self._device_at_hand(), self.n_threads)
-        return self._session
+        return self._session.open(
+            lambda: open_session(
+                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), self.n_threads
+            )
+        )
 
     def _device_at_hand(self) -> Device:
         """Return the device of the parameters, or the CPU with a warning where this machine has none."""
@@ -399,9 +403,3 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         if self.estimator is not None and not is_onnx(self.estimator) and is_fitted(self.estimator):
             copied.estimator = copy.deepcopy(self.estimator)
         return copied
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the session: it cannot be pickled and is opened again when needed."""
-        state = dict(super().__getstate__())
-        state.pop("_session", None)
-        return state

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain.convert import Binding, convert, default_weights
@@ -77,21 +78,43 @@ def check_source(estimator: Any) -> None:
     )
 
 
-def fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, *, structure_only: bool) -> Any:
+def fitted(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    structure_only: bool,
+    random_state: np.random.RandomState,
+) -> Any:
     """Return a fitted estimator: itself where it is fitted, else a clone fitted on the rows.
 
     With `structure_only` the weights will be drawn anew: an iterative estimator does one iteration.
     """
     if is_fitted(estimator):
-        return getattr(estimator, "estimator", estimator) if _is_frozen(estimator) else estimator
+        return estimator.estimator if _is_frozen(estimator) else estimator
     estimator = clone(estimator)
-    if structure_only and "max_iter" in estimator.get_params():
-        estimator.set_params(max_iter=1)
-    weighted = sample_weight is not None and has_fit_parameter(estimator, "sample_weight")
+    params = estimator.get_params()
+    seeds = {
+        name: random_state.randint(np.iinfo(np.int32).max)
+        for name, value in sorted(params.items())
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    estimator.set_params(**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {}))
     with warnings.catch_warnings():
         # training goes on from here: that it has not converged is no news
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator.fit(X, y, sample_weight=sample_weight) if weighted else estimator.fit(X, y)
+        return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
+
+
+def _weight_for(estimator: Any, sample_weight: Any) -> dict[str, Any]:
+    """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
+    if sample_weight is None:
+        return {}
+    if isinstance(estimator, Pipeline):
+        steps = {name: step for name, step in estimator.steps if has_fit_parameter(step, "sample_weight")}
+        return {f"{name}__sample_weight": sample_weight for name in steps}
+    return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}
 
 
 def _is_frozen(estimator: Any) -> bool:

@@ -151,7 +151,10 @@ def train_full_batch(
         )
         return on_epoch(info) or stop
 
-    weights, _ = minimize_lbfgs(
+    if params.max_iter == 0:
+        return
+    before = state.epoch
+    weights, loss = minimize_lbfgs(
         lambda weights: loss_and_gradient(objective, weights, data, machine.device, machine.n_threads),
         state.weights,
         Penalties(l1, l2),
@@ -159,4 +162,6 @@ def train_full_batch(
         tol=params.tol / 100,
         on_iteration=on_iteration,
     )
+    if state.epoch == before:  # the start was the minimum
+        on_iteration(loss, weights)
     state.weights = weights

@@ -10,14 +10,14 @@ import scipy.sparse
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators._base import OrtGradientEstimator
-from onnxtrain.estimators._source import Source
+from onnxtrain.estimators._source import Source, is_fitted
 from onnxtrain.estimators._validation import encode_classes
 from onnxtrain.heads import Link
 from onnxtrain.losses import Prediction, find_loss
@@ -192,19 +192,21 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         X, y = super()._check_X_y(X, y, reset=reset)
         check_classification_targets(y)
-        return X, y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+        return X, column_or_1d(y, warn=True)
 
-    def _rows_for_estimator(self, X: Any, y: np.ndarray, sample_weight: np.ndarray | None) -> tuple[Any, Any, Any]:
+    def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
         """Return the rows, and a row of zeros for each class that is still to come: the estimator must know them all."""
         expected = getattr(self, "_expected_classes", None)
         missing = [] if expected is None else np.setdiff1d(expected, y)
-        if not len(missing):
-            return X, y, sample_weight
-        zeros = np.zeros((len(missing), *X.shape[1:]), X.dtype)
-        X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
-        if sample_weight is not None:
-            sample_weight = np.concatenate([sample_weight, np.full(len(missing), sample_weight.mean())])
-        return X, np.concatenate([y, missing]), sample_weight
+        if len(missing):
+            zeros = np.zeros((len(missing), *X.shape[1:]), X.dtype)
+            X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
+            y = np.concatenate([y, missing])
+            if weight is not None:
+                weight = np.concatenate([weight, np.full(len(missing), weight.mean())])
+        if len(np.unique(y)) < 2 and not is_fitted(self.estimator or self._default_estimator()):
+            raise DataError(f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two.")
+        return X, y, weight
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         self.classes_ = _classes_of(y, source)
@@ -251,7 +253,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             scores = self._columns(X, self._scores)
             found = expit(scores) if scores.shape[1] == 1 else softmax(scores, axis=1)
         else:
-            found = self._columns(X, self._source.model.output)
+            found = self._columns(X, self._model.output)
         return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
 
     def predict(self, X: Any) -> np.ndarray:
@@ -286,13 +288,12 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     @property
     def _link(self) -> Link:
-        return self._source.model.link
+        return self._model.link
 
     @property
     def _scores(self) -> str:
         """The output that is compared between classes: the scores, or the probabilities where there are none."""
-        check_is_fitted(self)
-        return self._source.model.scores or self._source.model.output
+        return self._model.scores or self._model.output
 
     def _columns(self, X: Any, output: str) -> np.ndarray:
         found = self._run(X, output)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
+from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.estimators._base import OrtGradientEstimator
-from onnxtrain.estimators._source import Source
+from onnxtrain.estimators._source import Source, is_onnx
 from onnxtrain.estimators._validation import check_target
 
 
@@ -124,6 +125,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
+from sklearn.utils import Tags, column_or_1d, get_tags
     >>> from onnxtrain import OrtGradientRegressor
     >>> X = np.arange(11.0).reshape(-1, 1)
     >>> y = 2.5 * X.ravel()
@@ -138,6 +140,20 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     def _default_estimator(self) -> BaseEstimator:
         return LinearRegression()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._takes_several_targets()
+        return tags
+
+    def _takes_several_targets(self) -> bool:
+        if self.estimator is None or is_onnx(self.estimator):
+            return True
+        return get_tags(self.estimator).target_tags.multi_output
+
+    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        X, y = super()._check_X_y(X, y, reset=reset)
+        return X, y if self._takes_several_targets() else column_or_1d(y, warn=True)
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         self._y_ndim = y.ndim
@@ -156,6 +172,6 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        found = self._run(X, self._source.model.output)
+        found = self._run(X, self._model.output)
         found = found.reshape(len(found), -1)
         return found[:, 0] if found.shape[1] == 1 and self._y_ndim == 1 else found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import joblib
@@ -56,6 +56,23 @@ def cached_session(onx: bytes, device: Device, n_threads: int) -> onnxruntime.In
 @lru_cache(maxsize=64)
 def _cached_session(onx: bytes, device: Device, n_threads: int, process: int) -> onnxruntime.InferenceSession:
     return open_session(onx, device, n_threads)
+
+
+class LazySession:
+    """A session that is opened when it is first needed and never pickled."""
+
+    def __init__(self) -> None:
+        self._session: onnxruntime.InferenceSession | None = None
+        self._process: int | None = None
+
+    def open(self, make: Callable[[], onnxruntime.InferenceSession]) -> onnxruntime.InferenceSession:
+        """Return the session, made by `make` the first time in this process."""
+        if self._session is None or self._process != os.getpid():
+            self._session, self._process = make(), os.getpid()
+        return self._session
+
+    def __reduce__(self) -> tuple[type[LazySession], tuple[()]]:
+        return LazySession, ()
 
 
 def run(
@@ -159,7 +176,8 @@ class BoundStep:
 
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""
-        return self._buffers[self._turn][key].numpy()
+        # newer versions of onnxruntime return a view of the buffer, which the next steps overwrite
+        return np.array(self._buffers[self._turn][key].numpy())
 
     def state(self) -> dict[tuple[str, ...], np.ndarray]:
         """Return a copy of the whole state."""
