@@ -217,7 +217,7 @@ class Builder(GraphBuilder):
 
     def __init__(self, graph: ir.Graph, *, parent: Builder | None = None):
         super().__init__(graph, parent=parent)
-        self.names: set[str] = parent.names if parent is not None else names_in(graph)
+        self.names: set[str] = parent.names if parent is not None else _names_shared_on(graph)
 
     def initializer(
         self, tensor: Any, name: str | None = None, *, qualify: bool = True
@@ -258,6 +258,13 @@ def names_in(graph: ir.Graph) -> set[str]:
         names.update(v.name for v in node.outputs if v.name)
     for inner in graph.subgraphs():
         names.update(v.name for v in (*inner.inputs, *inner.initializers.values()) if v.name)
+    return names
+
+
+def _names_shared_on(graph: ir.Graph) -> set[str]:
+    """Return the names of a graph, one set for all its builders: what one takes the others know."""
+    names: set[str] = graph.meta.setdefault("onnxtrain.names", set())
+    names.update(names_in(graph))
     return names
 
 
@@ -438,10 +445,23 @@ def prune(model: ir.Model) -> None:
     Inputs are part of the interface: they stay.
     """
     inputs = list(model.graph.inputs)
+    outputs = [y.name for y in model.graph.outputs]
     passes.CommonSubexpressionEliminationPass()(model)
     passes.IdentityEliminationPass()(model)
     passes.RemoveUnusedNodesPass()(model)
     model.graph.inputs[:] = inputs
+    _restore_outputs(model.graph, outputs)
+
+
+def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
+    """Give back its name to each output that was found equal to another one."""
+    op = Builder(graph).op
+    for i, name in enumerate(names):
+        y = graph.outputs[i]
+        if y.name != name:
+            copy = op.Identity(y)
+            copy.name = name
+            graph.outputs[i] = copy
 
 
 def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = None) -> onnx.ModelProto:
