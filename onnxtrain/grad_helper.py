@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnxtrain import graph as graphs
 from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
+from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
 from onnxtrain.errors import DataError, ModelError, WeightError
 from onnxtrain.registry import did_you_mean
@@ -247,7 +248,7 @@ def _derive(
     verbose: int,
     builder: str,
 ) -> onnx.ModelProto:
-    model = graphs.load(proto)
+    model = graphs.load(expand_functions(proto))
     labels = () if label is None else _names(label, "label")
     for name in labels:
         graphs.find(model.graph.inputs, name, "input")
@@ -289,9 +290,7 @@ def _append_gradients(
         dy = _incoming(model, op, [y for y in outputs if graphs.is_float(y)], outputs, options)
     found = backpropagate(op, nodes, dy, wrt)
     taken = {str(v.name) for v in model.graph.inputs} | {name for name, _ in first + kept}
-    grads = [
-        (graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt
-    ]
+    grads = [(graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt]
     named = first + grads + kept
     values = simplify(model, [value for _, value in named])
     return [(name, value) for (name, _), value in zip(named, values, strict=True)]

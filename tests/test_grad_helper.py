@@ -173,7 +173,11 @@ NOT_POSSIBLE = {
     "options of another type": ({"options": 1}, TypeError, "options must be DerivativeOptions, got 1, a int"),
     "FillGrad alone": ({"options": O.FillGrad}, ValueError, "FillGrad goes with KeepOutputs"),
     "YieldOp and outputs": ({"options": O.KeepYieldOp | O.KeepOutputs}, ValueError, "goes with no other option"),
-    "YieldOp and loss": ({"options": O.KeepYieldOp | O.Loss, "loss": "scores"}, ValueError, "goes with no other option"),
+    "YieldOp and loss": (
+        {"options": O.KeepYieldOp | O.Loss, "loss": "scores"},
+        ValueError,
+        "goes with no other option",
+    ),
     "loss filled": ({"options": O.Loss | O.FillGrad, "loss": "scores"}, ValueError, "FillGrad says nothing more"),
     "Loss without its name": ({"options": O.Loss}, ValueError, "needs the name of the loss"),
     "loss without Loss": ({"loss": "scores"}, ValueError, "go with the option Loss"),

@@ -107,14 +107,24 @@ def _number(value: ir.Value | None) -> float | None:
 # ------------------------------------------------------------- broadcasting
 
 
+def _target(expand: ir.Node) -> ir.Value | None:
+    """Return the value to whose shape an Expand stretches, None where its target is not made by Shape."""
+    shape = _made_by(expand.inputs[1], "Shape")
+    return None if shape is None or shape.attributes else shape.inputs[0]
+
+
+def _alike(a: ir.Value | None, b: ir.Value | None) -> bool:
+    return a is not None and b is not None and (a is b or same_shape(a, b))
+
+
 @rewriting("Add", "Sub", "Mul", "Div", "Where", "Min", "Max", "Sum", "Pow")
 def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:
     """``a * Expand(b, Shape(a))`` is ``a * b``."""
     (y,) = node.outputs
     for i, x in enumerate(node.inputs):
         expand = _made_by(x, "Expand")
-        others = [other for j, other in enumerate(node.inputs) if j != i and other is not None]
-        if expand is not None and rank(expand.inputs[0]) is not None and any(same_shape(o, y) for o in others):
+        others = [other for j, other in enumerate(node.inputs) if j != i]
+        if expand is not None and any(_alike(other, y) or _alike(other, _target(expand)) for other in others):
             node.replace_input_with(i, expand.inputs[0])
             return y
     return None
@@ -124,11 +134,11 @@ def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:
 def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
     """Only the last stretching counts, where its target is the whole shape of the result."""
     inner, (y,) = _made_by(node.inputs[0], "Expand"), node.outputs
-    shape, target = _made_by(node.inputs[1], "Shape"), constant(node.inputs[1])
-    whole = (shape is not None and not shape.attributes and same_shape(shape.inputs[0], y)) or (
-        target is not None and tuple(target) == static_shape(y)
-    )
-    if inner is None or not whole:
+    if inner is None:
+        return None
+    target, numbers = _target(node), constant(node.inputs[1])
+    whole = _alike(target, y) or _alike(target, _target(inner))
+    if not whole and (numbers is None or tuple(numbers) != static_shape(y)):
         return None
     node.replace_input_with(0, inner.inputs[0])
     return y
@@ -138,7 +148,8 @@ def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
 def same_shape_as_before(op: Any, node: ir.Node) -> ir.Value | None:
     """A change of shape to the same shape changes nothing."""
     x = node.inputs[0]
-    return x if x is not None and same_shape(x, node.outputs[0]) else None
+    same = _alike(x, node.outputs[0]) or (node.op_type == "Expand" and _alike(x, _target(node)))
+    return x if same else None
 
 
 @rewriting("Reshape")
