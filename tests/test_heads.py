@@ -172,6 +172,7 @@ HEADS = {
         "Y",
     ),
     "a ratio": (ONE + GUARD + "{ A = Abs(S) Y = Div(A, two) }", Link.IDENTITY, "Y"),
+    "a quotient": (ONE + "{ A = Abs(S) B = Relu(S) Y = Div(A, B) }", Link.IDENTITY, "Y"),
     "normalized to length 1": (K + "{ Y = LpNormalization <axis = 1, p = 2> (S) }", Link.PROBABILITY, "Y"),
     "normalized by rows": (K + "{ P = Sigmoid(S) Y = LpNormalization <axis = 0, p = 1> (P) }", Link.PROBABILITY, "Y"),
     "normalized clipped": (
@@ -261,7 +262,7 @@ def test_columns_are_not_concatenated_without_a_builder():
     assert scores_behind(model.graph.outputs[0]).link is Link.PROBABILITY
 
 
-@pytest.mark.parametrize(("shape", "expected"), [("[n]", 1), ("[n, 3]", 3), ("[n, k]", None), ("[n, 1, 1]", None)])
+@pytest.mark.parametrize("shape, expected", [("[n]", 1), ("[n, 3]", 3), ("[n, k]", None), ("[n, 1, 1]", None)])
 def test_number_of_columns(shape, expected):
     model = graph.load(parse(f"(float{shape} S) => (float{shape} Y) {{ Y = Relu(S) }}"))
     assert n_columns(model.graph.outputs[0]) == expected
@@ -300,7 +301,7 @@ ESTIMATORS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    ("estimator", "binary", "multiclass"), ESTIMATORS, ids=lambda x: None if isinstance(x, Link) else type(x).__name__
+    "estimator, binary, multiclass", ESTIMATORS, ids=lambda x: None if isinstance(x, Link) else type(x).__name__
 )
 def test_classifiers_of_scikit_learn(estimator, binary, multiclass, n_classes):
     X, y = load_iris(return_X_y=True)
@@ -318,7 +319,7 @@ def test_classifiers_of_scikit_learn(estimator, binary, multiclass, n_classes):
         np.testing.assert_allclose(PROBABILITIES[found.link](scores), probabilities, atol=1e-5)
 
 
-@pytest.mark.parametrize(("estimator", "link"), [(PoissonRegressor(), Link.EXP), (LinearRegression(), Link.IDENTITY)])
+@pytest.mark.parametrize("estimator, link", [(PoissonRegressor(), Link.EXP), (LinearRegression(), Link.IDENTITY)])
 def test_regressors_of_scikit_learn(estimator, link):
     X, y = load_iris(return_X_y=True)
     onx = rewrite_model(to_onnx(estimator.fit(X, y), X[:1].astype(np.float32), target_opset=21))
@@ -336,7 +337,7 @@ INTEGER = "(float[n, 2] X) => (int64[n, 1] label) { label = ArgMax <axis = 1> (X
 
 
 @pytest.mark.parametrize(
-    ("text", "output", "expected"),
+    "text, output, expected",
     [
         (LABELLED, None, "Y"),
         (LABELLED, 1, "Y"),
@@ -351,7 +352,7 @@ def test_choose_output(text, output, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "output", "words"),
+    "text, output, words",
     [
         (SEVERAL, None, r"several outputs to choose from: probabilities: FLOAT\[n,2\], hidden: FLOAT\[n,2\]"),
         (SEVERAL, "hiden", "no output 'hiden'. Did you mean 'hidden'"),

@@ -116,7 +116,7 @@ def test_no_loss_is_missing_from_the_tables():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize(("name", "params", "expected"), REGRESSION)
+@pytest.mark.parametrize("name, params, expected", REGRESSION)
 def test_regression(name, params, expected, k, dtype, run):
     rng = np.random.default_rng(0)
     S, y = 2 * rng.standard_normal((2, 7, k))
@@ -131,7 +131,7 @@ def test_regression(name, params, expected, k, dtype, run):
 
 @pytest.mark.parametrize("head", ["Identity", "Exp"])
 @pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize(("name", "params", "expected"), MEAN)
+@pytest.mark.parametrize("name, params, expected", MEAN)
 def test_mean(name, params, expected, k, head, run):
     rng = np.random.default_rng(1)
     z, y = rng.standard_normal((6, k)), rng.gamma(2, size=(6, k))
@@ -144,7 +144,7 @@ def test_mean(name, params, expected, k, head, run):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 2, 4])
-@pytest.mark.parametrize(("name", "params", "expected"), CLASSIFICATION)
+@pytest.mark.parametrize("name, params, expected", CLASSIFICATION)
 def test_classification(name, params, expected, k, dtype, run):
     rng = np.random.default_rng(2)
     S = 2 * rng.standard_normal((9, k)).astype(dtype)
@@ -168,9 +168,7 @@ def test_binary_losses_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", sorted(name for name in LOSSES if loss_kind(name) == "classification"))
-@pytest.mark.parametrize(
-    ("k", "head"), [(1, "Identity"), (1, "Sigmoid"), (2, "Softmax"), (3, "Identity"), (3, "Softmax")]
-)
+@pytest.mark.parametrize("k, head", [(1, "Identity"), (1, "Sigmoid"), (2, "Softmax"), (3, "Identity"), (3, "Softmax")])
 def test_scores_of_a_thousand_give_finite_losses_and_a_gradient_where_the_class_is_wrong(name, k, head, dtype):
     S = np.zeros((4, k))
     S[:, -1] = [1000, 1000, -1000, -1000]
@@ -182,7 +180,8 @@ def test_scores_of_a_thousand_give_finite_losses_and_a_gradient_where_the_class_
     assert (rows[[0, 3]] > 100).all()
     (dS,) = compute(onnx_derivative(onx, weights=[], inputs=["S"]), **feeds, rows_grad=np.ones_like(rows))
     assert np.isfinite(dS).all()
-    assert (dS[0, -1] > 0.4) and (dS[3, -1] < -0.4)
+    assert dS[0, -1] > 0.4
+    assert dS[3, -1] < -0.4
 
 
 @pytest.mark.parametrize("name", ["huber", "log_cosh", "quantile", "absolute_error", "epsilon_insensitive"])
@@ -215,7 +214,7 @@ def test_a_mean_of_zero_is_finite():
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "words"),
+    "name, params, words",
     [
         ("sqared_error", {}, "Did you mean 'squared_error'"),
         (3, {}, "must be a name or a function, got 3"),
@@ -264,7 +263,7 @@ def takes_anything(op, y_true, y_pred, **params):
 
 
 @pytest.mark.parametrize(
-    ("function", "params", "expected"),
+    "function, params, expected",
     [
         (fourth_power, {}, lambda r: (r**4).sum(axis=1)),
         (fourth_power, {"scale": 0.5}, lambda r: 0.5 * (r**4).sum(axis=1)),
@@ -291,7 +290,7 @@ def test_own_loss_of_a_classifier_gets_scores_and_classes():
 
 
 @pytest.mark.parametrize(
-    ("function", "params", "words"),
+    "function, params, words",
     [
         (lambda op, y, f: 1.0, {}, "must return a value of the graph, got float: 1.0"),
         (lambda op, y, f: op.Sub(f, y), {}, r"must return floats of shape \(n, 1\).*FLOAT\[n,2\]"),

@@ -92,7 +92,8 @@ def _name_rows(model: ir.Model, value: ir.Value) -> None:
     n, *rest = value.shape  # type: ignore[misc]
     if not _is_named(n):
         first = (v.shape[0] for v in model.graph.inputs if v.shape)
-        value.shape = ir.Shape([next((d for d in first if _is_named(d)), ir.SymbolicDim("rows")), *rest])
+        named = (d for d in first if isinstance(d, ir.SymbolicDim) and _is_named(d))
+        value.shape = ir.Shape([next(named, ir.SymbolicDim("rows")), *rest])
 
 
 def _is_named(dim: int | ir.SymbolicDim) -> bool:
