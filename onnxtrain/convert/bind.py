@@ -112,7 +112,12 @@ def _squeezed(array: np.ndarray) -> tuple[int, ...]:
 
 
 def _ambiguous(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> bool:
-    return any(len({i for i, _ in _candidates(known, array)}) > 1 for array in arrays.values())
+    """Whether equal values may be chance: two attributes have them, or they are all 0, all 1, ..."""
+    for array in arrays.values():
+        found = {i for i, _ in _candidates(known, array)}
+        if len(found) > 1 or (found and np.all(array == round(float(array.flat[0])))):
+            return True
+    return False
 
 
 def _match_marked(

@@ -12,6 +12,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.errors import ConversionError
 
@@ -29,6 +30,8 @@ def register_converter() -> None:
         _repair(estimator, _python_booleans)
     _repair(LinearDiscriminantAnalysis, _logistic_for_two)
     _repair_operator(VotingClassifier, _not_flattened)
+    for estimator in (SVC, NuSVC):
+        _repair_operator(estimator, _scores_of_many)
     _register_transformed_target()
 
 
@@ -91,11 +94,11 @@ def _wrap(estimator: type, wrap: Callable[[Callable[..., None]], Callable[..., N
 
 
 def _python_booleans(estimator: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """HistGradientBoosting*: a numpy bool in a list of integers is refused by onnx."""
+    """HistGradientBoosting*: a boolean in a list of integers is refused by onnx."""
 
     def attributes(given: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: [int(v) if isinstance(v, np.bool_) else v for v in value] if isinstance(value, list) else value
+            name: [int(v) if isinstance(v, (bool, np.bool_)) else v for v in value] if isinstance(value, list) else value
             for name, value in given.items()
         }
 
@@ -117,6 +120,16 @@ def _not_flattened(estimator: Any) -> Any:
     """VotingClassifier: flatten_transform concerns transform alone, and is refused."""
     changed = copy.copy(estimator)
     changed.flatten_transform = False
+    return changed
+
+
+def _scores_of_many(estimator: Any) -> Any:
+    """SVC: probabilities of three classes come from an iteration without derivative; take the scores."""
+    if len(estimator.classes_) < 3 or not len(estimator._probA):
+        return estimator
+    changed = copy.copy(estimator)
+    changed.probability = False
+    changed._probA = changed._probB = np.empty(0)
     return changed
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
-from sklearn.svm import NuSVC, SVC
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
@@ -19,13 +18,19 @@ from onnxtrain.graph import unique_name
 def repair(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model, in place, without the known faults of skl2onnx."""
     untie(onx)
-    last = estimator
-    while isinstance(last, Pipeline):
-        last = last[-1]
+    last = last_step(estimator)
     if isinstance(last, MLPRegressor) and last.n_outputs_ > 1:
         _keep_columns(onx)
     _turn_scores(onx)
+    _unpack_sequence(onx)
     return onx
+
+
+def last_step(estimator: Any) -> Any:
+    """Return the last step of a pipeline, of pipelines in it too."""
+    while isinstance(estimator, Pipeline):
+        estimator = estimator[-1]
+    return estimator
 
 
 def options_of(estimator: Any) -> dict[str, Any] | None:
@@ -33,16 +38,14 @@ def options_of(estimator: Any) -> dict[str, Any] | None:
     from skl2onnx.common._registration import _converter_pool  # noqa: PLC0415
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
-    last = estimator
-    while isinstance(last, Pipeline):
-        last = last[-1]
+    last = last_step(estimator)
+    if hasattr(last, "best_estimator_"):
+        return {id(last): options} if (options := next(iter((options_of(last.best_estimator_) or {}).values()), None)) else None
     options: dict[str, Any] = {}
     known = _converter_pool.get(sklearn_operator_name_map.get(type(last), ""))
     allowed = known.get_allowed_options() if known is not None else {}
     if isinstance(allowed, dict) and "zipmap" in allowed:
         options["zipmap"] = False
-    if isinstance(last, (SVC, NuSVC)) and getattr(last, "probability", False) and len(last.classes_) > 2:
-        options["raw_scores"] = True  # probabilities of three classes come from an iteration without derivative
     return {id(last): options} if options else None
 
 
@@ -109,3 +112,16 @@ def _swap_columns(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
     graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), f"{plain}_order"))
     position = list(graph.node).index(node) + 1
     graph.node.insert(position, helper.make_node("Gather", [plain, f"{plain}_order"], [name], axis=1))
+
+
+def _unpack_sequence(onx: onnx.ModelProto) -> None:
+    """Make each element of a sequence an output: MultiOutputClassifier has probabilities for each target."""
+    graph = onx.graph
+    for node in [n for n in graph.node if n.op_type == "SequenceConstruct"]:
+        (old,) = (y for y in graph.output if y.name == node.output[0])
+        graph.output.remove(old)
+        graph.node.remove(node)
+        for i, name in enumerate(node.input):
+            output = f"{old.name}_{i}"
+            graph.node.append(helper.make_node("Identity", [name], [output], name=output))
+            graph.output.append(helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [None, None]))

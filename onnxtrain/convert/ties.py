@@ -20,7 +20,6 @@ from onnx.reference import ReferenceEvaluator
 from onnxtrain import graph
 from onnxtrain.convert.learned import Learned, learned
 
-#: How many numbers at most are compared with each other.
 _LOG_2PI = math.log(2 * math.pi)
 
 
@@ -148,11 +147,24 @@ def _full(k: int) -> Iterator[Tie]:
     yield Tie(("precisions_cholesky_",), lambda op, c: _log_of_diagonal(op, c))
 
 
+def _bayesian_mixture(owner: Any) -> Iterator[Tie]:
+    """The covariances have a part in digamma functions: the means alone can move."""
+    if owner.covariance_type != "full":
+        return
+    for i, root in enumerate(owner.precisions_cholesky_):
+        yield Tie(
+            ("means_",), lambda op, m, i=i, c=root: op.Neg(op.MatMul(op.Gather(m, i, axis=0), _constant(op, c, m)))
+        )
+
+
+def _constant(op: Any, array: np.ndarray, like: ir.Value) -> ir.Value:
+    return op.Constant(value=ir.tensor(array.astype(like.dtype.numpy())))  # type: ignore[union-attr]
+
+
 def _log_of_diagonal(op: Any, c: ir.Value) -> ir.Value:
     """Return the sum of the logarithms of the diagonals of ``c`` (..., p, p)."""
     p = graph.static_shape(c)[-1]  # type: ignore[index]
-    eye = op.Constant(value=ir.tensor(np.eye(p, dtype=c.dtype.numpy())))  # type: ignore[union-attr]
-    return op.ReduceSum(op.Log(op.ReduceSum(op.Mul(c, eye), [-1], keepdims=0)), [-1], keepdims=0)
+    return op.ReduceSum(op.Log(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0)), [-1], keepdims=0)
 
 
 def _tied(k: int) -> Iterator[Tie]:
@@ -190,4 +202,5 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
     "QuadraticDiscriminantAnalysis": _discriminant,
     "AdaBoostClassifier": _ada_boost,
     "GaussianMixture": _gaussian_mixture,
+    "BayesianGaussianMixture": _bayesian_mixture,
 }
