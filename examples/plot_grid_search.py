@@ -1,0 +1,47 @@
+"""
+Which loss and which penalty predict best?
+==========================================
+
+Loss and penalties are parameters of the estimator, so scikit-learn searches them like any other. The graph is built
+once for each loss: the strengths of the penalties are inputs of it.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientRegressor
+
+X, y = load_diabetes(return_X_y=True)
+
+losses = ["squared_error", "absolute_error", "huber"]
+strengths = [0.0, 0.1, 1.0]
+search = GridSearchCV(
+    make_pipeline(StandardScaler(), OrtGradientRegressor(LinearRegression(), max_iter=100, random_state=0)),
+    {
+        "ortgradientregressor__loss": losses,
+        "ortgradientregressor__l1": strengths,
+        "ortgradientregressor__l2": strengths,
+    },
+    scoring="neg_mean_absolute_error",
+    cv=3,
+).fit(X, y)
+
+print(f"{len(search.cv_results_['params'])} settings, 3 folds each")
+print(f"best: {search.best_params_}, mean absolute error {-search.best_score_:.2f}")
+
+# %%
+# One picture for each loss:
+
+names = [p["ortgradientregressor__loss"] for p in search.cv_results_["params"]]
+fig, axes = plt.subplots(1, len(losses), figsize=(9, 3), sharey=True, layout="constrained")
+errors = -search.cv_results_["mean_test_score"]
+for ax, name in zip(axes, losses, strict=True):
+    table = errors[[n == name for n in names]].reshape(len(strengths), len(strengths))
+    picture = ax.imshow(table, vmin=errors.min(), vmax=errors.max(), cmap="viridis_r")
+    ax.set(title=name, xlabel="l2", xticks=range(3), xticklabels=strengths, yticks=range(3), yticklabels=strengths)
+axes[0].set_ylabel("l1")
+fig.colorbar(picture, ax=axes, label="mean absolute error")
