@@ -8,6 +8,7 @@ with a pinned IR version.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -104,6 +105,7 @@ def load(onx: ModelLike) -> ir.Model:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         _name_dimensions(proto.graph)
+        _check_arity(proto.graph, {o.domain: o.version for o in proto.opset_import})
         proto = _convert_opset(proto)
         model = _infer(proto)
         passes.TopologicalSortPass()(model)
@@ -123,6 +125,34 @@ def _refuse_sparse(graph: onnx.GraphProto) -> None:
             f"The initializer {tensor.values.name!r} is sparse: it cannot be trained or differentiated. "
             "Store it as a dense tensor."
         )
+
+
+def _check_arity(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
+    """Refuse nodes with more or fewer inputs or outputs than their operators have."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _check_arity(attribute.g, opsets)
+        schema = _schema(node.op_type, opsets.get(node.domain, opsets.get("ai.onnx", 0)), node.domain)
+        if schema is None:
+            continue
+        for what, found, least, most in (
+            ("inputs", len(node.input), schema.min_input, schema.max_input),
+            ("outputs", len(node.output), schema.min_output, schema.max_output),
+        ):
+            if not least <= found <= most:
+                raise ModelError(
+                    f"{node.op_type} (node {node.name!r}) has {found} {what}; "
+                    f"it must have {least if least == most else f'{least} to {most}'}."
+                )
+
+
+@functools.cache
+def _schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _infer(proto: onnx.ModelProto) -> ir.Model:
@@ -447,10 +477,28 @@ def prune(model: ir.Model) -> None:
     inputs = list(model.graph.inputs)
     outputs = [y.name for y in model.graph.outputs]
     passes.CommonSubexpressionEliminationPass()(model)
+    bodies = list(model.graph.subgraphs())
+    results = [n for body in bodies for y in body.outputs if (n := y.producer()) and n.op_type == "Identity"]
+    for node in results:  # a body must compute what it puts out: what it takes from outside is copied
+        node.domain = "onnxtrain.kept"
     passes.IdentityEliminationPass()(model)
+    for node in results:
+        node.domain = ""
     passes.RemoveUnusedNodesPass()(model)
     model.graph.inputs[:] = inputs
     _restore_outputs(model.graph, outputs)
+    for body in bodies:
+        _separate_outputs(body)
+
+
+def _separate_outputs(body: ir.Graph) -> None:
+    """Copy what the body of a Loop or a Scan puts out a second time: onnxruntime writes both to one place."""
+    for i, y in enumerate(body.outputs):
+        if any(y is other for other in body.outputs[:i]):
+            copy = ir.node("Identity", [y])
+            copy.outputs[0].type, copy.outputs[0].shape = y.type, y.shape
+            body.append(copy)
+            body.outputs[i] = copy.outputs[0]
 
 
 def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
@@ -476,11 +524,14 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
     """
     if outputs is not None:
         _set_outputs(model.graph, outputs)
-    prune(model)
-    passes.TopologicalSortPass()(model)
-    passes.NameFixPass()(model)
-    model.ir_version = min(model.ir_version or IR_VERSION, IR_VERSION)
-    proto = ir.to_proto(model)
+    model.ir_version = IR_VERSION
+    try:
+        prune(model)
+        passes.TopologicalSortPass()(model)
+        passes.NameFixPass()(model)
+        proto = ir.to_proto(model)
+    except Exception as e:  # as in load: what is malformed may only show now
+        raise ModelError(f"The model cannot be written: {type(e).__name__}: {e}") from e
     if proto.ByteSize() >= _PROTO_LIMIT:
         raise ModelError(f"The model would be {proto.ByteSize()} bytes; a protobuf message holds less than 2 GB.")
     return proto
