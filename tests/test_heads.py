@@ -225,6 +225,17 @@ HEADS = {
         Link.IDENTITY,
         "Y",
     ),
+    "leaves that are trained": (
+        "(int64[n, 5] S, float[2, 2] leaves) => (float[n, 2] probabilities) <int64[1] axis = {1}>"
+        "{ G = Gather(leaves, S) probabilities = ReduceSum <keepdims = 0> (G, axis) }",
+        Link.PROBABILITY,
+        "probabilities",
+    ),
+    "a ratio to another sum": (
+        K + GUARD + "{ P = Sigmoid(S) B = Relu(S) T = ReduceSum(B, axis) Y = Div(P, T) }",
+        Link.IDENTITY,
+        "Y",
+    ),
     "nothing but an input": (K + "{ Y = Relu(S) }", Link.IDENTITY, "Y"),
     "a constant": (K + "<float[1, 3] c = {1, 2, 3}> { Y = Add(c, c) }", Link.IDENTITY, "Y"),
     "a forest": (

@@ -51,12 +51,18 @@ def scores_behind(value: ir.Value, op: Any = None) -> Scores:
         ends in something that makes probabilities but is not recognised, and
         IDENTITY where nothing says that it is not a score.
     """
+    name = str(value.name)
     value = skip(value)
     for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _normalized):
         found = pattern(value, op)
         if found is not None:
             return found
-    return Scores(value, Link.PROBABILITY if is_probability(value) else Link.IDENTITY)
+    return Scores(value, Link.PROBABILITY if is_probability(value) or _is_named_so(value, name) else Link.IDENTITY)
+
+
+def _is_named_so(value: ir.Value, name: str) -> bool:
+    """Whether a sum is called a probability: that of leaves which are being trained says nothing by itself."""
+    return "prob" in name.lower() and made_by(value, "ReduceSum", "ReduceMean") is not None
 
 
 def _softmax(value: ir.Value, op: Any) -> Scores | None:

@@ -34,9 +34,9 @@ def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float =
     a = check_number(label_smoothing, "label_smoothing", at_least=0, below=1)
     check_number(eps, "eps", above=0, below=0.5)
     if _columns(y_pred) == 1:
-        m = _margins(op, y_true, y_pred)
-        rows = softplus(op, op.Neg(m))
-        return op.Add(rows, op.Mul(m, a / 2)) if a else rows
+        minus_m = _minus_margins(op, y_true, y_pred)
+        rows = softplus(op, minus_m)
+        return op.Sub(rows, op.Mul(minus_m, a / 2)) if a else rows
     expected = op.GatherElements(y_pred, y_true, axis=1)
     if a:
         expected = op.Add(op.Mul(expected, 1 - a), op.Mul(op.ReduceMean(y_pred, [1], keepdims=1), a))
@@ -46,13 +46,13 @@ def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float =
 @loss("hinge", prediction=Prediction.SCORES)
 def hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`\max(0, 1 - m)`."""
-    return sum_outputs(op, op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred))))
+    return sum_outputs(op, op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0)))
 
 
 @loss("squared_hinge", prediction=Prediction.SCORES)
 def squared_hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`\max(0, 1 - m)^2`, LinearSVC's default."""
-    short = op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred)))
+    short = op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0))
     return sum_outputs(op, op.Mul(short, short))
 
 
@@ -62,7 +62,7 @@ def modified_huber(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
 
     Source: T. Zhang, Solving Large Scale Linear Prediction Problems Using Stochastic Gradient Descent, 2004.
     """
-    short = op.Relu(op.Sub(1.0, _margins(op, y_true, y_pred)))
+    short = op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0))
     c = op.Clip(short, 0.0, 2.0)
     return sum_outputs(op, op.Mul(c, op.Sub(op.Mul(short, 2.0), c)))  # c (2h - c) is h^2 up to 2, then 4h - 4
 
@@ -74,10 +74,10 @@ def focal(op: Any, y_true: ir.Value, y_pred: ir.Value, *, gamma: float = 2.0) ->
     Source: T.-Y. Lin et al., Focal Loss for Dense Object Detection, 2017.
     """
     gamma = check_number(gamma, "gamma", at_least=0)
-    m = _margins(op, y_true, y_pred) if _columns(y_pred) == 1 else _log_odds(op, y_true, y_pred)
-    minus_log_p = softplus(op, op.Neg(m))
+    minus_m = (_minus_margins if _columns(y_pred) == 1 else _minus_log_odds)(op, y_true, y_pred)
+    minus_log_p = softplus(op, minus_m)
     # -log(1 - p) = m - log p; a power of 1 - p has no derivative where p is 1
-    return op.Mul(op.Exp(op.Mul(op.Add(minus_log_p, m), -gamma)), minus_log_p)
+    return op.Mul(op.Exp(op.Mul(op.Sub(minus_log_p, minus_m), -gamma)), minus_log_p)
 
 
 def _columns(y_pred: ir.Value) -> int:
@@ -91,18 +91,19 @@ def _is_class(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     return op.Equal(y_true, op.initializer(ir.tensor(classes, dtype=ir.DataType.INT64, name="classes")))
 
 
-def _margins(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
-    """Return the margin of each column as a problem of its own: (n, 1) of two classes, (n, K) of more."""
+def _minus_margins(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return -m of each column as a problem of its own: (n, 1) of two classes, (n, K) of more."""
     if _columns(y_pred) == 2:
         y_pred = op.MatMul(y_pred, _constant(op, [[-1.0], [1.0]], y_pred))
-    return op.Mul(y_pred, op.Where(_is_class(op, y_true, y_pred), _constant(op, 1, y_pred), _constant(op, -1, y_pred)))
+    is_class = _is_class(op, y_true, y_pred)
+    return op.Mul(y_pred, op.Where(is_class, _constant(op, -1, y_pred), _constant(op, 1, y_pred)))
 
 
-def _log_odds(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
-    """Return log(p_y / (1 - p_y)), (n, 1), from K scores."""
+def _minus_log_odds(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return -log(p_y / (1 - p_y)), (n, 1), from K scores."""
     lowest = float(np.finfo(y_pred.dtype.numpy()).min)  # type: ignore[union-attr]
     others = op.Where(_is_class(op, y_true, y_pred), _constant(op, lowest, y_pred), y_pred)
-    return op.Sub(op.GatherElements(y_pred, y_true, axis=1), op.ReduceLogSumExp(others, [1], keepdims=1))
+    return op.Sub(op.ReduceLogSumExp(others, [1], keepdims=1), op.GatherElements(y_pred, y_true, axis=1))
 
 
 def _constant(op: Any, value: Any, like: ir.Value) -> ir.Value:
