@@ -1,0 +1,309 @@
+"""OrtGradientForwardBackward: from a model to a class with forward and backward."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnxruntime
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import DeviceError, WeightError
+from onnxtrain.ortgradient._engines import Agent, Engine, Runner, TwoSessions, open_with
+from onnxtrain.ortgradient._function import OrtGradientForwardBackwardFunction
+from onnxtrain.ortgradient._graphs import PassGraphs, Tensor, arrange, split_graphs, yield_graphs
+from onnxtrain.ortgradient._tensors import ort_device
+from onnxtrain.registry import did_you_mean
+from onnxtrain.training.device import Device, find_device
+
+BUILDERS = ("builtin", "onnxruntime-training")
+
+#: What cannot be pickled: the defaults take its place.
+_NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
+
+
+class OrtGradientForwardBackward:
+    r"""The forward and the backward pass of an ONNX model, with the caller's own loss in between.
+
+    For outputs :math:`y = f(x, w)` and incoming gradients :math:`\bar y` given by the
+    caller, backward returns :math:`\bar x = (\partial y / \partial x)^\top \bar y` and
+    :math:`\bar w = (\partial y / \partial w)^\top \bar y`.
+
+    Parameters
+    ----------
+    onnx_model : onnx.ModelProto, bytes or path
+        It is not changed.
+    weights_to_train : list of str, optional
+        Initializers, in any order; None for all of real numbers.
+    input_names, output_names : list of str, optional
+        The order of the inputs; which outputs, and their order.
+    class_name : str, optional
+        The name of the class that is made, :attr:`cls_type_`.
+    sess_options, run_options : optional
+        onnxruntime's own. They cannot be pickled: a copy has the defaults.
+    providers : optional
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a ``torch.device``, or a list of names of
+        execution providers.
+    provider_options : list of dict, optional
+        For a list of providers.
+    graph_builder_config : optional
+        onnxruntime's OrtModuleGraphBuilderConfiguration, or anything like it: what it
+        says of ``initializer_names_to_train`` and ``input_names_require_grad`` is used.
+    device_index : int
+        The number of the CUDA device.
+    enable_logging : bool
+        Log to ``"onnxtrain"``.
+    debug : bool
+        Kept for old code: everything is always checked.
+    builder : {"builtin", "onnxruntime-training"}
+        ``"builtin"`` runs two sessions on any onnxruntime; ``"onnxruntime-training"``
+        one TrainingAgent of the training build.
+
+    Attributes
+    ----------
+    cls_type_ : type
+        A subclass of :class:`OrtGradientForwardBackwardFunction`.
+
+    Raises
+    ------
+    ModelError, WeightError, GradientError, DeviceError, ImportError
+        The model cannot be read, a name is unknown, an operator cannot be derived,
+        the device or the training build is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx.parser
+    >>> onx = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 21]>
+    ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+    >>> function = OrtGradientForwardBackward(onx).new_instance()
+    >>> X = np.array([1, 2, 3], dtype=np.float32)
+    >>> (y,) = function.forward([X, np.float32(2)], training=True)
+    >>> dx, dslope = function.backward([np.ones(3, dtype=np.float32)])
+    >>> y.numpy(), dx.numpy(), dslope.numpy()
+    (array([2., 4., 6.], dtype=float32), array([2., 2., 2.], dtype=float32), array(6., dtype=float32))
+    """
+
+    def __init__(
+        self,
+        onnx_model: graphs.ModelLike,
+        weights_to_train: Sequence[str] | None = None,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        class_name: str | None = None,
+        sess_options: Any = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        run_options: Any = None,
+        graph_builder_config: Any = None,
+        device_index: int = 0,
+        enable_logging: bool = False,
+        debug: bool = False,
+        *,
+        builder: str = "builtin",
+    ):
+        if builder not in BUILDERS:
+            raise ValueError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
+        self.onnx_model = graphs.read(onnx_model)
+        self.builder = builder
+        self.graph_builder_config = graph_builder_config
+        self.weights_to_train = self._find_weights(weights_to_train)
+        self._arranged = arrange(self.onnx_model, input_names, output_names, self.weights_to_train)
+        given = {*self.weights_to_train, *(t.name for t in self._arranged.graph.initializer)}
+        self.input_names = [v.name for v in self._arranged.graph.input if v.name not in given]
+        self.output_names = [v.name for v in self._arranged.graph.output]
+        self.class_name = class_name or f"OrtGradientForwardBackwardFunction_{id(self)}"
+        self.sess_options = sess_options
+        self.provider_options = provider_options
+        self.run_options = run_options
+        self.device_index = device_index
+        self.providers = providers
+        self.enable_logging = enable_logging
+        self.debug = debug
+        self.inputs_require_grad = self._find_inputs_require_grad()
+        self._init_next()
+
+    # --------------------------------------------------------------- what is asked
+
+    def _find_weights(self, names: Sequence[str] | None) -> list[str]:
+        if names is None and self.graph_builder_config is not None:
+            names = list(getattr(self.graph_builder_config, "initializer_names_to_train", [])) or None
+        known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
+        real = [name for name, tensor in known.items() if tensor.is_real]
+        if names is None:
+            if not real:
+                raise WeightError(f"The model has no weight of real numbers to train; initializers: {list(known)}.")
+            return real
+        names = [names] if isinstance(names, str) else list(names)
+        for name in names:
+            if name not in real:
+                raise WeightError(f"{name!r} is no initializer of real numbers. {did_you_mean(name, real)}")
+        if len(set(names)) != len(names):
+            raise WeightError(f"weights_to_train={names} names a weight twice.")
+        return names
+
+    def _find_inputs_require_grad(self) -> list[str]:
+        real = [v.name for v in self._arranged.graph.input if v.name in self.input_names and Tensor.of(v).is_real]
+        config = self.graph_builder_config
+        asked = None if config is None else getattr(config, "input_names_require_grad", None)
+        return real if not asked else [name for name in real if name in asked]
+
+    def _find_device(self) -> Device:
+        asked = self.providers
+        if hasattr(asked, "type"):  # torch.device
+            asked = asked.type if asked.index is None else f"{asked.type}:{asked.index}"
+        if asked is None:
+            return Device("cpu")
+        if isinstance(asked, str) and not asked.endswith("Provider"):
+            asked = "cuda" if asked == "gpu" else asked
+            return find_device(f"cuda:{self.device_index}" if asked == "cuda" else asked)
+        names = [asked] if isinstance(asked, str) else [p if isinstance(p, str) else p[0] for p in asked]
+        present = onnxruntime.get_available_providers()
+        unknown = [name for name in names if name not in ("CPUExecutionProvider", "CUDAExecutionProvider")]
+        if unknown or not names:
+            raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
+        if "CUDAExecutionProvider" in names and "CUDAExecutionProvider" not in present:
+            raise DeviceError(f"CUDAExecutionProvider is not there; present: {', '.join(present)}.")
+        return Device("cuda", self.device_index) if "CUDAExecutionProvider" in names else Device("cpu")
+
+    # ------------------------------------------------------------- the class made
+
+    def _init_next(self) -> None:
+        self._logger = logging.getLogger("onnxtrain") if self.enable_logging else None
+        device = self._find_device()
+        make = split_graphs if self.builder == "builtin" else yield_graphs
+        found = make(self._arranged, self.weights_to_train, self.inputs_require_grad)
+        if self._logger is not None:
+            self._logger.info(
+                "[OrtGradientForwardBackward] weights_to_train=%r, input_names=%r, output_names=%r, gradients=%r, on %r",
+                self.weights_to_train, self.input_names, self.output_names, list(found.gradients), device,
+            )  # fmt: skip
+        attributes = self._class_attributes(found, device)
+        self.cls_type_ = type(self.class_name, (OrtGradientForwardBackwardFunction,), attributes)
+
+    def _class_attributes(self, found: PassGraphs, device: Device) -> dict[str, Any]:
+        where = ort_device(device)
+        inputs = [t.name for t in found.inputs]
+        outputs = [t.name for t in found.outputs]
+        sess_eval = self._open(found.evaluation, device)
+        engine, sess, agent = self._engine(found, device, where)
+        return {
+            "__doc__": "Forward and backward of one model, see OrtGradientForwardBackwardFunction.",
+            "__module__": OrtGradientForwardBackwardFunction.__module__,
+            "_graphs": found,
+            "_engine": engine,
+            "_eval": Runner(sess_eval, where, inputs, outputs, self.run_options),
+            "_sess": sess,
+            "_sess_eval": sess_eval,
+            "_training_agent": agent,
+            "_run_options": self.run_options,
+            "_devices": [where] * len(inputs),
+            "_logger": self._logger,
+            "_debug": self.debug,
+            "_input_names": self.input_names,
+            "_output_names": outputs,
+            "_grad_input_names": inputs,
+            "_bw_fetches_names": list(found.gradients),
+            "_onx_inp": inputs,
+            "_onx_out": list(found.gradients),
+            "_weights_to_train": list(self.weights_to_train),
+        }
+
+    def _engine(self, found: PassGraphs, device: Device, where: Any) -> tuple[Engine, Any, Any]:
+        inputs = [t.name for t in found.inputs]
+        if self.builder == "onnxruntime-training":
+            session = self._open(found.training, device)
+            engine = Agent(found, session, where)
+            return engine, session, engine.agent
+        forward = self._open(found.forward, device)
+        outputs = [*(t.name for t in found.outputs), *found.kept]
+        run_forward = Runner(forward, where, inputs, outputs, self.run_options)
+        backward = self._open(found.backward, device)
+        names = [*found.incoming_names, *found.needed]
+        return TwoSessions(found, run_forward, Runner(backward, where, names, found.gradients, self.run_options)), forward, None
+
+    def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
+        asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers
+        return open_with(content, self.sess_options, asked, self.provider_options)
+
+    # ------------------------------------------------------------------- interface
+
+    def new_instance(self) -> OrtGradientForwardBackwardFunction:
+        """Return an instance of :attr:`cls_type_`: it has ``forward`` and ``backward``."""
+        return self.cls_type_()
+
+    def get_initializer(self, name: str, exc: bool = True) -> np.ndarray | None:
+        """Return an initializer of the model as an array.
+
+        Raises
+        ------
+        WeightError
+            There is none of that name; with ``exc=False`` None is returned.
+        """
+        known = {t.name: t for t in self.onnx_model.graph.initializer}
+        if name in known:
+            return onnx.numpy_helper.to_array(known[name])
+        if exc:
+            raise WeightError(f"The model has no initializer {name!r}. {did_you_mean(name, known)}")
+        return None
+
+    def save_onnx_graph(
+        self, folder: str | os.PathLike[str] | type[bytes], prefix: str | None = None, suffix: str | None = None
+    ) -> dict[str, Any]:
+        """Save the graphs: the model, its evaluation, and the passes.
+
+        Parameters
+        ----------
+        folder : path, or the type ``bytes``
+            A folder that exists; with ``bytes`` the graphs are returned.
+        prefix, suffix : str, optional
+            Before and behind the names of the files.
+
+        Returns
+        -------
+        dict
+            ``{name: file name or bytes}``.
+        """
+        found = self.cls_type_._graphs  # type: ignore[attr-defined]
+        content = {
+            "model": self.onnx_model.SerializeToString(),
+            "evaluation": found.evaluation,
+            "training": found.training,
+            "forward": found.forward,
+            "backward": found.backward,
+        }
+        content = {name: graph for name, graph in content.items() if graph}
+        if folder is bytes:
+            return content
+        if not isinstance(folder, (str, os.PathLike)) or not os.path.isdir(folder):
+            raise NotADirectoryError(f"{folder!r} is no folder; make it first, or pass the type bytes.")
+        saved = {}
+        for name, graph in content.items():
+            path = os.path.join(folder, f"{prefix or ''}{name}{suffix or ''}.onnx")
+            with open(path, "wb") as f:
+                f.write(graph)
+            saved[name] = path
+        return saved
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if not k.endswith("_") and k != "_logger"}
+        state |= dict.fromkeys(_NOT_PICKLED)
+        for name in ("onnx_model", "_arranged"):
+            state[name] = state[name].SerializeToString()
+        if hasattr(self.providers, "type"):
+            state["providers"] = str(self.providers)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in ("onnx_model", "_arranged"):
+            setattr(self, name, onnx.load_model_from_string(state[name]))
+        self._init_next()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"

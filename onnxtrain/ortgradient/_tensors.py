@@ -1,0 +1,165 @@
+"""Tensors on their way into onnxruntime: what is accepted, where it lies, whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.capi import _pybind_state as native
+
+from onnxtrain.errors import DataError, DeviceError
+from onnxtrain.ortgradient._graphs import Tensor
+from onnxtrain.training.device import Device
+
+#: The numbers of DLPack's devices that onnxruntime and PyTorch have in common.
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu"}
+
+
+def ort_device(device: Device) -> Any:
+    """Return a device as onnxruntime's own class."""
+    kind = native.OrtDevice.cpu() if device.kind == "cpu" else native.OrtDevice.cuda()
+    return native.OrtDevice(kind, native.OrtDevice.default_memory(), device.index)
+
+
+def device_name(device: Any) -> str:
+    """Return ``"Cpu"`` or ``"Gpu"`` for an OrtDevice.
+
+    Raises
+    ------
+    DeviceError
+        It is neither, or no OrtDevice.
+    """
+    if not isinstance(device, native.OrtDevice):
+        raise DeviceError(f"Expected an OrtDevice, got {device!r}, a {type(device).__name__}.")
+    names = {native.OrtDevice.cpu(): "Cpu", native.OrtDevice.cuda(): "Gpu"}
+    if device.device_type() not in names:
+        raise DeviceError(f"Device type {device.device_type()} is neither a CPU nor a CUDA device.")
+    return names[device.device_type()]
+
+
+def to_ort(tensor: Any, device: Any, what: str) -> Any:
+    """Return one tensor as onnxruntime's own OrtValue, without a copy where it lies on the device already.
+
+    Parameters
+    ----------
+    tensor : numpy array, OrtValue, or anything with ``__dlpack__``
+    device : OrtDevice
+    what : str
+        Its name, for messages.
+    """
+    if isinstance(tensor, onnxruntime.OrtValue):
+        tensor = tensor._ortvalue
+    if isinstance(tensor, (np.ndarray, np.generic)):
+        return _from_numpy(np.asarray(tensor), device, what)
+    if isinstance(tensor, native.OrtValue):
+        return _checked_place(tensor, device, what)
+    if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
+        return _from_dlpack(tensor, device, what)
+    raise DataError(f"{what} must be a numpy array, an OrtValue or a tensor with __dlpack__, got {_describe(tensor)}.")
+
+
+def to_vector(tensors: Any, devices: Sequence[Any], names: Sequence[str]) -> Any:
+    """Return tensors as an OrtValueVector; one that is given is returned as it is.
+
+    Raises
+    ------
+    DataError
+        Their number is wrong, or one of them is no tensor.
+    DeviceError
+        One lies on another device.
+    """
+    if isinstance(tensors, (str, bytes, Mapping, np.ndarray)) or not isinstance(tensors, Iterable):
+        raise DataError(f"Expected a list of {len(names)} tensors ({', '.join(names)}), got {_describe(tensors)}.")
+    if not isinstance(tensors, native.OrtValueVector):
+        tensors = list(tensors)
+    if len(tensors) != len(names):
+        raise DataError(f"Expected {len(names)} tensors ({', '.join(names) or 'none'}), got {len(tensors)}.")
+    if isinstance(tensors, native.OrtValueVector):
+        for tensor, device, name in zip(tensors, devices, names, strict=True):
+            _checked_place(tensor, device, name)
+        return tensors
+    return vector(to_ort(t, d, name) for t, d, name in zip(tensors, devices, names, strict=True))
+
+
+def vector(values: Iterable[Any]) -> Any:
+    """Return onnxruntime's OrtValues as an OrtValueVector."""
+    found = native.OrtValueVector()
+    for value in values:
+        found.push_back(value)
+    return found
+
+
+def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
+    """Raise where a type or a shape is not the one expected, or where a dimension has two lengths."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for value, tensor in zip(values, expected, strict=True):
+        if value.element_type() != tensor.elem_type:
+            raise DataError(
+                f"{tensor.name!r} must be of type {_type_name(tensor.elem_type)}, got {_type_name(value.element_type())}."
+            )
+        shape = tuple(value.shape())
+        if tensor.shape is None:
+            continue
+        if len(shape) != len(tensor.shape):
+            raise DataError(f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.")
+        for length, dim in zip(shape, tensor.shape, strict=True):
+            if isinstance(dim, int) and length != dim:
+                raise DataError(f"{tensor.name!r} must have the shape {tensor.shape}, got {shape}.")
+            if isinstance(dim, str):
+                before, where = lengths.setdefault(dim, (length, tensor.name))
+                if before != length:
+                    raise DataError(
+                        f"The dimension {dim!r} is {before} in {where!r} and {length} in {tensor.name!r}: they must agree."
+                    )
+
+
+def _from_numpy(array: np.ndarray, device: Any, what: str) -> Any:
+    try:
+        onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    except (ValueError, KeyError) as e:
+        raise DataError(f"{what} has the type {array.dtype}, which ONNX does not know.") from e
+    if array.dtype.kind in "OUS":
+        raise DataError(f"{what} holds strings or objects ({array.dtype}): nothing can be derived from them.")
+    # ascontiguousarray would make a scalar a vector
+    return native.OrtValue.ortvalue_from_numpy(array if array.flags.c_contiguous else array.copy(order="C"), device)
+
+
+def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:
+    kind, index = tensor.__dlpack_device__()
+    if _DLPACK_DEVICES.get(int(kind)) != _kind(device) or (_kind(device) == "cuda" and index != device.device_id()):
+        raise DeviceError(f"{what} lies on another device ({_describe(tensor)}) than the model, {_kind(device)}.")
+    if getattr(tensor, "requires_grad", False):
+        tensor = tensor.detach()
+    if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    try:
+        return native.OrtValue.from_dlpack(tensor.__dlpack__(), "bool" in str(getattr(tensor, "dtype", "")))
+    except Exception as e:  # what the other library or onnxruntime raises for a type it does not know
+        raise DataError(f"{what}: {_describe(tensor)} cannot be read through DLPack: {e}") from e
+
+
+def _checked_place(value: Any, device: Any, what: str) -> Any:
+    if not value.has_value() or not value.is_tensor():
+        raise DataError(f"{what} is an OrtValue that holds no tensor.")
+    place = value.device_name().lower()
+    if place != _kind(device):
+        raise DeviceError(f"{what} lies on {place}, the model on {_kind(device)}: move it there first.")
+    return value
+
+
+def _kind(device: Any) -> str:
+    return "cpu" if device_name(device) == "Cpu" else "cuda"
+
+
+def _type_name(elem_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
