@@ -118,8 +118,7 @@ def _alike(a: ir.Value | None, b: ir.Value | None) -> bool:
 
 
 @rewriting("Add", "Sub", "Mul", "Div", "Where", "Min", "Max", "Sum", "Pow")
-def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:
-    """``a * Expand(b, Shape(a))`` is ``a * b``."""
+def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:  # a * Expand(b, Shape(a)) is a * b
     (y,) = node.outputs
     for i, x in enumerate(node.inputs):
         expand = _made_by(x, "Expand")
@@ -145,8 +144,7 @@ def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Expand", "Reshape", "Squeeze", "Unsqueeze", "ReduceSum", "ReduceMean", "Tile")
-def same_shape_as_before(op: Any, node: ir.Node) -> ir.Value | None:
-    """A change of shape to the same shape changes nothing."""
+def same_shape_as_before(op: Any, node: ir.Node) -> ir.Value | None:  # A change of shape to the same shape changes nothing
     x = node.inputs[0]
     same = _alike(x, node.outputs[0]) or (node.op_type == "Expand" and _alike(x, _target(node)))
     return x if same else None
@@ -201,8 +199,7 @@ def negated_twice(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Add")
-def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:
-    """``a + (-b)`` is ``a - b``."""
+def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:  # a + (-b) is a - b
     for a, b in (node.inputs, node.inputs[::-1]):
         inner = _made_by(b, "Neg")
         if inner is not None:
@@ -211,8 +208,7 @@ def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Sub")
-def minus_negated(op: Any, node: ir.Node) -> ir.Value | None:
-    """``a - (-b)`` is ``a + b``."""
+def minus_negated(op: Any, node: ir.Node) -> ir.Value | None:  # a - (-b) is a + b
     a, b = node.inputs
     inner = _made_by(b, "Neg")
     return None if inner is None else op.Add(a, inner.inputs[0])
@@ -265,8 +261,7 @@ def transposed_by_gemm(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("MatMul")
-def transposed_by_a_product(op: Any, node: ir.Node) -> ir.Value | None:
-    """A product of matrices takes a transposed one as it is."""
+def transposed_by_a_product(op: Any, node: ir.Node) -> ir.Value | None:  # A product of matrices takes a transposed one as it is
     operands = node.inputs
     if any(rank(x) != 2 for x in operands) or not any(_made_by(x, "Transpose") for x in operands):
         return None
