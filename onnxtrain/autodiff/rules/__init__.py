@@ -2,6 +2,7 @@
 
 from onnxtrain.autodiff.rules import (
     activation,
+    control_flow,
     conv,
     cumulative,
     einsum,
@@ -21,6 +22,7 @@ from onnxtrain.autodiff.rules import (
 
 __all__ = [
     "activation",
+    "control_flow",
     "conv",
     "cumulative",
     "einsum",

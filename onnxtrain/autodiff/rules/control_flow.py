@@ -1,0 +1,258 @@
+"""Rules of If, Loop and Scan.
+
+A branch is computed once more inside the gradient's If. Loop and Scan keep
+their states before each turn; the gradient is a Scan over these, last turn
+first: its states are the gradients of the states, and sums of the gradients of
+what the body takes from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import zeros_like
+from onnxtrain.autodiff.engine import backpropagate, captured
+from onnxtrain.autodiff.registry import Gradient, attribute, gradient
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import Builder, constant, is_float, unique_name
+
+__all__ = ["inner_builder", "scan_node"]
+
+
+@gradient("If")
+def if_(op, node, *dy):
+    outside = captured(node)
+    wanted = [x for x in outside if _varies(x)]
+    branches = {
+        name: _gradient_branch(op, node.attributes[name].as_graph(), dy, wanted)
+        for name in ("then_branch", "else_branch")
+    }
+    found = dict(zip(wanted, _append(op, "If", [node.inputs[0]], branches, wanted), strict=True))
+    return [None, *(found.get(x) for x in outside)]
+
+
+@gradient("Loop")
+def loop(op, node, *dy):
+    body = node.attributes["body"].as_graph()
+    n = len(body.inputs) - 2
+    kept = {k: None for k in range(len(body.inputs)) if k != 1}
+    scans = {1 + k: _Scanned(d, 0, 0) for k, d in enumerate(dy) if k >= n and d is not None}
+    walk = _Walk(node, body, first_state=2, first_output=1, states=n, saved=kept, dscans=scans)
+    dstates, _, doutside = _walk_back(op, walk, dy[:n])
+    return [None, None, *dstates, *doutside]
+
+
+@gradient("Scan")
+def scan(op, node, *dy):
+    body = node.attributes["body"].as_graph()
+    m = attribute(node, "num_scan_inputs")
+    n, outputs = len(body.inputs) - m, len(node.outputs)
+    axes, ways = (_list(node, f"scan_input_{name}", m) for name in ("axes", "directions"))
+    out_axes, out_ways = (_list(node, f"scan_output_{name}", outputs - n) for name in ("axes", "directions"))
+    saved = dict.fromkeys(range(n)) | {n + k: _Scanned(x, axes[k], ways[k]) for k, x in enumerate(node.inputs[n:])}
+    scans = {n + k: _Scanned(d, out_axes[k], out_ways[k]) for k, d in enumerate(dy[n:]) if d is not None}
+    walk = _Walk(node, body, first_state=0, first_output=0, states=n, saved=saved, dscans=scans)
+    dstates, dxs, doutside = _walk_back(op, walk, dy[:n])
+    return [*dstates, *(dxs.get(n + k) for k in range(m)), *doutside]
+
+
+# ----------------------------------------------------------------- branches
+
+
+def _gradient_branch(op: Any, branch: ir.Graph, dy: Sequence[Gradient], wanted: Sequence[ir.Value]) -> ir.Graph:
+    body = branch.clone(allow_outer_scope_values=True)
+    inner, nodes = inner_builder(op, body), list(body)
+    found = backpropagate(inner, nodes, _incoming(inner, zip(body.outputs, dy, strict=False)), wanted)
+    _put_out(inner, body, [found[x] if x in found else zeros_like(inner, x) for x in wanted])
+    return body
+
+
+def _put_out(op: Any, body: ir.Graph, values: Sequence[ir.Value]) -> None:
+    """Set the outputs of a body: each must be computed there, and different from the others."""
+    body.outputs.clear()
+    for x in values:
+        own = x.producer() is not None and x.producer().graph is body and not x.is_graph_output()
+        body.outputs.append(x if own else op.Identity(x))
+
+
+def _incoming(op: Any, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
+    """Return the gradient of each output of a body, the sum where a value is put out twice."""
+    found: dict[ir.Value, ir.Value] = {}
+    for y, d in pairs:
+        if d is None or not is_float(y):
+            continue
+        own = op.Identity(d)  # its shape is that of this body's output; outside it may be less known
+        own.type, own.shape = y.type, y.shape or own.shape
+        found[y] = op.Add(found[y], own) if y in found else own
+    return found
+
+
+# -------------------------------------------------------------------- loops
+
+
+@dataclass(frozen=True)
+class _Scanned:
+    """A tensor that is sliced, or stacked, along an axis; 1 is from the end."""
+
+    value: ir.Value
+    axis: int
+    direction: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.axis, self.direction
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """What the forward loop did: where its states are, and what is known of each turn."""
+
+    node: ir.Node
+    body: ir.Graph
+    first_state: int
+    first_output: int
+    states: int
+    saved: dict[int, _Scanned | None]  # by number of the body's input; None where it must be kept first
+    dscans: dict[int, _Scanned]  # gradients of stacked outputs, by number of the body's output
+
+
+def _keep(op: Any, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
+    """Return inputs of the body in each turn; those that are known in none are put out by the forward pass."""
+    node, start = walk.node, len(walk.node.outputs)
+    values = [walk.body.inputs[k] for k in needed if walk.saved[k] is None]
+    inner = inner_builder(op, walk.body)
+    walk.body.outputs.extend(inner.Identity(x) for x in values)
+    for name in ("scan_output_axes", "scan_output_directions"):
+        if name in node.attributes:
+            node.attributes[name] = ir.AttrInt64s(name, [*node.attributes[name].as_ints(), *[0] * len(values)])
+    node.resize_outputs(start + len(values))
+    turns = ir.SymbolicDim(unique_name(f"{node.outputs[0].name}_turns", op.builder.names))
+    for x, stacked in zip(values, node.outputs[start:], strict=True):
+        stacked.name = unique_name(f"{x.name}_each_turn", op.builder.names)
+        stacked.dtype, stacked.shape = x.dtype, None if x.shape is None else ir.Shape([turns, *x.shape])
+    kept = iter(node.outputs[start:])
+    return [walk.saved[k] or _Scanned(next(kept), 0, 0) for k in needed]
+
+
+def _walk_back(
+    op: Any, walk: _Walk, dfinal: Sequence[Gradient]
+) -> tuple[list[Gradient], dict[int, ir.Value], list[Gradient]]:
+    """Return the gradients of the first states, of what was sliced, and of what the body takes from outside."""
+    outside = captured(walk.node)
+    wanted = [x for x in outside if _varies(x)]
+    real = [k for k in range(walk.states) if is_float(walk.body.inputs[walk.first_state + k])]
+    sliced = [k for k, x in walk.saved.items() if x is not None and is_float(x.value)]
+    ends = [zeros_like(op, walk.node.outputs[k]) if dfinal[k] is None else dfinal[k] for k in real]
+    body, needed = _gradient_body(op, walk, real, sliced, wanted)
+    read = [*_keep(op, walk, needed), *walk.dscans.values()]
+    inputs = [*ends, *(zeros_like(op, x) for x in wanted), *(_last_turn_first(op, s) for s in read)]
+    attributes = {
+        "body": body,
+        "num_scan_inputs": len(read),
+        "scan_input_axes": [s.axis for s in read],
+        "scan_output_axes": [walk.saved[k].axis for k in sliced],
+    }
+    primals = [*(walk.node.inputs[walk.first_state + k] for k in real), *wanted, *(walk.saved[k].value for k in sliced)]
+    found = iter(_append(op, "Scan", inputs, attributes, primals))
+    dstates = dict(zip(real, found, strict=False))
+    doutside = dict(zip(wanted, found, strict=False))
+    dxs = {k: _last_turn_first(op, _Scanned(dx, *walk.saved[k].order)) for k, dx in zip(sliced, found, strict=True)}
+    return [dstates.get(k) for k in range(walk.states)], dxs, [doutside.get(x) for x in outside]
+
+
+def _last_turn_first(op: Any, x: _Scanned) -> ir.Value:
+    """Reverse a tensor that the forward pass read, or wrote, from its beginning."""
+    if x.direction == 1:
+        return x.value
+    return op.Slice(x.value, [-1], [np.iinfo(np.int64).min], [x.axis], [-1])
+
+
+def _gradient_body(
+    op: Any, walk: _Walk, real: Sequence[int], sliced: Sequence[int], wanted: Sequence[ir.Value]
+) -> tuple[ir.Graph, list[int]]:
+    """Return one turn of the backward pass, and which inputs of the forward body it reads.
+
+    It is (gradients, sums, what is read, gradients of outputs) -> (gradients, sums, gradients of what was sliced).
+    """
+    body = walk.body.clone(allow_outer_scope_values=True)
+    inner, nodes = inner_builder(op, body), list(body)
+    inputs, outputs = list(body.inputs), list(body.outputs)
+    for k, x in enumerate(inputs):
+        _check_tensor(walk.node, x)
+        if k not in walk.saved:  # the condition of a Loop: it held in each turn that was made
+            x.replace_all_uses_with(inner.initializer(ir.tensor(True, name="true")))
+    ends = {walk.first_output + k: _like(op, outputs[walk.first_output + k]) for k in real}
+    sums, given = [_like(op, x) for x in wanted], {k: _like(op, outputs[k]) for k in walk.dscans}
+    incoming = _incoming(inner, ((outputs[k], d) for k, d in (ends | given).items()))
+    starts = [inputs[walk.first_state + k] for k in real]
+    found = backpropagate(inner, nodes, incoming, [*starts, *wanted, *(inputs[k] for k in sliced)])
+    total = [inner.Add(s, found[x]) if x in found else s for s, x in zip(sums, wanted, strict=True)]
+    body.inputs.clear()
+    starts, slices = ([found.get(x) or zeros_like(inner, x) for x in xs] for xs in (starts, [inputs[k] for k in sliced]))
+    _put_out(inner, body, [*starts, *total, *slices])
+    _remove_unused(body)
+    needed = [k for k in walk.saved if inputs[k].uses()]
+    if not needed and not walk.dscans:
+        needed = [next(iter(walk.saved))]  # a Scan must read something, to know the number of turns
+    body.inputs.extend([*ends.values(), *sums, *(inputs[k] for k in needed), *given.values()])
+    return body, needed
+
+
+def _remove_unused(body: ir.Graph) -> None:
+    for node in reversed(list(body)):
+        if not any(y.uses() or y.is_graph_output() for y in node.outputs):
+            body.remove(node, safe=True)
+
+
+def _check_tensor(node: ir.Node, x: ir.Value) -> None:
+    if not isinstance(x.type, ir.TensorType):
+        raise GradientError(
+            f"{node.op_type} (node {node.name!r}) carries {x.name!r}, which is no tensor: it has no derivative "
+            "here. Carry tensors, or leave out the weights before this node."
+        )
+
+
+# ------------------------------------------------------------------- graphs
+
+
+def inner_builder(op: Any, body: ir.Graph) -> Any:
+    """Return the ``op`` that appends to a graph inside the one of `op`."""
+    body.opset_imports.setdefault("", op.builder.graph.opset_imports[""])
+    return Builder(body, parent=op.builder).op
+
+
+def scan_node(op: Any, body: ir.Graph, states: Sequence[ir.Value], xs: Sequence[ir.Value]) -> list[ir.Value]:
+    """Append a Scan of `body` over the first axis of `xs`; return the last states and the stacked outputs."""
+    turns = xs[0].shape[0]
+    primals = [_like(op, y) for y in body.outputs]
+    for y in primals[len(states) :]:
+        y.shape = None if y.shape is None else ir.Shape([turns, *y.shape])
+    return _append(op, "Scan", [*states, *xs], {"body": body, "num_scan_inputs": len(xs)}, primals)
+
+
+def _append(
+    op: Any, op_type: str, inputs: Sequence[ir.Value], attributes: dict[str, Any], primals: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Append a node with graphs inside; its outputs have the types and shapes of `primals`."""
+    attributes = {name: value for name, value in attributes.items() if value != []}
+    outputs = [_like(op, x) for x in primals]
+    op.builder.graph.append(ir.node(op_type, inputs, attributes=attributes, outputs=outputs))
+    return outputs
+
+
+def _like(op: Any, x: ir.Value) -> ir.Value:
+    return ir.Value(name=unique_name(f"{x.name}_grad", op.builder.names), type=x.type, shape=x.shape)
+
+
+def _varies(x: ir.Value) -> bool:
+    return is_float(x) and constant(x) is None
+
+
+def _list(node: ir.Node, name: str, n: int) -> list[int]:
+    """Return a list of `n` attributes, zeros where it is not set."""
+    return list(attribute(node, name) or [0] * n)
