@@ -1,0 +1,244 @@
+"""Rules of RNN, GRU and LSTM: each is a Scan of its own turn, and that is differentiated.
+
+``x`` is (T, N, inputs), ``h`` and ``c`` the states (N, H), ``w`` and ``r`` the weights of one direction, ``p`` the peepholes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import zeros_like
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.control_flow import inner_builder, scan_node
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import unique_name
+
+#: A turn of the recurrence: (op, x_t, states) -> new states.
+Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]
+
+
+@gradient("RNN")
+def rnn(op, node, *dy):
+    return differentiate(op, node, partial(_recurrent, turn=_rnn, gates=1), *dy)
+
+
+@gradient("GRU")
+def gru(op, node, *dy):
+    return differentiate(op, node, partial(_recurrent, turn=_gru, gates=3), *dy)
+
+
+@gradient("LSTM")
+def lstm(op, node, *dy):
+    return differentiate(op, node, partial(_recurrent, turn=_lstm, gates=4), *dy)
+
+
+# -------------------------------------------------------------------- turns
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """The weights of one direction, transposed: w (inputs, gates H), r (H, gates H), biases (gates H,)."""
+
+    node: ir.Node
+    w: ir.Value
+    r: ir.Value
+    wb: ir.Value | None
+    rb: ir.Value | None
+    p: ir.Value | None
+    functions: Sequence[Callable[[Any, ir.Value], ir.Value]]
+
+
+def _rnn(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+    (f,) = d.functions
+
+    def turn(op, x, states):
+        (h,) = states
+        return [f(op, op.Add(x, op.MatMul(h, d.r)))]
+
+    return _sum(op, d.wb, d.rb), turn
+
+
+def _lstm(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+    f, g, last = d.functions
+    coupled = attribute(d.node, "input_forget", 0)
+    pi, po, pf = (None, None, None) if d.p is None else op.Split(d.p, axis=0, num_outputs=3, _outputs=3)
+
+    def turn(op, x, states):
+        h, c = states
+        i, o, forget, new = op.Split(op.Add(x, op.MatMul(h, d.r)), axis=-1, num_outputs=4, _outputs=4)
+        i = f(op, _peep(op, i, pi, c))
+        forget = op.Sub(1.0, i) if coupled else f(op, _peep(op, forget, pf, c))
+        c = op.Add(op.Mul(forget, c), op.Mul(i, g(op, new)))
+        return [op.Mul(f(op, _peep(op, o, po, c)), last(op, c)), c]
+
+    return _sum(op, d.wb, d.rb), turn
+
+
+def _gru(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+    f, g = d.functions
+    n = d.r.shape[0]
+    r_gates, r_new = op.Split(d.r, [2 * n, n], axis=1, _outputs=2)
+
+    def reset_last(op, x, states):
+        (h,) = states
+        z, r, new = op.Split(x, axis=-1, num_outputs=3, _outputs=3)
+        hz, hr, hn = op.Split(_sum(op, op.MatMul(h, d.r), d.rb), axis=-1, num_outputs=3, _outputs=3)
+        r = f(op, op.Add(r, hr))
+        return [_mix(op, f(op, op.Add(z, hz)), h, g(op, op.Add(new, op.Mul(r, hn))))]
+
+    def reset_first(op, x, states):
+        (h,) = states
+        gates, new = op.Split(x, [2 * n, n], axis=-1, _outputs=2)
+        z, r = op.Split(f(op, op.Add(gates, op.MatMul(h, r_gates))), axis=-1, num_outputs=2, _outputs=2)
+        return [_mix(op, z, h, g(op, op.Add(new, op.MatMul(op.Mul(r, h), r_new))))]
+
+    if attribute(d.node, "linear_before_reset", 0):
+        return d.wb, reset_last
+    return _sum(op, d.wb, d.rb), reset_first
+
+
+def _mix(op: Any, z: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
+    return op.Add(new, op.Mul(z, op.Sub(old, new)))  # (1 - z) new + z old
+
+
+def _peep(op: Any, gate: ir.Value, p: ir.Value | None, c: ir.Value) -> ir.Value:
+    return gate if p is None else op.Add(gate, op.Mul(p, c))
+
+
+def _sum(op: Any, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
+    return a if b is None else op.Add(a, b)
+
+
+# --------------------------------------------------------------- the layers
+
+
+def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, *, turn, gates):
+    """Return (Y, Y_h[, Y_c]) of a recurrent layer."""
+    _check(node)
+    batch_first = attribute(node, "layout", 0)
+    if batch_first:
+        x, h, c = (v if v is None else op.Transpose(v, perm=[1, 0, 2]) for v in (x, h, c))
+    ways = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[attribute(node, "direction", "forward")]
+    functions = _activations(node, gates)
+    ys, lasts = [], []
+    for k, backwards in enumerate(ways):
+        wk, rk, bk, hk, ck, pk = (_of_direction(op, v, k, len(ways)) for v in (w, r, b, h, c, p))
+        wb, rb = (None, None) if bk is None else op.Split(bk, axis=0, num_outputs=2, _outputs=2)
+        wk, rk = op.Transpose(wk, perm=[1, 0]), op.Transpose(rk, perm=[1, 0])
+        bias, step = turn(op, _Direction(node, wk, rk, wb, rb, pk, functions[k]))
+        hk = _zero_state(op, x, rk) if hk is None else hk
+        states = [hk] if gates < 4 else [hk, _zero_state(op, x, rk) if ck is None else ck]
+        xk = _reversed(op, x, lengths) if backwards else x
+        *last, y = _scan(op, _sum(op, op.MatMul(xk, wk), bias), states, step, lengths)
+        ys.append(op.Unsqueeze(_reversed(op, y, lengths) if backwards else y, [1]))
+        lasts.append([op.Unsqueeze(s, [0]) for s in last])
+    y = _joined(op, ys, axis=1)
+    finals = [_joined(op, s, axis=0) for s in zip(*lasts, strict=True)]
+    if batch_first:
+        return [op.Transpose(y, perm=[2, 0, 1, 3]), *(op.Transpose(s, perm=[1, 0, 2]) for s in finals)]
+    return [y, *finals]
+
+
+def _scan(op: Any, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: ir.Value | None) -> list[ir.Value]:
+    """Return the last states and the first state of each turn; past the length of a row states stay and Y is 0."""
+    xs = [x]
+    if lengths is not None:
+        turns = op.Unsqueeze(op.Range(0, op.Squeeze(op.Shape(x, start=0, end=1), [0]), 1), [1, 2])
+        xs.append(op.Less(turns, op.Unsqueeze(op.Cast(lengths, to=ir.DataType.INT64), [1])))
+    body = ir.Graph([], [], nodes=[], name="turn")
+    inner = inner_builder(op, body)
+    old = [_inside(op, s, s.shape) for s in states]
+    xt, *going = (_inside(op, v, v.shape[1:]) for v in xs)
+    body.inputs.extend([*old, xt, *going])
+    new = turn(inner, xt, old)
+    if going:
+        y = inner.Where(going[0], new[0], zeros_like(inner, new[0]))
+        new = [inner.Where(going[0], s, o) for s, o in zip(new, old, strict=True)]
+    else:
+        y = inner.Identity(new[0])
+    body.outputs.extend([*new, y])
+    return scan_node(op, body, states, xs)
+
+
+def _inside(op: Any, x: ir.Value, shape: Sequence[Any]) -> ir.Value:
+    name = unique_name(f"{x.name}_turn", op.builder.names)
+    return ir.Value(name=name, type=ir.TensorType(x.dtype), shape=ir.Shape(shape))
+
+
+def _reversed(op: Any, x: ir.Value, lengths: ir.Value | None) -> ir.Value:
+    """Return `x` with the turns of each row, as many as it has, in reverse order."""
+    if lengths is None:
+        return op.Slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1])
+    return op.ReverseSequence(x, op.Cast(lengths, to=ir.DataType.INT64), time_axis=0, batch_axis=1)
+
+
+def _of_direction(op: Any, v: ir.Value | None, k: int, directions: int) -> ir.Value | None:
+    if v is None:
+        return None
+    return op.Squeeze(v, [0]) if directions == 1 else op.Gather(v, k, axis=0)
+
+
+def _zero_state(op: Any, x: ir.Value, r: ir.Value) -> ir.Value:
+    rows, zero = x.shape[1], ir.tensor([0.0], dtype=x.dtype)
+    shape = [rows, r.shape[0]] if isinstance(rows, int) else op.Concat(op.Shape(x, start=1, end=2), [r.shape[0]], axis=0)
+    state = op.ConstantOfShape(shape, value=zero)
+    state.shape = ir.Shape([rows, r.shape[0]])
+    return state
+
+
+def _joined(op: Any, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
+
+
+# -------------------------------------------------------------- activations
+
+#: By name, in lower case: (number of parameters, their defaults, the function).
+_FUNCTIONS: dict[str, tuple[tuple[float, ...], Callable[..., ir.Value]]] = {
+    "sigmoid": ((), lambda op, x: op.Sigmoid(x)),
+    "tanh": ((), lambda op, x: op.Tanh(x)),
+    "relu": ((), lambda op, x: op.Relu(x)),
+    "softsign": ((), lambda op, x: op.Softsign(x)),
+    "softplus": ((), lambda op, x: op.Softplus(x)),
+    "elu": ((1.0,), lambda op, x, a: op.Elu(x, alpha=a)),
+    "leakyrelu": ((0.01,), lambda op, x, a: op.LeakyRelu(x, alpha=a)),
+    "thresholdedrelu": ((1.0,), lambda op, x, a: op.ThresholdedRelu(x, alpha=a)),
+    "hardsigmoid": ((0.2, 0.5), lambda op, x, a, b: op.HardSigmoid(x, alpha=a, beta=b)),
+    "affine": ((1.0, 0.0), lambda op, x, a, b: op.Add(op.Mul(x, a), b)),
+    "scaledtanh": ((1.0, 1.0), lambda op, x, a, b: op.Mul(op.Tanh(op.Mul(x, b)), a)),
+}
+
+_DEFAULTS = {1: ["Tanh"], 3: ["Sigmoid", "Tanh"], 4: ["Sigmoid", "Tanh", "Tanh"]}
+
+
+def _activations(node: ir.Node, gates: int) -> list[list[Callable[[Any, ir.Value], ir.Value]]]:
+    """Return the activation functions of each direction; their parameters are used up in order."""
+    defaults = _DEFAULTS[gates]
+    names = attribute(node, "activations") or defaults * 2
+    alphas, betas = (iter(attribute(node, f"activation_{name}") or ()) for name in ("alpha", "beta"))
+    functions = [_activation(node, name, alphas, betas) for name in names]
+    return [functions[i : i + len(defaults)] for i in range(0, len(functions), len(defaults))]
+
+
+def _activation(
+    node: ir.Node, name: str, alphas: Iterator[float], betas: Iterator[float]
+) -> Callable[[Any, ir.Value], ir.Value]:
+    if name.lower() not in _FUNCTIONS:
+        raise GradientError(f"{node.op_type} (node {node.name!r}) has an unknown activation {name!r}.")
+    defaults, function = _FUNCTIONS[name.lower()]
+    given = [next(source, default) for source, default in zip((alphas, betas), defaults, strict=False)]
+    return lambda op, x: function(op, x, *given)
+
+
+def _check(node: ir.Node) -> None:
+    if attribute(node, "clip"):
+        raise GradientError(
+            f"{node.op_type} (node {node.name!r}) clips what goes into its activations, which has no derivative here. "
+            "Remove the attribute clip, or leave out the weights before this node."
+        )
