@@ -125,7 +125,6 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
-from sklearn.utils import Tags, column_or_1d, get_tags
     >>> from onnxtrain import OrtGradientRegressor
     >>> X = np.arange(11.0).reshape(-1, 1)
     >>> y = 2.5 * X.ravel()
