@@ -441,6 +441,12 @@ def test_probabilities_without_scores_are_clipped(head, name, S, y, expected, ru
     assert_allclose(found.ravel(), expected, rtol=2e-3, atol=1e-5)
 
 
+def test_eps_is_checked_before_it_is_used():
+    onx = parse("(float[n, 2] S) => (float[n, 2] Y) { Y = Clip(S) }")
+    with pytest.raises(LossError, match=r"eps must be a finite number > 0 and < 0.5, got 'small'"):
+        add_loss_output(onx, "log", eps="small")
+
+
 def test_eps_is_a_parameter():
     onx = parse("(float[n, 2] S) => (float[n, 2] Y) { Y = Clip(S) }")
     onx = add_loss_output(onx, "log", eps=1e-2)
@@ -498,11 +504,27 @@ def test_own_loss_by_add_loss_output(run):
     assert total.item() == pytest.approx(34)
 
 
-def test_float16(run):
-    onx = parse("(float16[n, 1] X) => (float16[n, 1] Y) { Y = Sigmoid(X) }")
-    total, _ = run(add_loss_output(onx, "log"), {"X": np.array([[0]], np.float16), "label": np.array([[1]])})
+@pytest.mark.parametrize(
+    "head, name, S, expected",
+    [
+        ("Sigmoid", "log", [[0]], np.log(2)),
+        ("HardSigmoid", "log", [[100]], -np.log(0.999)),
+        ("Softmax", "focal", [[0, 0, 0]], np.log(3) * 4 / 9),
+        ("Identity", "hinge", [[0.5]], 0.5),
+    ],
+)
+def test_float16(head, name, S, expected):
+    k = len(S[0])
+    onx = parse(f"(float16[n, {k}] X) => (float16[n, {k}] Y) {{ Y = {head}(X) }}")
+    total, _ = run_onnxruntime(add_loss_output(onx, name), {"X": np.array(S, np.float16), "label": np.array([[1]])})
     assert total.dtype == np.float16
-    assert total.item() == pytest.approx(np.log(2), rel=1e-2)
+    assert total.item() == pytest.approx(expected, rel=1e-2, abs=1e-4)
+
+
+def test_bfloat16_is_built():
+    onx = parse("(bfloat16[n, 3] X) => (bfloat16[n, 3] Y) { Y = Softmax(X) }")
+    for name in LOSSES:
+        onnx.checker.check_model(add_loss_output(onx, name), full_check=True)
 
 
 def test_types_of_labels():

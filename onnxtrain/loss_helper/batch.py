@@ -40,7 +40,8 @@ def add_loss_output(
         Stays as it is.
     score_name : str or callable
         A name in :data:`onnxtrain.losses.LOSSES`, or ``function(op, y_true, y_pred, **kwargs)`` that
-        returns one value a row (n, 1).
+        returns one value a row (n, 1). A function is for a regressor; :func:`onnxtrain.loss`
+        registers one for a classifier.
     loss_name, label_name : str
         Names of the output and of the input that are added. The label is int64 (n, 1), the index
         of the class, for the loss of a classifier, else of the type and shape of the output.

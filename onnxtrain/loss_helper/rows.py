@@ -11,10 +11,13 @@ from onnxtrain.errors import LossError
 from onnxtrain.graph import builder, describe, is_float, names_in, rank, unique_name
 from onnxtrain.heads import Link, Scores, n_columns, scores_behind
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
-from onnxtrain.losses.table import softplus
+from onnxtrain.losses.table import check_number, softplus
 
 #: A mean or a probability that is not behind an Exp, Sigmoid or Softmax is kept this far from 0.
 _EPS = 1e-6
+
+#: Next to 1, the types of half length have no number as near as that.
+_RESOLUTION: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 1e-2}
 
 
 def add_row_loss(
@@ -133,6 +136,7 @@ def _log_probabilities(op: Any, scores: Scores, eps: float) -> ir.Value:
     if scores.link is Link.NORMALIZED_SIGMOID:
         return op.Neg(softplus(op, op.Neg(s)))
     if scores.link is Link.PROBABILITY:
+        eps = max(check_number(eps, "eps", above=0, below=0.5), _RESOLUTION.get(s.dtype, 0))
         p = op.Clip(s, eps, 1 - eps)
         return op.Log(p) if n_columns(s) != 1 else op.Sub(op.Log(p), op.Log(op.Sub(1.0, p)))
     return s

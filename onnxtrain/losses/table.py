@@ -120,9 +120,8 @@ def find_loss(
         The name or the name of a parameter is unknown, or `loss` is neither a name nor callable.
     """
     if callable(loss):
-        known = {entry.function: entry for entry in LOSSES.values()}
-        default = Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT
-        entry = known.get(loss) or Loss(loss, default)
+        default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
+        entry = next((known for known in LOSSES.values() if known.function is loss), default)
     elif isinstance(loss, str):
         entry = LOSSES.find(loss)
     else:
@@ -161,7 +160,7 @@ def row_loss(
     except OnnxTrainError:
         raise
     except TypeError as e:
-        raise LossError(f"The loss {name!r} cannot be called: {e}") from e
+        raise LossError(f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}") from e
     if not isinstance(rows, ir.Value):
         raise LossError(f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r}.")
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
@@ -201,9 +200,9 @@ def sum_outputs(op: Any, x: ir.Value) -> ir.Value:
 
 def softplus(op: Any, x: ir.Value) -> ir.Value:
     r"""Return :math:`\log(1 + e^x)`, which is x for a large x."""
-    if x.dtype is not ir.DataType.DOUBLE:
+    if x.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return op.Softplus(x)
-    # onnxruntime has no Softplus for doubles on CPU: log(e^0 + e^x)
+    # onnxruntime has no Softplus for doubles on CPU, ONNX none for bfloat16: log(e^0 + e^x)
     zero_and_x = op.Mul(op.Unsqueeze(x, [-1]), op.initializer(ir.tensor([0.0, 1.0], dtype=x.dtype, name="zero_one")))
     return op.ReduceLogSumExp(zero_and_x, [-1], keepdims=0)
 
