@@ -85,6 +85,7 @@ def train_by_steps(
         weighted=data.weight is not None,
         l1=params.l1 > 0,
         l2=params.l2 > 0,
+        builder=params.gradient_builder,
     )
     for key in step.state:
         if key[0] == "slot" and key[1:] not in state.slots:
@@ -104,7 +105,7 @@ def train_by_steps(
         params.tol,
         params.n_iter_no_change,
     )
-    trainer = Trainer(bind, step, data, plan, state, random_state)
+    trainer = Trainer(bind, step, optimizer, data, plan, state, random_state)
     validate = None
     if validation is not None:
         rows = validation
@@ -155,7 +156,9 @@ def train_full_batch(
         return
     before = state.epoch
     weights, loss = minimize_lbfgs(
-        lambda weights: loss_and_gradient(objective, weights, data, machine.device, machine.n_threads),
+        lambda weights: loss_and_gradient(
+            objective, weights, data, machine.device, machine.n_threads, params.gradient_builder
+        ),
         state.weights,
         Penalties(l1, l2),
         max_iter=params.max_iter,

@@ -37,6 +37,8 @@ class Optimizer(ABC):
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
+    #: Whether :meth:`move` heeds its argument `decays`.
+    spares_intercepts: ClassVar[bool] = False
     #: Whether :meth:`scalars` loses digits in float32, and is computed in double.
     scalars_in_double: ClassVar[bool] = False
 

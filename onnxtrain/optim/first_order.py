@@ -155,6 +155,7 @@ class AdamW(Adam):
     """
 
     weight_decay: float = 1e-2
+    spares_intercepts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError
+from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Schedule
 from onnxtrain.training.batches import TrainingData, batches
 from onnxtrain.training.session import BoundStep
@@ -121,6 +122,8 @@ class Trainer:
     bind : callable
         ``bind(inputs, state) -> BoundStep``.
     step : StepGraph
+    optimizer : Optimizer
+        The one the step was built with.
     data : TrainingData
     plan : Plan
     state : TrainingState
@@ -133,14 +136,16 @@ class Trainer:
         self,
         bind: Callable[[Mapping[str, np.ndarray], Mapping[tuple[str, ...], np.ndarray]], BoundStep],
         step: StepGraph,
+        optimizer: Optimizer,
         data: TrainingData,
         plan: Plan,
         state: TrainingState,
         random_state: np.random.RandomState,
     ):
         self.step, self.data, self.plan, self.state, self.random_state = step, data, plan, state, random_state
+        self.optimizer = optimizer
         self.rows = data.rows
-        self.learning_rate = np.zeros((), step.dtype.numpy())
+        self.learning_rate = 0.0
         self.bound = bind(self._fixed_inputs(), self._initial_state())
 
     @property
@@ -149,12 +154,14 @@ class Trainer:
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: all rows and the order they are taken in, where the graph takes them."""
-        inputs = {self.step.inputs["learning_rate"]: self.learning_rate.copy()}
-        if self._gathered:
-            inputs[self.step.inputs["rows"]] = self.rows.copy()
-            inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
-            inputs |= self._named_rows(slice(None))
-        return inputs
+        dtype = self.step.dtype.numpy()
+        if not self._gathered:
+            return {self.step.inputs["learning_rate"]: np.zeros((), dtype)}
+        inputs = self._named_rows(slice(None))
+        inputs[self.step.inputs["rows"]] = self.rows.copy()
+        inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
+        per_step = [self.step.inputs["batch_weight"], *self.step.scalars]
+        return inputs | {name: np.zeros(self.plan.n_batches(len(self.rows)), dtype) for name in per_step}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return rows of the data by the names of the inputs that take them."""
@@ -166,12 +173,11 @@ class Trainer:
 
     def _initial_state(self) -> dict[tuple[str, ...], np.ndarray]:
         dtype = self.step.dtype.numpy()
-        state: dict[tuple[str, ...], np.ndarray] = {
-            ("step",): np.array(self.state.step, dtype),
-            ("loss_sum",): np.zeros((), dtype),
-        }
+        state: dict[tuple[str, ...], np.ndarray] = {("loss_sum",): np.zeros((), dtype)}
         if self._gathered:
-            state["offset",] = np.zeros(1, np.int64)
+            state |= {("offset",): np.zeros(1, np.int64), ("index",): np.zeros((), np.int64)}
+        else:
+            state["step",] = np.array(self.state.step, dtype)
         state |= {("weight", name): w for name, w in self.state.weights.items()}
         state |= {("slot", *key): memory for key, memory in self.state.slots.items()}
         return state
@@ -182,8 +188,8 @@ class Trainer:
         Raises
         ------
         ConvergenceError
-            The loss or a weight became infinite or NaN. The state is that of the
-            last epoch before.
+            The loss or a weight became infinite or NaN. The weights and the memory of the
+            optimizer are those of the last epoch that began with a finite loss.
         """
         start = time.perf_counter()
         n_steps = n_epochs * self.plan.n_batches(len(self.rows))
@@ -202,7 +208,7 @@ class Trainer:
                 self.state.step - 1,
                 loss,
                 validation_loss,
-                float(self.learning_rate),
+                self.learning_rate,
                 time.perf_counter() - start,
                 self.state.weights,
             )
@@ -213,34 +219,48 @@ class Trainer:
         """Visit every row once and return the mean objective."""
         order = self.random_state.permutation(self.rows) if self.plan.shuffle else self.rows
         self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
+        steps = np.arange(self.state.step, self.state.step + self.plan.n_batches(len(order)))
+        rates = [self.plan.schedule(int(step) - first, n_steps, self.state.plateaus) for step in steps]
         if self._gathered:
-            self.bound.write(self.step.inputs["rows"], order)
-            self.bound.write_state(("offset",), np.zeros(1, np.int64))
-        for batch in batches(len(order), self.plan.batch_size):
-            self._set_learning_rate(self.plan.schedule(self.state.step - first, n_steps, self.state.plateaus))
-            if not self._gathered:
+            self._write_epoch(order, rates, steps)
+            for _ in rates:
+                self.bound.run()
+        else:
+            for rate, batch in zip(rates, batches(len(order), self.plan.batch_size), strict=True):
+                self.bound.write(self.step.inputs["learning_rate"], np.array(rate, self.step.dtype.numpy()))
                 self.bound.feed(self._named_rows(order[batch]))
-            self.bound.run()
-            self.state.step += 1
+                self.bound.run()
+        self.state.step += len(steps)
+        self.learning_rate = rates[-1]
         return float(self.bound.read_state(("loss_sum",))) / self.data.total_weight
 
-    def _set_learning_rate(self, rate: float) -> None:
-        if rate != self.learning_rate:
-            self.learning_rate = np.array(rate, self.learning_rate.dtype)
-            self.bound.write(self.step.inputs["learning_rate"], self.learning_rate)
+    def _write_epoch(self, order: np.ndarray, rates: list[float], steps: np.ndarray) -> None:
+        """Write what the steps of an epoch read: the order of the rows, and what changes from step to step."""
+        dtype = self.step.dtype.numpy()
+        self.bound.write(self.step.inputs["rows"], order)
+        self.bound.write_state(("offset",), np.zeros(1, np.int64))
+        self.bound.write_state(("index",), np.zeros((), np.int64))
+        starts = np.arange(0, len(order), self.plan.batch_size)
+        weight = np.ones(len(order)) if self.data.weight is None else self.data.weight[order, 0]
+        self.bound.write(self.step.inputs["batch_weight"], np.add.reduceat(weight, starts).astype(dtype))
+        for name, column in zip(self.step.scalars, self.optimizer.scalar_table(rates, steps).T, strict=True):
+            self.bound.write(name, np.ascontiguousarray(column, dtype))
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""
-        weights = {name: self.bound.read_state(("weight", name)) for name in self.state.weights}
+        new = self.bound.state()
+        weights = {name: new["weight", name] for name in self.state.weights}
         if not np.isfinite(loss) or not all(np.isfinite(w).all() for w in weights.values()):
+            # the loss was finite from where the epoch before began; where it ended, nothing is known
+            self.state.weights, self.state.slots = self._proven
             last = ", ".join(f"{value:.3g}" for value in self.state.loss_curve[-3:]) or "none"
             raise ConvergenceError(
                 f"The loss became {loss} in epoch {self.state.epoch + 1} at learning rate "
-                f"{float(self.learning_rate):.3g} (losses before: {last}). The weights of the epoch before are kept. "
+                f"{self.learning_rate:.3g} (losses before: {last}). The last good weights are kept. "
                 f"Lower learning_rate, scale the data, or set clip_norm."
             )
         self.state.weights = weights
-        self.state.slots = {key: self.bound.read_state(("slot", *key)) for key in self.state.slots}
+        self.state.slots = {key: new["slot", *key] for key in self.state.slots}
         self.state.loss_curve.append(loss)
 
     def _stands_still(self) -> bool:

@@ -13,6 +13,7 @@ import onnxruntime
 
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.packing import Part, join, take
 from onnxtrain.training.step import StepGraph
 
 #: Multiplications a run below which a second thread costs more than it brings.
@@ -139,9 +140,11 @@ class BoundStep:
         self._session = cached_session(step.onnx, device, n_threads)
         self._device = device
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
+        self._wires = step.state
+        arrays = self._join(state)
         self._buffers = [
-            {key: device.put(np.array(array)) for key, array in state.items()},
-            {key: device.put(np.empty_like(array)) for key, array in state.items()},
+            {name: device.put(array) for name, array in arrays.items()},
+            {name: device.put(np.empty_like(array)) for name, array in arrays.items()},
         ]
         self._bindings = [self._bind(step, *self._buffers), self._bind(step, *self._buffers[::-1])]
         self._turn = 0
@@ -150,10 +153,17 @@ class BoundStep:
         binding = self._session.io_binding()
         for name, value in self._inputs.items():
             binding.bind_ortvalue_input(name, value)
-        for key, wire in step.state.items():
-            binding.bind_ortvalue_input(wire.input, read[key])
-            binding.bind_ortvalue_output(wire.output, write[key])
+        for name, output in {wire.input: wire.output for wire in step.state.values()}.items():
+            binding.bind_ortvalue_input(name, read[name])
+            binding.bind_ortvalue_output(output, write[name])
         return binding
+
+    def _join(self, state: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a new array for each input, the parts of one put together."""
+        parts: dict[str, dict[tuple[str, ...], Part | None]] = {}
+        for key, wire in self._wires.items():
+            parts.setdefault(wire.input, {})[key] = wire.part
+        return {name: join(state, members) for name, members in parts.items()}
 
     def run(self) -> None:
         """Do one step: the state just written is read by the next."""
@@ -171,14 +181,16 @@ class BoundStep:
         self._device.write(self._inputs[name], array)
 
     def write_state(self, key: tuple[str, ...], array: np.ndarray) -> None:
-        """Overwrite a value of the state."""
-        self._device.write(self._buffers[self._turn][key], array)
+        """Overwrite a value of the state that is no part of another."""
+        self._device.write(self._buffers[self._turn][self._wires[key].input], array)
 
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""
-        # newer versions of onnxruntime return a view of the buffer, which the next steps overwrite
-        return np.array(self._buffers[self._turn][key].numpy())
+        wire = self._wires[key]
+        # an OrtValue on a CPU shows its memory, which the next steps overwrite: take copies
+        return take(self._buffers[self._turn][wire.input].numpy(), wire.part)
 
     def state(self) -> dict[tuple[str, ...], np.ndarray]:
         """Return a copy of the whole state."""
-        return {key: self.read_state(key) for key in self._buffers[self._turn]}
+        arrays = {name: value.numpy() for name, value in self._buffers[self._turn].items()}
+        return {key: take(arrays[wire.input], wire.part) for key, wire in self._wires.items()}

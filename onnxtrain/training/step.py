@@ -18,14 +18,17 @@ import onnx_ir as ir
 from onnxtrain.grad_helper import gradients
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import clip_by_global_norm
+from onnxtrain.training.lean import make_lean
 from onnxtrain.training.objective import Objective, ObjectiveGraph
+from onnxtrain.training.packing import SMALL, Part, pack_weights
 
 
 class Wire(NamedTuple):
-    """One value of the state: the input that reads it, the output that writes it."""
+    """One value of the state: the input that reads it, the output that writes it, the part of both that it is."""
 
     input: str
     output: str
+    part: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -56,22 +59,37 @@ class StepGraph(BatchGraph):
     ``features``, ``label`` and ``weight`` take all rows where ``inputs`` names
     ``rows`` (the order in which they are visited, int64 (n,)) and ``batch_size``
     (int64 (1,)), else the rows of the batch. ``inputs`` also names the scalars
-    ``learning_rate``, ``l1`` and ``l2``; what the step does not have is missing.
+    ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
+    rows, what changes from step to step is known for the whole epoch:
+    ``batch_weight`` and the names in ``scalars`` are vectors, one entry a step.
+    Where not, ``learning_rate`` is a scalar.
 
     Attributes
     ----------
     state : mapping of tuple to Wire
-        ``("weight", w)``; ``("slot", w, slot)``; ``("step",)`` counts from 1;
-        ``("offset",)``, where the batch starts in ``rows``; ``("loss_sum",)``, the sum
-        over the epoch of the objective times the weight of its batch.
+        ``("weight", w)``; ``("slot", w, slot)``; ``("loss_sum",)``, the sum over the epoch of
+        the objective times the weight of its batch. Where it takes all rows: ``("offset",)``,
+        where the batch starts in ``rows``; ``("index",)``, the position in the vectors. Else
+        ``("step",)``, from 1.
+    scalars : tuple of str
+        The inputs for the columns of ``optimizer.scalar_table``.
     """
 
     state: Mapping[tuple[str, ...], Wire] = field(default_factory=dict)
+    scalars: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
 def build_step(
-    objective: Objective, optimizer: Any, *, clip_norm: float | None, gathered: bool, weighted: bool, l1: bool, l2: bool
+    objective: Objective,
+    optimizer: Any,
+    *,
+    clip_norm: float | None,
+    gathered: bool,
+    weighted: bool,
+    l1: bool,
+    l2: bool,
+    builder: str = "builtin",
 ) -> StepGraph:
     """Return the training step of an objective with an optimizer.
 
@@ -87,43 +105,86 @@ def build_step(
         There are sample weights.
     l1, l2 : bool
         There is such a penalty on ``objective.penalized``; its strength is an input.
+    builder : {"builtin", "onnxruntime-training"}
+        Who derives the gradient.
     """
     g = ObjectiveGraph(objective, weighted=weighted)
     op = g.op
-    scalars = {name: g.add_input(name, ()) for name in ["learning_rate", *["l1"] * l1, *["l2"] * l2]}
-    step, loss_sum = g.add_input("step", ()), g.add_input("loss_sum", ())
+    strengths = {name: g.add_input(name, ()) for name in [*["l1"] * l1, *["l2"] * l2]}
+    clock = _EpochClock(g, optimizer) if gathered else _StepClock(g, optimizer)
 
-    mean, total = _weighted_mean(g)
-    value = _add_penalties(g, mean, objective, scalars.get("l1", 0.0), scalars.get("l2", 0.0))
-    dws = gradients(g.model, value, g.weights)
+    value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight)
+    dws = gradients(g.model, value, g.weights, builder=builder)
+    # a decay of the weights is a penalty: it spares the same intercepts
+    decays = [not optimizer.spares_intercepts or w.name in objective.penalized for w in g.weights]
+    small = SMALL if optimizer.slots else 0  # SGD's two nodes are fewer than packing takes
+    units = pack_weights(g, dws, decays, small=small)
+    dws = [unit.gradient for unit in units]
     if clip_norm is not None:
         dws = clip_by_global_norm(op, dws, clip_norm)
 
-    state: dict[tuple[str, ...], tuple[ir.Value, ir.Value]] = {
-        ("step",): (step, op.Add(step, 1.0)),
-        ("loss_sum",): (loss_sum, op.Add(loss_sum, op.Mul(value, total))),
-    }
-    memory = [tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots) for w in g.weights]
-    # a decay of the weights is a penalty: it spares the same intercepts
-    decays = [w.name in objective.penalized for w in g.weights]
-    updates = optimizer.update_all(op, g.weights, dws, memory, scalars["learning_rate"], step, decays=decays)
-    for w, slots, (new_w, new_slots) in zip(g.weights, memory, updates, strict=True):
-        state["weight", str(w.name)] = w, new_w
-        for slot, old, new in zip(optimizer.slots, slots, new_slots, strict=True):
-            state["slot", str(w.name), slot] = old, new
+    loss_sum = g.add_input("loss_sum", ())
+    state: dict[tuple[str, ...], State] = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
+    for unit, dw in zip(units, dws, strict=True):
+        w = unit.value
+        old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
+        new_w, new = optimizer.move(op, w, dw, old, *clock.scalars, decays=unit.decays)
+        for name, part in unit.parts.items():
+            state["weight", name] = State(w, new_w, part)
+            state |= {("slot", name, slot): State(*x, part) for slot, *x in zip(optimizer.slots, old, new, strict=True)}
 
-    inputs = _named(scalars | {"label": g.label} | ({"weight": g.weight} if g.weight is not None else {}))
+    inputs = _named(strengths | {"label": g.label, "weight": g.weight} | clock.inputs)
     features = {str(x.name): str(x.name) for x in g.features}
+    make_lean(op, g.model.graph, g.losses)
     if gathered:
         rows, batch_size, offset, next_offset, whole = _take_rows(g)
-        state["offset",] = offset, next_offset
+        state["offset",] = State(offset, next_offset)
         inputs |= _named({"rows": rows, "batch_size": batch_size})
         inputs |= {role: whole[name] for role, name in inputs.items() if name in whole}
         features = {name: whole[name] for name in features}
 
-    wires = {key: Wire(str(old.name), g.unique(f"next_{old.name}")) for key, (old, _) in state.items()}
-    onx = g.save([(wires[key].output, new) for key, (_, new) in state.items()])
-    return StepGraph(onx, features, inputs, g.dtype, wires)
+    outputs = {x.new: g.unique(f"next_{x.old.name}") for x in state.values()}
+    onx = g.save([(name, value) for value, name in outputs.items()])
+    wires = {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in state.items()}
+    return StepGraph(onx, features, inputs, g.dtype, wires, tuple(str(v.name) for v in clock.scalar_inputs))
+
+
+class State(NamedTuple):
+    """A value of the state in the graph: before and after the step, and which part of both it is."""
+
+    old: ir.Value
+    new: ir.Value
+    part: Part | None = None
+
+
+class _EpochClock:
+    """What changes from step to step, read from vectors that hold it for a whole epoch."""
+
+    def __init__(self, g: ObjectiveGraph, optimizer: Any):
+        op = g.op
+        index = g.add_input("index", (), ir.DataType.INT64)
+        self.state = {("index",): State(index, op.Add(index, op.initializer(ir.tensor(1, name="one"))))}
+        batch_weight = g.add_input("batch_weight", ["n_steps"])
+        self.inputs = {"batch_weight": batch_weight}
+        self.batch_weight = op.Gather(batch_weight, index)
+        n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
+        self.scalar_inputs = [g.add_input(f"scalar_{i}", ["n_steps"]) for i in range(n_scalars)]
+        self.scalars = [op.Gather(x, index) for x in self.scalar_inputs]
+
+
+class _StepClock:
+    """What changes from step to step, computed from the learning rate and the number of the step."""
+
+    def __init__(self, g: ObjectiveGraph, optimizer: Any):
+        op = g.op
+        step, learning_rate = g.add_input("step", ()), g.add_input("learning_rate", ())
+        self.state = {("step",): State(step, op.Add(step, 1.0))}
+        self.inputs = {"learning_rate": learning_rate}
+        self.batch_weight = op.Cast(op.Size(g.losses), to=g.dtype)
+        if g.weight is not None:
+            self.batch_weight = op.ReduceSum(g.weight, keepdims=0)
+        self.scalar_inputs: list[ir.Value] = []
+        self.scalars = optimizer.graph_scalars(op, learning_rate, step)
 
 
 @lru_cache(maxsize=64)
@@ -135,11 +196,11 @@ def build_row_losses(objective: Objective) -> BatchGraph:
 
 
 @lru_cache(maxsize=64)
-def build_loss_and_gradient(objective: Objective) -> BatchGraph:
+def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> BatchGraph:
     """Return the graph of the weighted sum of the losses of the rows, then its gradient for each weight."""
     g = ObjectiveGraph(objective, weighted=True)
     value = g.op.ReduceSum(g.op.Mul(g.losses, g.weight), keepdims=0)
-    dws = gradients(g.model, value, g.weights)
+    dws = gradients(g.model, value, g.weights, builder=builder)
     outputs = [(g.unique("loss"), value)]
     outputs += [(g.unique(f"{w.name}_grad"), dw) for w, dw in zip(g.weights, dws, strict=True)]
     inputs = _named({"label": g.label, "weight": g.weight})
@@ -150,26 +211,31 @@ def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
     return {role: str(value.name) for role, value in values.items() if value is not None}
 
 
-def _weighted_mean(g: ObjectiveGraph) -> tuple[ir.Value, ir.Value]:
-    """Return the mean loss of the batch and the weight of the batch, scalars."""
+def _objective_of_batch(
+    g: ObjectiveGraph, objective: Objective, strengths: Mapping[str, ir.Value], batch_weight: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """Return the objective on the batch, and the same times the weight of the batch; scalars."""
     op = g.op
-    if g.weight is None:
-        total = op.Cast(op.Size(g.losses), to=g.dtype)
-        return op.Div(op.ReduceSum(g.losses, keepdims=0), total), total
-    total = op.ReduceSum(g.weight, keepdims=0)
-    return op.Div(op.ReduceSum(op.Mul(g.losses, g.weight), keepdims=0), total), total
+    losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
+    sum_ = op.ReduceSum(losses, keepdims=0)
+    mean = op.Div(sum_, batch_weight)
+    penalty = _penalties(g, objective, strengths.get("l1", 0.0), strengths.get("l2", 0.0))
+    if penalty is None:
+        return mean, sum_
+    return op.Add(mean, penalty), op.Add(sum_, op.Mul(penalty, batch_weight))
 
 
-def _add_penalties(
-    g: ObjectiveGraph, value: ir.Value, objective: Objective, l1: ir.Value | float, l2: ir.Value | float
-) -> ir.Value:
+def _penalties(
+    g: ObjectiveGraph, objective: Objective, l1: ir.Value | float, l2: ir.Value | float
+) -> ir.Value | None:
+    found = []
     for w in g.weights:
         terms = [(l1, l2)] if w.name in objective.penalized else []
         terms += [(own1, own2) for name, own1, own2 in objective.penalty if name == w.name]
         for a, b in terms:
             if isinstance(a, ir.Value) or isinstance(b, ir.Value) or a or b:
-                value = g.op.Add(value, add_penalty(g.op, w, a, b))
-    return value
+                found.append(add_penalty(g.op, w, a, b))
+    return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 
 def _take_rows(g: ObjectiveGraph) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value, dict[str, str]]:

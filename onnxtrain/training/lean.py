@@ -1,0 +1,71 @@
+"""The same numbers from fewer or cheaper nodes, for graphs that are run very often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxtrain.graph import constant, rank, same_dimension, same_shape
+
+_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
+
+
+def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
+    """Rewrite, in place, what onnxruntime is slow at.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+        Appends to `graph`, whose order of nodes is lost.
+    graph : onnx_ir.Graph
+    column : onnx_ir.Value
+        Some value of shape (n, 1), n the rows of the batch.
+    """
+    ones: list[ir.Value] = []
+    for node in list(graph):
+        if node.op_type == "Expand":
+            _skip_expand(node)
+        elif node.op_type == "ReduceSum" and _sums_rows(node, column):
+            if not ones:
+                ones.append(_ones_like(op, column))
+            _sum_by_product(op, node, ones[0])
+
+
+def _skip_expand(node: ir.Node) -> None:
+    """Let operators that broadcast take the small operand, where the other one has the full shape."""
+    small, (large,) = node.inputs[0], node.outputs
+    for user, position in tuple(large.uses()):
+        others = [x for i, x in enumerate(user.inputs) if i != position and x is not None]
+        if user.op_type in _BROADCASTING and any(same_shape(x, large) for x in others):
+            user.replace_input_with(position, small)
+
+
+def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
+    """Whether a node sums the rows of a batch, (n, k) to (1, k) or (k,)."""
+    x = node.inputs[0]
+    axes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    return (
+        axes is not None
+        and axes.tolist() == [0]
+        and rank(x) == 2
+        and same_dimension(x.shape[0], column.shape[0])  # type: ignore[index, union-attr]
+        and x.dtype == column.dtype  # type: ignore[union-attr]
+    )
+
+
+def _ones_like(op: Any, column: ir.Value) -> ir.Value:
+    one = ir.tensor([1.0], dtype=column.dtype)
+    ones = op.ConstantOfShape(op.Shape(column), value=one)
+    ones.type, ones.shape = column.type, column.shape
+    return ones
+
+
+def _sum_by_product(op: Any, node: ir.Node, ones: ir.Value) -> None:
+    """Sum as the product with a row of ones: onnxruntime sums columns one number at a time."""
+    (y,) = node.outputs
+    total = op.Gemm(ones, node.inputs[0], transA=1)
+    if rank(y) == 1:
+        total = op.Reshape(total, op.initializer(ir.tensor([-1], dtype=ir.DataType.INT64, name="flat")))
+    total.type, total.shape = y.type, y.shape
+    ir.convenience.replace_all_uses_with(y, total)

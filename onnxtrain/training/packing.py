@@ -1,0 +1,121 @@
+"""Small weights laid end to end in one vector, so that the optimizer moves them together.
+
+A step on a small model costs by the node, not by the number: ten nodes of Adam
+for each of four weights take longer than ten for all, two to take them apart
+and put their gradients together included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph import static_shape
+from onnxtrain.training.objective import ObjectiveGraph
+
+K = TypeVar("K")
+
+#: Numbers in a weight above which copying it costs more than the nodes it saves.
+SMALL = 16_384
+
+
+class Part(NamedTuple):
+    """Where an array lies in a vector."""
+
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+
+class Packed(NamedTuple):
+    """Weights that the optimizer moves as one: its input, the gradient, and where each weight lies."""
+
+    value: ir.Value
+    gradient: ir.Value
+    parts: dict[str, Part | None]
+    decays: bool
+
+
+def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], decays: Sequence[bool], *, small: int) -> list[Packed]:
+    """Replace weights of the graph that have few numbers by parts of one input.
+
+    Parameters
+    ----------
+    g : ObjectiveGraph
+        Its inputs and their uses are changed; forward and backward pass are there.
+    dws : sequence of onnx_ir.Value
+        The gradient of each of ``g.weights``.
+    decays : sequence of bool
+        Only weights of which this is the same are packed together.
+    small : int
+        The largest number of elements of a weight that is packed.
+
+    Returns
+    -------
+    list of Packed
+        Weights left alone have None as their part.
+    """
+    alone, together = [], {True: [], False: []}  # type: ignore[var-annotated]
+    for w, dw, decay in zip(g.weights, dws, decays, strict=True):
+        shape = static_shape(w)
+        if shape is None or math.prod(shape) > small:
+            alone.append(Packed(w, dw, {str(w.name): None}, decay))
+        else:
+            together[decay].append((w, dw))
+    for decay, members in together.items():
+        if len(members) == 1:
+            alone += [Packed(w, dw, {str(w.name): None}, decay) for w, dw in members]
+        elif members:
+            alone.append(_pack(g, members, decay))
+    return alone
+
+
+def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], decay: bool) -> Packed:
+    op = g.op
+    parts = _lay_out({str(w.name): static_shape(w) or () for w, _ in members})
+    sizes = [part.stop - part.start for part in parts.values()]
+    vector = g.add_input("packed_weights", (sum(sizes),))
+    pieces = op.Split(vector, op.initializer(ir.tensor(sizes, name="sizes")), axis=0, _outputs=len(sizes))
+    flat = []
+    for (w, dw), piece, part in zip(members, pieces, parts.values(), strict=True):
+        whole = piece if len(part.shape) == 1 else op.Reshape(piece, _shape(op, part.shape))
+        whole.type, whole.shape = w.type, w.shape
+        flat.append(dw if len(part.shape) == 1 else op.Reshape(dw, _shape(op, (-1,))))
+        ir.convenience.replace_all_uses_with(w, whole)
+        g.model.graph.inputs.remove(w)
+    return Packed(vector, op.Concat(*flat, axis=0), dict(parts), decay)
+
+
+def _shape(op, shape: Sequence[int]) -> ir.Value:
+    return op.initializer(ir.tensor(list(shape), dtype=ir.DataType.INT64, name="shape"))
+
+
+def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
+    parts, start = {}, 0
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        parts[name] = Part(start, stop, shape)
+        start = stop
+    return parts
+
+
+def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.ndarray:
+    """Return one new array from those that are its parts.
+
+    Examples
+    --------
+    >>> join({"a": np.ones((1, 2)), "b": np.zeros(1)}, {"a": Part(0, 2, (1, 2)), "b": Part(2, 3, (1,))})
+    array([1., 1., 0.])
+    """
+    if len(parts) == 1:
+        return np.array(next(arrays[key] for key in parts))
+    return np.concatenate([arrays[key].ravel() for key in parts])
+
+
+def take(whole: np.ndarray, part: Part | None) -> np.ndarray:
+    """Return a copy of a part of an array, in its own shape; all of it where the part is None."""
+    return np.array(whole) if part is None else whole[part.start : part.stop].reshape(part.shape).copy()
