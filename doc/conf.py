@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
 ]
+templates_path = ["templates"]
 exclude_patterns = ["_build", "auto_examples/*.ipynb"]
 html_theme = "furo"
 html_title = f"onnxtrain {release}"
@@ -38,3 +39,14 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
 }
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
+
+
+def skip_what_is_inherited_from_others(app, what, name, member, skip, options):
+    """Leave out what scikit-learn's base classes bring: its text links to their documentation."""
+    module = getattr(member, "__module__", None) or getattr(type(member), "__module__", "")
+    return True if module.partition(".")[0] == "sklearn" else None
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip_what_is_inherited_from_others)

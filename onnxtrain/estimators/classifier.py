@@ -75,7 +75,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     weights_, loss_curve_, validation_loss_curve_, best_loss_, best_iteration_, n_iter_
         As :class:`OrtGradientRegressor`.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Where X had names.
 
     See Also

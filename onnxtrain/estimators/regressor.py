@@ -108,7 +108,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     n_iter_ : int
         Epochs that were run.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Where X had names.
 
     See Also
