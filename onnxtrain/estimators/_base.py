@@ -15,12 +15,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain.errors import DataError, DeviceError
+from onnxtrain.errors import DataError, DeviceError, ExportError
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
 from onnxtrain.estimators._validation import check_parameters, check_sample_weight, check_X, check_X_y
+from onnxtrain.export import to_sklearn
 from onnxtrain.losses import find_loss
 from onnxtrain.optim import make_optimizer
 from onnxtrain.optim.schedules import make_schedule
@@ -325,6 +326,23 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         onnx.ModelProto
         """
         return with_weights(self._model.onnx, self.weights_, outputs=self._model.outputs)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+
+        Returns
+        -------
+        estimator or pipeline
+            Of the class that was handed over.
+
+        Raises
+        ------
+        ExportError
+            The model was an ONNX file, or a weight has no place in the estimator.
+        """
+        if self._model and self._source.estimator is None:
+            raise ExportError("The model came as ONNX: there is no estimator to write to. Take get_trained_onnx().")
+        return to_sklearn(self._source.estimator, self._source.bindings, self.weights_)
 
     def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
         """Return the loss of each row, without penalties.

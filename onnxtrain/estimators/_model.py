@@ -165,7 +165,8 @@ def _label_classes(model: ir.Model) -> np.ndarray | None:
         if node is not None and node.op_type in ("Gather", "ArrayFeatureExtractor"):
             classes = graph.constant(node.inputs[0])
             if classes is not None:
-                return classes.ravel()
+                # strings in ONNX are bytes
+                return np.array([c.decode() if isinstance(c, bytes) else c for c in classes.ravel().tolist()])
     return None
 
 

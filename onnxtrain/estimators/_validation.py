@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -57,6 +59,18 @@ def check_parameters(estimator: Any) -> None:
         raise ParameterError(str(e)) from e
 
 
+@contextmanager
+def _as_data_error() -> Iterator[None]:
+    """Let what scikit-learn's validation finds wrong be of our own family too; its words are good."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as e:
+        raise DataError(str(e)) from e
+
+
+@_as_data_error()
 def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
     """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.
 
@@ -65,6 +79,7 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
     return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=dtype, order="C", allow_nd=ndim > 2)
 
 
+@_as_data_error()
 def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
     """Return X as :func:`check_X`, and y with as many rows."""
     return validate_data(
@@ -81,15 +96,14 @@ def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: 
     )
 
 
+@_as_data_error()
 def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = False) -> np.ndarray | None:
     """Return the weights of the rows, (n,), or None where all count the same; with `keep`, as they are.
 
     Raises
     ------
-    ValueError
-        A weight is negative, infinite or NaN, or their number is wrong.
     DataError
-        They are all zero.
+        A weight is negative, infinite or NaN, their number is wrong, or they are all zero.
     """
     if sample_weight is None:
         return None
@@ -101,6 +115,7 @@ def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = 
     return None if np.all(weights == weights[0]) else weights
 
 
+@_as_data_error()
 def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     """Return the targets of a regression as (n, width).
 
@@ -132,14 +147,3 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
-
-
-__all__ = [
-    "PARAMETERS",
-    "check_X",
-    "check_X_y",
-    "check_parameters",
-    "check_sample_weight",
-    "check_target",
-    "encode_classes",
-]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import Bounds, OptimizeResult, minimize
 
 from onnxtrain.errors import ConvergenceError
+from onnxtrain.training.nonsmooth import LARGEST, minimize_bfgs
 
 LossAndGradient = Callable[[Mapping[str, np.ndarray]], tuple[float, list[np.ndarray]]]
 
@@ -38,7 +39,8 @@ def minimize_lbfgs(
 
     Where there is an l1 penalty the weights are split, :math:`w = u - v` with
     :math:`u, v \ge 0`: then :math:`\lVert w \rVert_1 = \sum (u + v)` is smooth and
-    weights become exactly zero.
+    weights become exactly zero. A loss with kinks stops the line search early: BFGS
+    goes on from there, see :func:`~onnxtrain.training.nonsmooth.minimize_bfgs`.
 
     Parameters
     ----------
@@ -63,47 +65,81 @@ def minimize_lbfgs(
     Byrd, Lu, Nocedal, Zhu, "A limited memory algorithm for bound constrained
     optimization", SIAM J. Sci. Comput. 16 (1995).
     """
-    start = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
+    flat = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
     l1, l2 = penalties.spread(penalties.l1, weights), penalties.spread(penalties.l2, weights)
-    split = bool(l1.any())
-    size = start.size
+    split = _Split(l1) if l1.any() else None
 
-    def join(z: np.ndarray) -> np.ndarray:
-        return z[:size] - z[size:] if split else z
-
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        w = join(z)
+    def smooth(w: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradients = loss_and_gradient(unflatten(w, weights))
-        gradient = np.concatenate([g.ravel() for g in gradients]) + 2 * l2 * w
-        value = loss + float(l2 @ (w * w))
-        if not split:
-            return value, gradient
-        return value + float(l1 @ (z[:size] + z[size:])), np.concatenate([gradient + l1, l1 - gradient])
+        return loss + float(l2 @ (w * w)), np.concatenate([g.ravel() for g in gradients]) + 2 * l2 * w
 
-    z0, bounds = start, None
-    if split:  # weights without an l1 penalty stay whole: u free, v = 0
-        u, v = np.where(l1 > 0, np.maximum(start, 0), start), np.where(l1 > 0, np.maximum(-start, 0), 0)
-        lowest = np.concatenate([np.where(l1 > 0, 0, -np.inf), np.zeros(size)])
-        highest = np.concatenate([np.full(size, np.inf), np.where(l1 > 0, np.inf, 0)])
-        z0, bounds = np.concatenate([u, v]), Bounds(lowest, highest)
-    if not np.isfinite(objective(z0)[0]):
-        raise ConvergenceError("The loss is infinite or NaN at the initial weights: scale the data, or set init='random'.")
+    def whole(w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = smooth(w)
+        return value + float(l1 @ np.abs(w)), gradient + l1 * np.sign(w)
 
-    def callback(intermediate_result) -> None:
-        if on_iteration(float(intermediate_result.fun), unflatten(join(intermediate_result.x), weights)):
+    if not np.isfinite(smooth(flat)[0]):
+        raise ConvergenceError(
+            "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
+        )
+
+    def callback(intermediate_result: OptimizeResult) -> None:
+        w = intermediate_result.x if split is None else split.join(intermediate_result.x)
+        if on_iteration(float(intermediate_result.fun), unflatten(w, weights)):
             raise StopIteration
 
     result = minimize(
-        objective,
-        z0,
+        smooth if split is None else split.of(smooth),
+        flat if split is None else split.apart(flat),
         jac=True,
         method="L-BFGS-B",
-        bounds=bounds,
+        bounds=None if split is None else split.bounds,
         callback=callback,
         # 64 eps: the objective no longer changes beyond its rounding
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps},
     )
-    return unflatten(join(result.x), weights), float(result.fun)
+    w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
+    if _stopped_at_a_kink(result, tol) and w.size <= LARGEST:
+        w, value = minimize_bfgs(whole, w, max_iter=10 * max_iter)
+    return unflatten(w, weights), value
+
+
+#: What L-BFGS-B reports when its line search finds no step.
+_NO_STEP = 2
+
+
+def _stopped_at_a_kink(result: OptimizeResult, tol: float) -> bool:
+    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is far from zero."""
+    return result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
+
+
+@dataclass(frozen=True)
+class _Split:
+    r"""Weights as :math:`u - v`, both positive; those without an l1 penalty stay whole, with :math:`v = 0`."""
+
+    l1: np.ndarray
+
+    @property
+    def bounds(self) -> Bounds:
+        infinite = np.full(self.l1.size, np.inf)
+        lowest = np.concatenate([np.where(self.l1 > 0, 0, -infinite), 0 * self.l1])
+        return Bounds(lowest, np.concatenate([infinite, np.where(self.l1 > 0, infinite, 0)]))
+
+    def apart(self, w: np.ndarray) -> np.ndarray:
+        negative = np.where(self.l1 > 0, np.maximum(-w, 0), 0)
+        return np.concatenate([w + negative, negative])
+
+    def join(self, z: np.ndarray) -> np.ndarray:
+        return z[: self.l1.size] - z[self.l1.size :]
+
+    def of(self, smooth: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Callable:
+        """Return the objective of u and v, with the penalty."""
+
+        def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = smooth(self.join(z))
+            penalty = float(self.l1 @ (z[: self.l1.size] + z[self.l1.size :]))
+            return value + penalty, np.concatenate([gradient + self.l1, self.l1 - gradient])
+
+        return objective
 
 
 def unflatten(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

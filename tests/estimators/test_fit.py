@@ -1,0 +1,309 @@
+"""How ``fit`` and ``partial_fit`` behave: order, weights, stopping, going on, being interrupted."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ConvergenceError
+from onnxtrain.optim import SGD, Adam
+from onnxtrain.training.session import run
+
+LBFGS = dict(solver="lbfgs", dtype="float64", tol=1e-10, max_iter=1000)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(X), y / y.std()
+
+
+@pytest.fixture(scope="module")
+def mlp(diabetes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return MLPRegressor(hidden_layer_sizes=(10,), max_iter=20, random_state=0).fit(*diabetes)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------- data
+
+
+def test_one_epoch_sees_every_row_once():
+    # each row has its own feature: one step of SGD moves the weight of the rows it saw
+    n = 103
+    X, y = np.eye(n, dtype=np.float32), np.ones(n)
+    model = OrtGradientRegressor(
+        FrozenEstimator(LinearRegression(fit_intercept=False).fit(X, np.zeros(n))),
+        solver=SGD(),
+        learning_rate=0.5,
+        batch_size=10,
+        max_iter=1,
+        random_state=0,
+    ).fit(X, y)
+    # the mean over a batch of 10, and over the last of 3
+    moved, counts = np.unique(model.weights_["coef"].ravel(), return_counts=True)
+    np.testing.assert_allclose(moved, [2 * 0.5 / 10, 2 * 0.5 / 3], rtol=1e-6)
+    assert counts.tolist() == [100, 3]
+
+
+@pytest.mark.parametrize("estimator", [None, "mlp"])
+def test_weights_of_rows_are_repetitions(diabetes, mlp, estimator):
+    X, y = diabetes[0][:60], diabetes[1][:60]
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    params = LBFGS | dict(estimator=None if estimator is None else mlp, max_iter=30, l2=1e-2)
+    weighted = OrtGradientRegressor(**params).fit(X, y, sample_weight=weight)
+    repeated = OrtGradientRegressor(**params).fit(X.repeat(weight, axis=0), y.repeat(weight))
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_row_of_weight_zero_is_absent(diabetes):
+    X, y = diabetes
+    weight = np.ones(len(X))
+    weight[::3] = 0
+    kept = weight > 0
+    params = dict(random_state=0, max_iter=5, batch_size=32)
+    linear = LinearRegression().fit(X, y)
+    a = OrtGradientRegressor(linear, **params).fit(X, y, sample_weight=weight)
+    y_wild = np.where(kept, y, 1e6)
+    b = OrtGradientRegressor(linear, **params).fit(X, y_wild, sample_weight=weight)
+    assert same(a.weights_, b.weights_)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 5.0, 2: 0.5}])
+def test_class_weight_is_sample_weight(class_weight):
+    X, y = load_iris(return_X_y=True)
+    y = y[:110]
+    X = X[:110]
+    params = dict(random_state=0, max_iter=5)
+    by_class = OrtGradientClassifier(class_weight=class_weight, **params).fit(X, y)
+    by_row = OrtGradientClassifier(**params).fit(X, y, sample_weight=compute_sample_weight(class_weight, y))
+    assert same(by_class.weights_, by_row.weights_)
+
+
+def test_losses_are_weighted_row_by_row(diabetes):
+    X, y = diabetes
+    weight = np.arange(len(X), dtype=float)
+    model = OrtGradientRegressor(max_iter=1).fit(X, y)
+    expected = (model.predict(X) - y) ** 2
+    np.testing.assert_allclose(model.losses(X, y), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.losses(X, y, weight), expected * weight, rtol=1e-4, atol=1e-3)
+
+
+def test_several_targets(diabetes):
+    X, y = diabetes
+    Y = np.stack([y, -2 * y], axis=1)
+    model = OrtGradientRegressor(**LBFGS).fit(X, Y)
+    np.testing.assert_allclose(model.predict(X), LinearRegression().fit(X, Y).predict(X), rtol=1e-6, atol=1e-6)
+    assert model.losses(X, Y).shape == (len(X),)
+
+
+# ---------------------------------------------------------- start and go on
+
+
+def test_a_fitted_estimator_is_where_training_starts(diabetes, mlp):
+    X, y = diabetes
+    found = OrtGradientRegressor(mlp, max_iter=0).fit(X, y)
+    np.testing.assert_allclose(found.predict(X), mlp.predict(X), rtol=1e-5, atol=1e-5)
+
+
+def test_a_clone_stays_fitted_and_is_not_shared(diabetes, mlp):
+    X, y = diabetes
+    original = OrtGradientRegressor(mlp, max_iter=0)
+    cloned = clone(original)
+    assert cloned.estimator is not mlp
+    np.testing.assert_array_equal(cloned.estimator.coefs_[0], mlp.coefs_[0])
+    np.testing.assert_array_equal(cloned.fit(X, y).predict(X), original.fit(X, y).predict(X))
+    assert not hasattr(clone(OrtGradientRegressor(LinearRegression())).estimator, "coef_")
+
+
+def test_init_random_draws_from_the_seed(diabetes, mlp):
+    X, y = diabetes
+    a, b, c = (
+        OrtGradientRegressor(mlp, init="random", max_iter=0, random_state=seed).fit(X, y).weights_ for seed in (0, 0, 1)
+    )
+    assert same(a, b)
+    assert not same(a, c)
+    assert not a["intercepts_0"].any()
+    bound = np.sqrt(6 / (10 + 10))
+    assert 0.8 * bound < np.abs(a["coefs_0"]).max() <= bound
+
+
+def test_warm_start_goes_on_from_weights_and_memory(diabetes, mlp):
+    X, y = diabetes
+    params = dict(random_state=0, shuffle=False, tol=0, solver=Adam(), l2=1e-3)
+    once = OrtGradientRegressor(mlp, max_iter=6, **params).fit(X, y)
+    twice = OrtGradientRegressor(mlp, max_iter=3, warm_start=True, **params).fit(X, y).fit(X, y)
+    assert same(once.weights_, twice.weights_)
+    assert once.loss_curve_ == twice.loss_curve_
+    assert twice.n_iter_ == 6
+    cold = OrtGradientRegressor(mlp, max_iter=3, **params).fit(X, y).fit(X, y)
+    assert cold.n_iter_ == 3
+
+
+def test_partial_fit_is_one_epoch(diabetes, mlp):
+    X, y = diabetes
+    params = dict(random_state=0, shuffle=False, tol=0)
+    fitted = OrtGradientRegressor(mlp, max_iter=3, **params).fit(X, y)
+    partial = OrtGradientRegressor(mlp, **params)
+    for _ in range(3):
+        partial.partial_fit(X, y)
+    assert same(fitted.weights_, partial.weights_)
+
+
+def test_partial_fit_knows_classes_that_come_later():
+    X, y = load_iris(return_X_y=True)
+    model = OrtGradientClassifier(random_state=0, learning_rate=0.05)
+    model.partial_fit(X[:100], y[:100], classes=[0, 1, 2])
+    assert model.predict_proba(X).shape == (150, 3)
+    for _ in range(150):
+        model.partial_fit(X, y)
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ValueError, match=r"classes=\[0, 1\] differs from those of the first call, \[0, 1, 2\]"):
+        model.partial_fit(X[:100], y[:100], classes=[0, 1])
+
+
+# -------------------------------------------------------------------- stop
+
+
+def test_the_best_weights_on_the_users_validation_set_are_kept(diabetes, mlp):
+    X, y = diabetes
+    model = OrtGradientRegressor(mlp, max_iter=50, learning_rate=0.03, n_iter_no_change=3, random_state=0)
+    model.fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:])
+    assert len(model.validation_loss_curve_) == model.n_iter_ < 50
+    best = min(model.validation_loss_curve_)
+    assert model.best_loss_ == best
+    assert model.validation_loss_curve_[model.best_iteration_ - 1] == best
+    np.testing.assert_allclose(model.losses(X[300:], y[300:]).mean(), best, rtol=1e-6)
+
+
+def test_early_stopping_holds_out_each_class():
+    X, y = load_iris(return_X_y=True)
+    model = OrtGradientClassifier(early_stopping=True, validation_fraction=0.2, max_iter=30, random_state=0).fit(X, y)
+    assert len(model.validation_loss_curve_) == model.n_iter_
+    assert model.best_loss_ == min(model.validation_loss_curve_)
+
+
+@pytest.mark.parametrize("max_iter", [1, 3])
+def test_few_epochs_with_a_validation_set(diabetes, max_iter):
+    X, y = diabetes
+    model = OrtGradientRegressor(max_iter=max_iter).fit(X, y, X_val=X, y_val=y)
+    assert model.n_iter_ == max_iter
+
+
+def test_divergence_keeps_the_last_good_weights(diabetes, mlp):
+    X, y = diabetes
+    model = OrtGradientRegressor(mlp, solver="sgd", learning_rate=50.0, max_iter=30, random_state=0)
+    with pytest.raises(ConvergenceError, match=r"The loss became .* in epoch \d+ at learning rate 50 \(losses before: "):
+        model.fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_interrupted_training_is_fitted(diabetes, mlp):
+    X, y = diabetes
+
+    calls = []
+
+    def interrupt(step):
+        calls.append(step)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return 1e-3
+
+    model = OrtGradientRegressor(mlp, learning_rate=interrupt, random_state=0)
+    with pytest.warns(UserWarning, match="Training was interrupted in epoch 3; the estimator has the best weights so far"):
+        model.fit(X, y)
+    expected = OrtGradientRegressor(mlp, max_iter=2, random_state=0).fit(X, y)
+    assert same(model.weights_, expected.weights_)
+
+
+# ----------------------------------------------------------------- the same
+
+
+SCRIPT = """
+import sys, hashlib, numpy as np
+from sklearn.datasets import load_iris
+from sklearn.neural_network import MLPClassifier
+from onnxtrain import OrtGradientClassifier
+X, y = load_iris(return_X_y=True)
+model = OrtGradientClassifier(MLPClassifier(hidden_layer_sizes=(9,)), init="random", early_stopping=True,
+                              max_iter=7, batch_size=32, random_state=3).fit(X, y)
+print(hashlib.sha256(b"".join(w.tobytes() for w in model.weights_.values())).hexdigest())
+"""
+
+
+def test_same_seed_same_bits_in_two_processes():
+    outputs = {
+        subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("batch_size", ["auto", 7])
+def test_same_seed_same_bits_in_one_process(diabetes, mlp, batch_size):
+    X, y = diabetes
+    a, b, c = (
+        OrtGradientRegressor(mlp, max_iter=3, batch_size=batch_size, random_state=seed).fit(X, y).weights_
+        for seed in (0, 0, 1)
+    )
+    assert same(a, b)
+    assert not same(a, c)
+
+
+# --------------------------------------------------------------------- ONNX
+
+
+def test_trained_onnx_predicts_as_the_estimator(diabetes, mlp, tmp_path):
+    X, y = diabetes
+    model = OrtGradientRegressor(mlp, max_iter=3).fit(X, y)
+    onnx.save(model.get_trained_onnx(), tmp_path / "tuned.onnx")
+    (found,) = run(onnx.load(tmp_path / "tuned.onnx"), {"X": X.astype(np.float32)})
+    np.testing.assert_array_equal(found.ravel(), model.predict(X).astype(np.float32))
+
+
+def test_an_onnx_file_keeps_its_inputs_outputs_and_labels(tmp_path):
+    from skl2onnx import to_onnx
+
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(C=0.01)).fit(X, names[y])
+    onx = to_onnx(pipeline, X[:1].astype(np.float32), options={"zipmap": False}, target_opset=18)
+    onnx.save(onx, tmp_path / "model.onnx")
+    for given in (onx, onx.SerializeToString(), str(tmp_path / "model.onnx"), tmp_path / "model.onnx"):
+        model = OrtGradientClassifier(given, max_iter=50, learning_rate=0.05, random_state=0).fit(X, names[y])
+        assert model.classes_.tolist() == names.tolist()
+        assert model.score(X, names[y]) > pipeline.score(X, names[y])
+    trained = model.get_trained_onnx()
+    assert [v.name for v in trained.graph.input] == [v.name for v in onx.graph.input]
+    assert [v.name for v in trained.graph.output] == [v.name for v in onx.graph.output]
+    labels, probabilities = run(trained, {"X": X.astype(np.float32)})
+    assert labels.tolist() == model.predict(X).tolist()
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_back_to_scikit_learn(diabetes):
+    X, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(8,), max_iter=10, random_state=0))
+    pipeline.fit(X, y)
+    model = OrtGradientClassifier(pipeline, weights_to_train="all", max_iter=20, random_state=0).fit(X, y)
+    back = model.to_sklearn()
+    assert type(back) is type(pipeline)
+    np.testing.assert_allclose(back.predict_proba(X), model.predict_proba(X), rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(back[0].mean_, pipeline[0].mean_)
