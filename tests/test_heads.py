@@ -236,6 +236,12 @@ HEADS = {
         Link.IDENTITY,
         "Y",
     ),
+    "a complement to a number that is trained": (
+        "(float[n, 1] S, float one) => (float[n, 2] Y)"
+        "{ P = Sigmoid(S) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }",
+        Link.SIGMOID,
+        "S",
+    ),
     "nothing but an input": (K + "{ Y = Relu(S) }", Link.IDENTITY, "Y"),
     "a constant": (K + "<float[1, 3] c = {1, 2, 3}> { Y = Add(c, c) }", Link.IDENTITY, "Y"),
     "a forest": (

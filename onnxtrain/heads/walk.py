@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph import constant, is_float, rank
+from onnxtrain.graph import constant, is_float, rank, static_shape
 
 
 def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -65,9 +65,11 @@ def input_of(node: ir.Node) -> ir.Value:
 
 
 def equals(value: ir.Value | None, number: float) -> bool:
-    """Whether a value is always one and the same number."""
+    """Whether a value is always one and the same number, or one that is being trained and by its place was it."""
     array = constant(value)
-    return array is not None and array.size == 1 and float(array.reshape(-1)[0]) == number
+    if array is not None:
+        return array.size == 1 and float(array.reshape(-1)[0]) == number
+    return value is not None and value.is_graph_input() and static_shape(value) in ((), (1,)) and is_float(value)
 
 
 def other(node: ir.Node, number: float) -> ir.Value | None:
