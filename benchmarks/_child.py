@@ -1,0 +1,22 @@
+"""Code that is measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+
+def run_child(code: str, *, python: str = sys.executable) -> Any:
+    """Run code in a new interpreter and return what it prints last, read as JSON.
+
+    Raises
+    ------
+    RuntimeError
+        The code failed; the message is the end of what it wrote.
+    """
+    done = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,188 @@
+"""What the benchmarks share: interleaved timing, medians, tables, peers that may be missing.
+
+Every contender of a case runs once per round, in turn, so that what else the
+machine does hits all alike. A figure is the median of the rounds, a ratio the
+median over rounds of ours divided by theirs in the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import importlib.metadata
+import os
+import platform
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+#: Runs once and returns what it measured, in seconds (or any unit where less is better).
+Run = Callable[[], float]
+
+OURS = "onnxtrain"
+
+
+class Missing(Exception):
+    """A contender cannot take part; the message says why."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of every benchmark.
+
+    Attributes
+    ----------
+    quick : bool
+        Small sizes, for a look.
+    rounds : int
+        How often each contender runs.
+    threads : int
+        For everybody.
+    """
+
+    quick: bool = False
+    rounds: int = 5
+    threads: int = os.cpu_count() or 1
+
+
+def options(description: str | None) -> Options:
+    """Read the command line, set the number of threads, silence warnings on convergence."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each contender (5)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="threads of each contender (all cores)"
+    )
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # few epochs: nobody converges
+    return Options(given.quick, given.rounds, given.threads)
+
+
+def need(*modules: str) -> None:
+    """Raise :class:`Missing` unless the modules can be imported."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise Missing(f"{name} is not installed") from e
+
+
+def forget() -> None:
+    """Empty every cache of onnxtrain (and of JAX), so that the next fit builds and compiles anew."""
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "onnxtrain":
+            for value in vars(module).values():
+                if callable(getattr(value, "cache_clear", None)):
+                    value.cache_clear()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    gc.collect()
+
+
+def timed(f: Callable[[], object]) -> float:
+    """Return the seconds one call takes."""
+    start = time.perf_counter()
+    f()
+    return time.perf_counter() - start
+
+
+def interleave(makers: Mapping[str, Callable[[], Run]], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Run contenders in turn.
+
+    Parameters
+    ----------
+    makers : mapping of name to callable
+        Each prepares a contender and returns what is timed; it may raise :class:`Missing`.
+    rounds : int
+
+    Returns
+    -------
+    figures : dict of name to list of float
+    missing : dict of name to str
+        Why a contender did not run.
+    """
+    runs, missing = {}, {}
+    for name, make in makers.items():
+        try:
+            runs[name] = make()
+        except Missing as e:
+            missing[name] = str(e)
+    for run in runs.values():
+        run()  # imports, thread pools, first allocations
+    figures: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            figures[name].append(run())
+    return figures, missing
+
+
+def ratio(figures: Mapping[str, Sequence[float]], peer: str, ours: str = OURS) -> float:
+    """Return the median of ours / theirs, round by round."""
+    return statistics.median(a / b for a, b in zip(figures[ours], figures[peer], strict=True))
+
+
+def case(
+    title: str,
+    makers: Mapping[str, Callable[[], Run]],
+    given: Options,
+    *,
+    unit: str = "ms",
+    scale: float = 1e3,
+    targets: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Run one case, print its table and return the ratios, ours divided by theirs.
+
+    Parameters
+    ----------
+    title : str
+    makers : mapping of name to callable
+        As for :func:`interleave`; ours is called ``"onnxtrain"``.
+    given : Options
+    unit : str
+    scale : float
+        Units a second.
+    targets : mapping of name to float
+        The ratio that is wanted, at most.
+    """
+    figures, missing = interleave(makers, given.rounds)
+    ratios = {name: ratio(figures, name) for name in figures if name != OURS}
+    print(f"\n{title}")
+    print(f"  {'':34} {unit:>12} {'ours/theirs':>12} {'at most':>8}")
+    for name in makers:
+        if name in missing:
+            print(f"  {name:34} {'-':>12}   left out: {missing[name]}")
+            continue
+        figure = f"{statistics.median(figures[name]) * scale:12.5g}"
+        wanted = (targets or {}).get(name)
+        verdict = "" if wanted is None or name not in ratios else " ok" if ratios[name] <= wanted else " MISSED"
+        print(
+            f"  {name:34} {figure} "
+            f"{f'{ratios[name]:12.2f}' if name in ratios else ' ' * 12} "
+            f"{f'{wanted:8.2f}' if wanted is not None else ' ' * 8}{verdict}",
+            flush=True,
+        )
+    return ratios
+
+
+def environment() -> str:
+    """Return one paragraph on the machine and the versions."""
+    packages = "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax"
+    found = []
+    for name in packages.split():
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; {', '.join(found)}"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

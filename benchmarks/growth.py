@@ -1,0 +1,60 @@
+"""How the time of a step grows with the width and the depth of the network."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from _harness import OURS, Options, environment, interleave, options
+from _networks import CONTENDERS, Problem
+from mlp import steps_alone
+
+BATCH = 128
+PEER = "PyTorch loop, fused"
+
+
+def operations(problem: Problem) -> float:
+    """Return the floating-point operations of the products of one step: forward, and twice that backward."""
+    return 6.0 * problem.batch * sum(a * b for a, b in zip(problem.sizes, problem.sizes[1:], strict=False))
+
+
+def slope(operations: list[float], seconds: list[float]) -> float:
+    """Return the exponent b of a fit of seconds = a * operations ** b, least squares on logarithms."""
+    x, y = [math.log(v) for v in operations], [math.log(v) for v in seconds]
+    mx, my = statistics.mean(x), statistics.mean(y)
+    return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
+
+
+def main(given: Options) -> None:
+    """Print both tables, and the exponents: 1 is linear in the operations."""
+    widths = [64, 128, 256, 512] if given.quick else [64, 128, 256, 512, 1024, 2048]
+    depths = [1, 2, 4, 8] if given.quick else [1, 2, 4, 8, 16, 32]
+    table("width of 2 hidden layers", {n: (64, n, n, 10) for n in widths}, given)
+    table("depth, hidden layers of 128", {n: (64, *[128] * n, 10) for n in depths}, given)
+
+
+def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> None:
+    """Print one table."""
+    print(f"\nus a step by {title}, batch {BATCH}, Adam")
+    print(f"  {'':>6} {'operations':>12} {'onnxtrain':>12} {PEER:>20} {'ours/theirs':>12}")
+    flops: list[float] = []
+    seconds: dict[str, list[float]] = {}
+    for n, sizes in networks.items():
+        problem = Problem(sizes, 10 * BATCH, BATCH, classifies=True, threads=given.threads)
+        epochs = max(2, min(20, int(5e9 / operations(problem) / problem.steps)))
+        makers = {name: steps_alone(CONTENDERS[name], problem, epochs) for name in (OURS, PEER)}
+        figures, missing = interleave(makers, given.rounds)
+        flops.append(operations(problem))
+        for name, values in figures.items():
+            seconds.setdefault(name, []).append(statistics.median(values))
+        ours, theirs = seconds[OURS][-1], seconds[PEER][-1] if PEER not in missing else math.nan
+        print(f"  {n:6} {flops[-1]:12.3g} {ours * 1e6:12.1f} {theirs * 1e6:20.1f} {ours / theirs:12.2f}", flush=True)
+    half = len(flops) // 2 - 1  # small networks cost by the node
+    for name, values in seconds.items():
+        print(f"  seconds ~ operations ** {slope(flops[half:], values[half:]):.2f} in the upper half: {name}")
+
+
+if __name__ == "__main__":
+    found = options(__doc__)
+    print(environment())
+    main(found)

@@ -1,0 +1,50 @@
+"""How long the first lines of a program take, each in a new process."""
+
+from __future__ import annotations
+
+import statistics
+
+from _child import run_child
+from _harness import Options, environment, options
+
+_LINES = {
+    "import onnxtrain": "import onnxtrain",
+    "from onnxtrain import OrtGradientRegressor": "from onnxtrain import OrtGradientRegressor",
+    "import sklearn.neural_network": "import sklearn.neural_network",
+    "import onnxruntime": "import onnxruntime",
+    "import torch": "import torch",
+    "import jax": "import jax",
+    "import skl2onnx": "import skl2onnx",
+}
+
+_CODE = """
+import json, sys, time
+start = time.perf_counter()
+try:
+    {line}
+    seconds = time.perf_counter() - start
+except ImportError:
+    seconds = None
+print(json.dumps([seconds, sorted({{"skl2onnx", "torch", "onnxscript", "sklearn"}} & set(sys.modules))]))
+"""
+
+
+def main(given: Options) -> None:
+    """Print the table; the smallest of the rounds is what the import itself needs, the rest is the disk."""
+    print(f"\n{'Imports':44} {'median s':>10} {'least s':>10}   brings along   (import onnxtrain: below 1 s is wanted)")
+    for name, line in _LINES.items():
+        found = [run_child(_CODE.format(line=line)) for _ in range(3 if given.quick else given.rounds)]
+        seconds = [s for s, _ in found]
+        if None in seconds:
+            print(f"  {name:42} left out: not installed")
+            continue
+        print(
+            f"  {name:42} {statistics.median(seconds):10.2f} {min(seconds):10.2f}   {', '.join(found[0][1])}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    found = options(__doc__)
+    print(environment())
+    main(found)

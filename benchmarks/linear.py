@@ -1,0 +1,110 @@
+"""Linear models on many rows: the time until our loss is that of scikit-learn's solver."""
+
+from __future__ import annotations
+
+import numpy as np
+from _harness import OURS, Missing, Options, Run, case, environment, forget, options, timed
+
+FEATURES = 100
+
+
+def regression(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return X (n, 100) and y (n,), float32, with noise of the size of the signal."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((rows, FEATURES), dtype=np.float32)
+    signal = X @ rng.standard_normal(FEATURES, dtype=np.float32)
+    return X, signal + signal.std() * rng.standard_normal(rows, dtype=np.float32)
+
+
+def squared_error(estimator, X: np.ndarray, y: np.ndarray) -> float:
+    """Return the mean squared error on the rows."""
+    return float(np.mean((np.asarray(estimator.predict(X)).ravel() - y) ** 2))
+
+
+def compare_regression(given: Options) -> None:
+    """Compare with SGDRegressor: its loss after 5 epochs is the goal."""
+    from sklearn.linear_model import LinearRegression, SGDRegressor
+
+    from onnxtrain import OrtGradientRegressor
+    from onnxtrain.optim import SGD, Cosine
+
+    rows = 100_000 if given.quick else 1_000_000
+    X, y = regression(rows)
+    peer = SGDRegressor(max_iter=5, tol=None, alpha=0.0, random_state=0)
+    goal = squared_error(peer.fit(X, y), X, y)
+    start = LinearRegression().fit(X[:200], y[:200])
+    start.coef_[:], start.intercept_ = 0, 0.0
+
+    def fit(epochs: int):
+        return OrtGradientRegressor(
+            start,
+            solver=SGD(momentum=0.9),
+            learning_rate=Cosine(0.01),
+            batch_size=2000,
+            max_iter=epochs,
+            tol=0.0,
+            random_state=0,
+        ).fit(X, y)
+
+    epochs = next((e for e in (1, 2, 3, 5) if squared_error(fit(e), X, y) <= goal * (1 + 1e-3)), None)
+
+    def ours() -> Run:
+        if epochs is None:
+            raise Missing("5 epochs do not reach the loss")
+        return lambda: (forget(), timed(lambda: fit(epochs)))[1]
+
+    case(
+        f"Linear regression, {rows:,} x {FEATURES}: fit to the loss of SGDRegressor after 5 epochs, {goal:.6g} "
+        f"(ours: {epochs} epochs)",
+        {OURS: ours, "SGDRegressor, 5 epochs": lambda: lambda: timed(lambda: peer.fit(X, y))},
+        given,
+        targets={"SGDRegressor, 5 epochs": 1.0},
+    )
+
+
+def compare_logistic(given: Options) -> None:
+    """Compare with LogisticRegression: the same objective, L-BFGS both."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+
+    from onnxtrain import OrtGradientClassifier
+
+    rows = 20_000 if given.quick else 100_000
+    X, signal = regression(rows)
+    y = (signal > 0).astype(int)
+    C = 1.0
+    peer = LogisticRegression(C=C, max_iter=1000)
+
+    def objective(estimator) -> float:
+        probabilities = np.asarray(estimator.predict_proba(X), np.float64)
+        w = (
+            estimator.coef_
+            if hasattr(estimator, "coef_")
+            else next(w for w in estimator.weights_.values() if w.size == FEATURES)
+        )
+        return log_loss(y, probabilities) + float(np.sum(np.square(w, dtype=np.float64))) / (2 * C * rows)
+
+    goal = objective(peer.fit(X, y))
+    start = LogisticRegression(max_iter=1).fit(X[:200], y[:200])
+    start.coef_[:], start.intercept_[:] = 0, 0
+
+    def fit():
+        return OrtGradientClassifier(start, solver="lbfgs", l2=1 / (2 * C * rows), max_iter=1000, tol=1e-4).fit(X, y)
+
+    print(f"\nObjective: ours {objective(fit()):.8f}, LogisticRegression {goal:.8f}")
+    case(
+        f"Logistic regression, {rows:,} x {FEATURES}: L-BFGS",
+        {
+            OURS: lambda: lambda: (forget(), timed(fit))[1],
+            "LogisticRegression(lbfgs)": lambda: lambda: timed(lambda: peer.fit(X, y)),
+        },
+        given,
+        targets={"LogisticRegression(lbfgs)": 1.0},
+    )
+
+
+if __name__ == "__main__":
+    found = options(__doc__)
+    print(environment())
+    compare_regression(found)
+    compare_logistic(found)

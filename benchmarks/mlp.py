@@ -1,0 +1,84 @@
+"""Networks: whole fits of 20 epochs, and steps alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from _harness import Options, Run, case, environment, forget, options, timed
+from _networks import CONTENDERS, Problem
+
+SMALL = Problem((10, 100, 1), 4000, 32)
+MIDDLE = Problem((64, 100, 100, 10), 4000, 200, classifies=True)
+WIDE = Problem((784, 256, 128, 10), 10_000, 200, classifies=True)
+HUGE = Problem((784, 1024, 1024, 10), 2560, 256, classifies=True)
+
+# the ratios that are wanted, ours / theirs
+FITS: list[tuple[Problem, dict[str, float]]] = [
+    (SMALL, {"scikit-learn": 0.25, "skorch": 0.10, "JAX scan": 0.50}),
+    (MIDDLE, {"scikit-learn": 0.45, "skorch": 0.40}),
+    (WIDE, {"scikit-learn": 0.55, "PyTorch loop, fused": 0.95}),
+]
+STEPS: list[tuple[Problem, dict[str, float]]] = [
+    (SMALL, {}),
+    (Problem((10, 100, 1), 4000, 200), {}),
+    (MIDDLE, {}),
+    (WIDE, {}),
+    (Problem(WIDE.sizes, WIDE.rows, WIDE.batch, "momentum", classifies=True), {"PyTorch loop, fused": 0.80}),
+    (HUGE, {"PyTorch loop, fused": 1.20}),
+    (Problem(HUGE.sizes, HUGE.rows, HUGE.batch, "momentum", classifies=True), {"PyTorch loop, fused": 1.05}),
+]
+
+
+def whole_fit(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run]:
+    """Return what prepares a contender and times fits that start with empty caches."""
+
+    def prepare() -> Run:
+        fit = make(problem)
+
+        def run() -> float:
+            forget()
+            return timed(lambda: fit(epochs))
+
+        return run
+
+    return prepare
+
+
+def steps_alone(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run]:
+    """Return what prepares a contender and gives the time of a step: a long fit less a short one."""
+
+    def prepare() -> Run:
+        fit = make(problem)
+
+        def run() -> float:
+            short, long = timed(lambda: fit(1)), timed(lambda: fit(1 + epochs))
+            return max(long - short, 1e-9) / (epochs * problem.steps)
+
+        return run
+
+    return prepare
+
+
+def main(given: Options) -> None:
+    """Print both tables."""
+    for problem, targets in FITS[: 2 if given.quick else None]:
+        problem = with_threads(problem, given)
+        epochs = 5 if given.quick else 20
+        makers = {name: whole_fit(make, problem, epochs) for name, make in CONTENDERS.items()}
+        case(f"{problem.name}: fit, {epochs} epochs", makers, given, targets={} if given.quick else targets)
+    for problem, targets in STEPS[: 4 if given.quick else None]:
+        problem = with_threads(problem, given)
+        epochs = max(1, (300 if given.quick else 2000) // (problem.steps * max(1, sum(problem.sizes) // 200)))
+        makers = {n: steps_alone(m, problem, epochs) for n, m in CONTENDERS.items() if n != "skorch"}
+        case(f"{problem.name}: one step", makers, given, unit="us", scale=1e6, targets=targets)
+
+
+def with_threads(problem: Problem, given: Options) -> Problem:
+    """Return the same problem with the number of threads asked for."""
+    return Problem(problem.sizes, problem.rows, problem.batch, problem.solver, problem.classifies, given.threads)
+
+
+if __name__ == "__main__":
+    found = options(__doc__)
+    print(environment())
+    main(found)
