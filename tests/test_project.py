@@ -8,9 +8,14 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 
+import numpy as np
+import onnx
 import pytest
+from skl2onnx import to_onnx
+from sklearn.linear_model import LogisticRegression
 
 import onnxtrain
 from onnxtrain import errors
@@ -145,3 +150,17 @@ def test_types_are_shipped():
 def test_an_example_asks_one_question(path):
     title = ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
     assert title.endswith("?"), f"{path.name} is called {title!r}"
+
+
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
+    first, second = re.findall(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)", (ROOT / "README.rst").read_text())
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(textwrap.dedent(first), names)
+    assert isinstance(onnx.load("tuned.onnx"), onnx.ModelProto)
+    assert set(names["search"].best_params_) == {f"ortgradientregressor__{name}" for name in ("loss", "l1", "l2")}
+    # the second block needs a GPU and a file of one's own; here it gets a CPU and a file from scikit-learn
+    X, y = names["X"], names["y"] > 140
+    onx = to_onnx(LogisticRegression().fit(X, y), X.astype(np.float32), options={"zipmap": False})
+    onnx.save(onx, "model.onnx")
+    exec(textwrap.dedent(second).replace('"cuda"', '"cpu"'), {**names, "y": y})
