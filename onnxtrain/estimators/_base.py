@@ -15,14 +15,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain.errors import DataError, DeviceError, ExportError
+from onnxtrain.errors import DataError, DeviceError, ExportError, LossError
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
-from onnxtrain.estimators._validation import check_parameters, check_sample_weight, check_X, check_X_y
+from onnxtrain.estimators._validation import check_features, check_parameters, check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
-from onnxtrain.losses import find_loss
+from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.training.batches import TrainingData, batches, dense
@@ -35,7 +35,7 @@ from onnxtrain.training.session import LazySession, open_session, run_session
 _PREDICT_CHUNK = 65_536
 
 
-class OrtGradientEstimator(BaseEstimator, ABC):
+class OrtGradientEstimator(ConvertsToOnnx, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(
@@ -195,7 +195,7 @@ class OrtGradientEstimator(BaseEstimator, ABC):
     def _check(self) -> Device:
         """Check every parameter that can be checked without data; return the device."""
         check_parameters(self)
-        find_loss(self.loss, self.loss_params, classifies=self._classifies)
+        self._check_loss()
         if self.solver != "lbfgs":
             make_optimizer(self.solver)
             make_schedule(self.learning_rate)
@@ -203,13 +203,27 @@ class OrtGradientEstimator(BaseEstimator, ABC):
             check_source(self.estimator)
         return find_device(self.device)
 
+    def _check_loss(self) -> None:
+        entry = find_loss(self.loss, self.loss_params, classifies=self._classifies)
+        if entry.classifies != self._classifies:
+            kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
+            raise LossError(
+                f"The loss {self.loss!r} is for {kind}, as {other} has them. Here there are: "
+                f"{', '.join(name for name, known in LOSSES.items() if known.classifies == self._classifies)}."
+            )
+
     def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
         if not is_onnx(estimator):
+            if is_fitted(estimator) and hasattr(estimator, "n_features_in_"):
+                shape = (None, estimator.n_features_in_)
+                check_features(X, shape, f"{type(estimator).__name__} was fitted on")
             rows = self._rows_for_estimator(X, y, weight)
             estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
         self._source = as_source(estimator, X, dtype=self.dtype, output=self.output)
+        for shape in self._source.model.shapes.values():
+            check_features(X, shape, "the model takes")
         self._learn_target(y, self._source)
         names = choose_weights(self._source.model, self.weights_to_train, self._source.default)
         weights = self._source.initial_weights(names)
@@ -403,7 +417,7 @@ class OrtGradientEstimator(BaseEstimator, ABC):
         if source is None or len(source.model.features) != 1:
             return np.dtype(self.dtype), 2
         ((name, dtype),) = source.model.features.items()
-        return dtype, source.model.ranks[name]
+        return dtype, len(source.model.shapes[name])
 
     def _check_X(self, X: Any) -> Any:
         dtype, ndim = self._input_of()

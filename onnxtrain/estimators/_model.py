@@ -53,6 +53,8 @@ class TrainableModel:
         The number of columns of ``output`` and of ``scores``.
     features : mapping of str to numpy dtype
         The inputs.
+    shapes : mapping of str to tuple
+        Theirs, None for what is not known, rows first.
     classes : ndarray or None
         The labels that the model itself returns, by column.
     weights : tuple of str
@@ -69,7 +71,7 @@ class TrainableModel:
     width: int
     n_scores: int
     features: Mapping[str, np.dtype]
-    ranks: Mapping[str, int]
+    shapes: Mapping[str, tuple[int | None, ...]]
     classes: np.ndarray | None
     weights: tuple[str, ...]
     penalized: tuple[str, ...]
@@ -104,11 +106,15 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) ->
         width=_width(chosen),
         n_scores=_width(head.value),
         features={str(v.name): v.dtype.numpy() for v in inputs},  # type: ignore[union-attr]
-        ranks={str(v.name): graph.rank(v) or 2 for v in inputs},
+        shapes={str(v.name): _shape(v) for v in inputs},
         classes=_label_classes(model),
         weights=tuple(str(w.name) for w in weights),
         penalized=tuple(str(w.name) for w in weights if _multiplies(w)),
     )
+
+
+def _shape(value: ir.Value) -> tuple[int | None, ...]:
+    return tuple(d if isinstance(d, int) else None for d in value.shape or (None, None))
 
 
 def _as_output(model: ir.Model, value: ir.Value) -> str:

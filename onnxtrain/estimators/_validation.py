@@ -110,9 +110,24 @@ def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = 
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
     if keep:
         return weights
-    if not weights.any():
-        raise DataError("Every sample weight is zero: there is nothing to train on.")
     return None if np.all(weights == weights[0]) else weights
+
+
+def check_features(X: Any, shape: tuple[Any, ...], source: str) -> None:
+    """Compare the rows with what a model takes: `shape`, rows first, None where it does not matter.
+
+    Raises
+    ------
+    DataError
+        Another number of axes or of columns; `source` says whose model it is.
+    """
+    if len(shape) != len(X.shape):
+        raise DataError(f"X has {len(X.shape)} axes, {source} {len(shape)}.")
+    wanted, given = shape[1:], X.shape[1:]
+    if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
+        if len(wanted) == 1:
+            raise DataError(f"X has {given[0]} features, {source} {wanted[0]}.")
+        raise DataError(f"X has rows of shape {given}, {source} {wanted}.")
 
 
 @_as_data_error()

@@ -1,0 +1,178 @@
+"""Bad input gets a clear error of our own family, in time, and loses nothing."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import (
+    DataError,
+    DeviceError,
+    LossError,
+    ModelError,
+    OnnxTrainError,
+    OptimizerError,
+    ParameterError,
+    WeightError,
+)
+
+X, y = load_diabetes(return_X_y=True)
+IRIS, SPECIES = load_iris(return_X_y=True)
+
+
+def model(text):
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+
+
+NO_WEIGHT = model("g (float[N, 10] X) => (float[N, 1] Y) { Y = ReduceSum(X) }".replace("ReduceSum(X)", "Identity(X)"))
+TWO_OUTPUTS = model(
+    """g (float[N, 10] X) => (float[N, 1] A, float[N, 1] B)
+    <float[10, 1] W = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}> { A = MatMul(X, W)  B = Neg(A) }"""
+)
+APART = model(
+    """g (float[N, 10] X) => (float[N, 1] Y)
+    <float[10, 1] W = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float[1] V = {1}> {
+        A = MatMul(X, W)
+        S = Sign(V)
+        Y = Add(A, S)
+    }"""
+)
+
+PARAMETERS = [
+    (dict(loss="sqared_error"), LossError, "Unknown loss 'sqared_error'. Did you mean 'squared_error'"),
+    (dict(loss="huber", loss_params={"epsilon": 1}), LossError, "epsilon"),
+    (dict(loss="huber", loss_params={"delta": -1.0}), LossError, "delta"),
+    (dict(loss="log"), LossError, "The loss 'log' is for classes"),
+    (dict(solver="adamm"), OptimizerError, "Unknown solver 'adamm'. Did you mean 'adam'"),
+    (dict(learning_rate="adptive"), OptimizerError, "Did you mean 'adaptive'"),
+    (dict(learning_rate=-1.0), OptimizerError, "learning"),
+    (dict(l1=-1.0), ParameterError, "The 'l1' parameter"),
+    (dict(batch_size=0), ParameterError, "The 'batch_size' parameter"),
+    (dict(dtype="float8"), ParameterError, "The 'dtype' parameter"),
+    (dict(init="zeros"), ParameterError, "The 'init' parameter"),
+    (dict(clip_norm=0.0), ParameterError, "The 'clip_norm' parameter"),
+    (dict(device="gpu"), DeviceError, "Unknown device 'gpu'. Known: 'cpu', 'cuda'"),
+    (dict(weights_to_train="coeff"), WeightError, "Did you mean 'coef'"),
+    (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is no weight that reaches the output"),
+    (dict(weights_to_train=[]), WeightError, "There is no weight to train"),
+    (dict(penalty={"coeff": 1.0}), WeightError, "The penalty is on 'coeff', which is not trained. Did you mean 'coef'"),
+    (dict(penalty={"coef": -1.0}), LossError, "must be a finite number >= 0"),
+    (dict(penalty={"coef": {"l3": 1.0}}), LossError, "l3"),
+    (dict(estimator=LinearRegression), ParameterError, r"estimator is the class LinearRegression: give an instance"),
+    (dict(estimator=3), ParameterError, "estimator must be a scikit-learn estimator, an onnx.ModelProto"),
+    (dict(estimator="nowhere.onnx"), ModelError, "There is no file 'nowhere.onnx'"),
+    (dict(estimator=b"no model"), ModelError, "cannot be read as an ONNX model"),
+    (dict(estimator=TWO_OUTPUTS), ModelError, "several outputs to choose from: A: FLOAT"),
+    (dict(estimator=TWO_OUTPUTS, output="C"), ModelError, "C"),
+    (dict(estimator=NO_WEIGHT), WeightError, "no weight between its inputs and its output 'Y'"),
+    (dict(estimator=APART, weights_to_train=["V"]), WeightError, "'V' is no weight that reaches the output 'Y'"),
+]
+
+
+@pytest.mark.parametrize("params, error, message", PARAMETERS, ids=lambda p: str(p)[:40])
+def test_parameters(params, error, message):
+    assert issubclass(error, OnnxTrainError)
+    with pytest.raises(error, match=message.replace("(", r"\(")):
+        OrtGradientRegressor(**params).fit(X, y)
+
+
+def test_no_gpu_is_an_error_before_any_work():
+    pytest.importorskip("onnxruntime")
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(DeviceError, match=r"CUDAExecutionProvider .*present: .*CPUExecutionProvider.*onnxtrain\[gpu\]"):
+        OrtGradientRegressor(device="cuda").fit(X, y)
+
+
+def spoiled(array, value):
+    array = np.array(array, dtype=float)
+    array.flat[3] = value
+    return array
+
+
+ROWS = [
+    (spoiled(X, np.nan), y, "NaN"),
+    (spoiled(X, np.inf), y, "infinity"),
+    (X, spoiled(y, np.nan), "NaN"),
+    (X, spoiled(y, np.inf), "infinity"),
+    (X[:-1], y, "inconsistent numbers of samples"),
+    (X[:, 0], y, "Expected 2D array"),
+    (X[:0], y[:0], "0 sample"),
+]
+
+
+@pytest.mark.parametrize("rows, target, message", ROWS, ids=[row[-1] for row in ROWS])
+def test_rows(rows, target, message):
+    with pytest.raises(DataError, match=message):
+        OrtGradientRegressor().fit(rows, target)
+
+
+FITTED = LinearRegression().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "X, y, message",
+    [
+        (X[:, :4], y, "X has 4 features, LinearRegression was fitted on 10"),
+        (X[:, :4], y, "X has 4 features"),
+        (X, np.stack([y, y], axis=1), "y has 2 columns, the model has 1 outputs"),
+    ],
+)
+def test_rows_that_do_not_fit_the_model(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        OrtGradientRegressor(FITTED).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "weight, message",
+    [
+        (np.zeros(len(X)), "at least one non-zero"),
+        (np.full(len(X), -1.0), "Negative values"),
+        (np.ones(3), "sample_weight"),
+        (spoiled(np.ones(len(X)), np.nan), "NaN"),
+    ],
+)
+def test_sample_weights(weight, message):
+    with pytest.raises(DataError, match=message):
+        OrtGradientRegressor().fit(X, y, sample_weight=weight)
+
+
+def test_classes_the_model_does_not_know():
+    fitted = LogisticRegression(max_iter=500).fit(IRIS, SPECIES)
+    with pytest.raises(DataError, match=r"labels the model does not know: 7"):
+        OrtGradientClassifier(fitted).fit(IRIS, np.where(SPECIES == 2, 7, SPECIES))
+
+
+def test_a_model_with_other_classes():
+    onx = model("g (float[N, 4] X) => (float[N, 2] Y) <float[4, 2] W = {1, 1, 1, 1, 1, 1, 1, 1}> { Y = MatMul(X, W) }")
+    with pytest.raises(DataError, match="The model has 2 classes, y has 3: 0, 1, 2"):
+        OrtGradientClassifier(onx).fit(IRIS, SPECIES)
+
+
+def test_validation_sets_are_whole():
+    with pytest.raises(DataError, match="X_val and y_val go together"):
+        OrtGradientRegressor().fit(X, y, X_val=X)
+
+
+def test_no_probabilities_without_a_likelihood():
+    model = OrtGradientClassifier(loss="hinge", estimator=None, max_iter=1)
+    from sklearn.svm import LinearSVC
+
+    model = OrtGradientClassifier(LinearSVC(), loss="hinge", max_iter=1).fit(IRIS, SPECIES)
+    assert not hasattr(model, "predict_proba")
+    assert model.decision_function(IRIS).shape == (150, 3)
+
+
+def test_an_error_in_a_second_fit_keeps_the_first():
+    model = OrtGradientRegressor(max_iter=1).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(DataError):
+        model.fit(spoiled(X, np.nan), y)
+    with pytest.raises(LossError):
+        model.set_params(loss="hubr").fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), before)
