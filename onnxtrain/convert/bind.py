@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from onnxtrain.convert.binding import LAYOUTS, Binding, get, put
 from onnxtrain.convert.learned import Learned, learned
@@ -61,7 +61,23 @@ def bind(
         for name, (item, layout) in matches.items()
     ]
     bindings += _leaf_bindings(estimator, {name: a for name, a in arrays.items() if name not in matches})
-    return _renamed(onx, bindings, {name: item.name for name, (item, _) in matches.items()})
+    return _renamed(_frozen(onx, {b.name for b in bindings}), bindings, {name: item.name for name, (item, _) in matches.items()})
+
+
+def _frozen(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
+    """Return the model with numbers that are no weights as nodes Constant: exponents, masks, ..."""
+    result = onnx.ModelProto()
+    result.CopyFrom(onx)
+    graph = result.graph
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    others = [i for i in graph.initializer if i.data_type in floats and i.name not in weights]
+    nodes = [helper.make_node("Constant", [], [i.name], name=i.name, value=i) for i in others]
+    nodes += graph.node
+    kept = [i for i in graph.initializer if i not in others]
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(kept)
+    graph.node.extend(nodes)
+    return result
 
 
 def _is_weight(item: Learned) -> bool:

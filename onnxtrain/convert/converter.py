@@ -76,15 +76,19 @@ def convert(
     """
 
     def graph_of(fitted: Any) -> onnx.ModelProto:
-        onx = as_float32(repair(fitted, _to_onnx(fitted, X)))
-        return onx if rewrite is None else tie(fitted, rewrite(onx))
+        onx = repair(fitted, _to_onnx(fitted, X))
+        return onx if rewrite is None else tie(fitted, as_float32(rewrite(onx)))
 
     onx, bindings = bind(estimator, graph_of(estimator), graph_of)
     if run is not None:
-        rows = _some_rows(X)
-        feeds = feeds_of(onx, rows)
-        check(estimator, onx, _as_float32(rows), feeds, run)
+        compare(estimator, onx, X, run)
     return Conversion(onx, bindings)
+
+
+def compare(estimator: Any, onx: onnx.ModelProto, X: Any, run: Run) -> None:
+    """Compare a graph with the estimator on some rows of `X`; see :func:`onnxtrain.convert.check.check`."""
+    rows = _some_rows(X)
+    check(estimator, onx, _as_float32(rows), feeds_of(onx, rows), run)
 
 
 def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:

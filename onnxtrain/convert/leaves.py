@@ -61,7 +61,7 @@ def bind_leaves(estimator: Any, name: str, array: np.ndarray, trees: Sequence[Pa
         values = _columns(np.concatenate([leaf_values(get(estimator, path)) for path in run]), array.shape)
         factor = _factor(values, array)
         if factor is not None:
-            return LeafBinding(name, run[0], "leaf", array.shape, trees=run, factor=factor)
+            return LeafBinding(name, (*run[0], "leaves"), "leaf", array.shape, trees=run, factor=factor)
     return None
 
 

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, DeviceError, ExportError, LossError
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter

@@ -93,5 +93,7 @@ def as_float(op: Any, x: ir.Value) -> ir.Value:
 
 
 def constant(op: Any, array: np.ndarray, name: str) -> ir.Value:
-    """Return a new initializer that is no weight: integers, booleans, strings."""
+    """Return numbers or strings that are no weight."""
+    if array.dtype.kind == "f":
+        return op.Constant(value=ir.tensor(array))  # an initializer of real numbers can be trained
     return op.initializer(ir.tensor(array.tolist() if array.dtype == object else array), name)

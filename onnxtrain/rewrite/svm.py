@@ -40,7 +40,8 @@ def svm_classifier(op, node):
     x = as_float(op, node.inputs[0])
     classes, per_class = class_labels(node), np.asarray(attribute(node, "vectors_per_class", ()), dtype=int)
     if per_class.sum() == 0:
-        z = affine(op, x, floats(node, "coefficients").reshape(len(classes), -1).T, floats(node, "rho")[: len(classes)])
+        coef = floats(node, "coefficients").reshape(len(classes), -1)
+        z = op.Add(op.MatMul(x, weight(op, coef.T, "coef")), weight(op, floats(node, "rho")[:1], "intercept"))
         return labels_of_best(op, z, classes), post_transform(op, node, z)
     k = kernel(op, node, x, floats(node, "support_vectors").reshape(per_class.sum(), -1))
     z = op.Add(op.MatMul(k, _pair_coefficients(op, node, per_class)), weight(op, floats(node, "rho"), "intercept"))

@@ -1,0 +1,349 @@
+"""Each operator of ai.onnx.ml before and after rewriting, on onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxtrain.errors import RewriteError
+from onnxtrain.rewrite import REWRITES, rewrite, rewrite_model
+from onnxtrain.rewrite.registry import FROZEN
+from onnxtrain.training.session import run
+
+X = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+X_MISSING = np.where(np.arange(27).reshape(9, 3) % 4 == 0, np.nan, X).astype(np.float32)
+X_INT = np.arange(27).reshape(9, 3)
+
+TWO, THREE = {"classlabels_ints": [0, 1]}, {"classlabels_strings": ["a", "b", "c"]}
+COEF = [0.5, -1.0, 2.0]
+MIRRORED = {"coefficients": [-c for c in COEF] + COEF, "intercepts": [-0.1, 0.1]}
+
+#: A stump in each of two trees: leaves 1 and 2 below node 0.
+SPLITS = {
+    "nodes_treeids": [0, 0, 0, 1, 1, 1],
+    "nodes_nodeids": [0, 1, 2, 0, 1, 2],
+    "nodes_featureids": [0, 0, 0, 1, 0, 0],
+    "nodes_values": [0.1, 0.0, 0.0, -0.2, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * 2,
+    "nodes_truenodeids": [1, 0, 0, 1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0, 2, 0, 0],
+    "nodes_hitrates": [1.0] * 6,
+    "nodes_missing_value_tracks_true": [0] * 6,
+}
+
+
+def leaves(kind, weights, ids=(0, 0, 0, 0)):
+    """Attributes of the leaves; with several targets each leaf comes once for each."""
+    repeat = len(weights) // 4
+    return {
+        **SPLITS,
+        f"{kind}_ids": list(ids) if repeat == 1 else list(range(repeat)) * 4,
+        f"{kind}_treeids": [t for t in (0, 0, 1, 1) for _ in range(repeat)],
+        f"{kind}_nodeids": [n for n in (1, 2, 1, 2) for _ in range(repeat)],
+        f"{kind}_weights": list(weights),
+    }
+
+
+SIGNED, PARTS = [0.5, -1.0, 2.0, 0.25], [0.1, 0.4, 0.3, 0.05]
+VECTORS = {"support_vectors": [0.1, 0.2, -0.3, 0.5, -0.4, 0.2, 0.9, 0.3, 0.1], "coefficients": [0.5, -1.0, 0.25]}
+SVC = {
+    "support_vectors": [*VECTORS["support_vectors"], 0.3, 0.3, 0.8],
+    "kernel_type": "RBF",
+    "kernel_params": [0.5, 0.0, 0.0],
+}
+SVC_TWO = {**SVC, **TWO, "coefficients": [0.5, 0.2, -0.3, -0.4], "vectors_per_class": [2, 2], "rho": [0.05]}
+SVC_THREE = {
+    **SVC, **THREE, "coefficients": [0.5, 0.2, -0.3, -0.4, 0.1, 0.9, -0.2, 0.3], "vectors_per_class": [1, 1, 2],
+    "rho": [0.05, -0.1, 0.02],
+}  # fmt: skip
+
+
+def svr(kernel, params=(0.5, 0.1, 3.0), **more):
+    return {**VECTORS, "kernel_type": kernel, "kernel_params": list(params), "n_supports": 3, "rho": [0.3], **more}
+
+
+#: (operator, attributes, X, number of outputs)
+CASES = {
+    "linear": ("LinearRegressor", {"coefficients": COEF, "intercepts": [0.7]}, X, 1),
+    "linear, no intercept": ("LinearRegressor", {"coefficients": COEF}, X, 1),
+    "linear, two": (
+        "LinearRegressor", {"coefficients": COEF + COEF[::-1], "intercepts": [0.7, 0.1], "targets": 2}, X, 1,
+    ),
+    "logistic": ("LinearClassifier", {**MIRRORED, **TWO, "post_transform": "LOGISTIC"}, X, 2),
+    "logistic, labels 3 and 5": (
+        "LinearClassifier", {**MIRRORED, "classlabels_ints": [3, 5], "post_transform": "LOGISTIC"}, X, 2,
+    ),
+    "logistic, one row": ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.3], **TWO, "post_transform": "LOGISTIC"}, X, 2),
+    "scores of two, integers": ("LinearClassifier", {**MIRRORED, **TWO}, X_INT, 2),
+    "scores of two": ("LinearClassifier", {**MIRRORED, **TWO}, X, 2),
+    "scores of two, one row": ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.3], **TWO}, X, 2),
+    "softmax of two": ("LinearClassifier", {**MIRRORED, **TWO, "post_transform": "SOFTMAX"}, X, 2),
+    "two that are not mirrored": (
+        "LinearClassifier", {"coefficients": COEF + COEF[::-1], "intercepts": [0.1, 0.2], **TWO}, X, 2,
+    ),
+    "softmax": (
+        "LinearClassifier",
+        {"coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3], "intercepts": [0.7, 0.1, 0.2], **THREE, "post_transform": "SOFTMAX"},
+        X, 2,
+    ),
+    "one against rest": (
+        "LinearClassifier",
+        {"coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3], **THREE, "intercepts": [0.0, 0.0, 0.0], "post_transform": "LOGISTIC"},
+        X, 2,
+    ),
+    "scaler": ("Scaler", {"offset": COEF, "scale": [2.0, 3.0, 0.5]}, X, 1),
+    "scaler, scale": ("Scaler", {"offset": [0.0] * 3, "scale": [2.0, 3.0, 0.5]}, X, 1),
+    "scaler, offset": ("Scaler", {"offset": COEF, "scale": [1.0] * 3}, X, 1),
+    "scaler of integers": ("Scaler", {"offset": COEF, "scale": [2.0, 3.0, 0.5]}, X_INT, 1),
+    "l1": ("Normalizer", {"norm": "L1"}, X, 1),
+    "l2": ("Normalizer", {"norm": "L2"}, X, 1),
+    "max": ("Normalizer", {"norm": "MAX"}, np.abs(X), 1),
+    "l1 of zeros": ("Normalizer", {"norm": "L1"}, X * 0, 1),
+    "imputer": ("Imputer", {"imputed_value_floats": COEF, "replaced_value_float": np.nan}, X_MISSING, 1),
+    "imputer of zeros": ("Imputer", {"imputed_value_floats": [7.0], "replaced_value_float": 0.0}, np.maximum(X, 0), 1),
+    "imputer of integers": ("Imputer", {"imputed_value_int64s": [7], "replaced_value_int64": 3}, X_INT, 1),
+    "binarizer": ("Binarizer", {"threshold": 0.2}, X, 1),
+    "trees": ("TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "base_values": [0.5]}, X, 1),
+    "trees, mean": (
+        "TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "AVERAGE"}, X, 1,
+    ),
+    "trees, smallest": (
+        "TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "MIN"}, X, 1,
+    ),
+    "trees, two targets": ("TreeEnsembleRegressor", {**leaves("target", SIGNED + PARTS), "n_targets": 2}, X, 1),
+    "trees, a target each": (
+        "TreeEnsembleRegressor", {**leaves("target", SIGNED, ids=(0, 0, 1, 1)), "n_targets": 2}, X, 1,
+    ),
+    "trees, a target each, mean": (
+        "TreeEnsembleRegressor",
+        {**leaves("target", SIGNED, ids=(0, 0, 1, 1)), "n_targets": 2, "aggregate_function": "AVERAGE"},
+        X, 1,
+    ),
+    "trees, a tree for two targets": (
+        "TreeEnsembleRegressor", {**leaves("target", SIGNED, ids=(0, 1, 1, 1)), "n_targets": 2}, X, 1,
+    ),
+    "forest of two classes": ("TreeEnsembleClassifier", {**leaves("class", PARTS), "classlabels_int64s": [0, 1]}, X, 2),
+    "boosting of two classes": (
+        "TreeEnsembleClassifier",
+        {**leaves("class", SIGNED), "classlabels_int64s": [0, 1], "post_transform": "LOGISTIC", "base_values": [0.2]},
+        X, 2,
+    ),
+    "signed scores of two classes": (
+        "TreeEnsembleClassifier", {**leaves("class", SIGNED), "classlabels_int64s": [0, 1]}, X, 2,
+    ),
+    "forest of three classes": (
+        "TreeEnsembleClassifier", {**leaves("class", SIGNED + PARTS + [0.0, 1.0, 2.0, 3.0]), **THREE}, X, 2,
+    ),
+    "boosting of three classes": (
+        "TreeEnsembleClassifier",
+        {**leaves("class", SIGNED, ids=(0, 0, 2, 2)), **THREE, "post_transform": "SOFTMAX", "base_values": COEF},
+        X, 2,
+    ),
+    "svr linear": ("SVMRegressor", svr("LINEAR"), X, 1),
+    "svr poly": ("SVMRegressor", svr("POLY"), X, 1),
+    "svr rbf": ("SVMRegressor", svr("RBF"), X, 1),
+    "svr sigmoid": ("SVMRegressor", svr("SIGMOID"), X, 1),
+    "svr one class": ("SVMRegressor", svr("RBF", one_class=1), X, 1),
+    "svr without vectors": ("SVMRegressor", {"coefficients": COEF, "rho": [0.3], "kernel_type": "LINEAR", "kernel_params": [0.0] * 3}, X, 1),
+    "svc of two": ("SVMClassifier", SVC_TWO, X, 2),
+    "svc of three": ("SVMClassifier", SVC_THREE, X, 2),
+    "svc without vectors": (
+        "SVMClassifier",
+        {**THREE, "coefficients": [0.1 * i for i in range(9)], "rho": [0.1, 0.2, 0.3], "kernel_type": "LINEAR",
+         "kernel_params": [0.0] * 3},
+        X, 2,
+    ),
+}  # fmt: skip
+
+
+def model(op_type, attributes, x=X, n_outputs=1, version=3, inputs=("X",)):
+    """A model of one node."""
+    names = ["Y"] if n_outputs == 1 else ["label", "scores"]
+    node = helper.make_node(op_type, list(inputs), names, domain="ai.onnx.ml", name="it", **attributes)
+    kind = {"f": TensorProto.FLOAT, "i": TensorProto.INT64}[np.asarray(x).dtype.kind]
+    label = TensorProto.STRING if "classlabels_strings" in attributes else TensorProto.INT64
+    types = [TensorProto.FLOAT] if n_outputs == 1 else [label, TensorProto.FLOAT]
+    if op_type == "Imputer" and kind == TensorProto.INT64:
+        types = [kind]
+    infos = [
+        helper.make_tensor_value_info(n, t, None if n_outputs == 1 else ["N"] if n == "label" else ["N", None])
+        for n, t in zip(names, types, strict=True)
+    ]
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info(i, kind, ["N", np.shape(x)[-1]]) for i in inputs], infos
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", version)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_results(name):
+    op_type, attributes, x, n_outputs = CASES[name]
+    onx = model(op_type, attributes, x, n_outputs)
+    before = onx.SerializeToString()
+    rewritten = rewrite_model(onx)
+    assert onx.SerializeToString() == before
+    for expected, found in zip(run(onx, {"X": x}), run(rewritten, {"X": x}), strict=True):
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+    assert {n.op_type for n in rewritten.graph.node if n.domain} <= {"TreeEnsembleRegressor", "Imputer"}
+
+
+def test_no_operator_is_forgotten():
+    tested = {f"ai.onnx.ml:{op_type}" for op_type, *_ in CASES.values()}
+    others = {"ai.onnx.ml:ArrayFeatureExtractor", "ai.onnx.ml:FeatureVectorizer"}
+    mine = {name for name in REWRITES if name.startswith("ai.onnx.ml:")}
+    assert mine == tested | others
+    assert not mine & FROZEN
+
+
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
+def test_probabilities_of_support_vectors_fit_their_scores(transform):
+    onx = model("SVMClassifier", {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2], "post_transform": transform}, n_outputs=2)
+    d = run(rewrite_model(model("SVMClassifier", SVC_TWO, n_outputs=2)), {"X": X})[1][:, :1]
+    _, p = run(rewrite_model(onx), {"X": X})
+    np.testing.assert_allclose(p[:, :1], 1 / (1 + np.exp(1.5 * d + 0.2)), rtol=1e-5)
+
+
+def test_leaf_values_in_double():
+    attributes = leaves("target", SIGNED)
+    for name in ("nodes_values", "nodes_hitrates", "target_weights"):
+        attributes[f"{name}_as_tensor"] = onnx.numpy_helper.from_array(np.array(attributes.pop(name)), name)
+    onx = model("TreeEnsembleRegressor", {**attributes, "n_targets": 1})
+    onx.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    x = X.astype(np.float64)
+    np.testing.assert_allclose(run(rewrite_model(onx), {"X": x})[0], run(onx, {"X": x})[0], rtol=1e-6)
+
+
+def test_columns_are_chosen_and_put_together():
+    nodes = [
+        helper.make_node("ArrayFeatureExtractor", ["X", "columns"], ["A2"], domain="ai.onnx.ml"),
+        helper.make_node("ArrayFeatureExtractor", ["A2", "order"], ["A"], domain="ai.onnx.ml"),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "row"], ["B"], domain="ai.onnx.ml"),
+        helper.make_node("Squeeze", ["row"], ["index"]),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "index"], ["C"], domain="ai.onnx.ml"),
+        helper.make_node("FeatureVectorizer", ["A", "X"], ["Y"], domain="ai.onnx.ml", inputdimensions=[2, 3]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 3]), helper.make_tensor_value_info("row", TensorProto.INT64, ["M", 1])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None), *(helper.make_tensor_value_info(n, TensorProto.INT64, None) for n in "BC")],
+        [onnx.numpy_helper.from_array(np.array([[2, 0]]), "columns"), onnx.numpy_helper.from_array(np.array([1, 0]), "order"), onnx.numpy_helper.from_array(np.array([7, 8]), "classes")],
+    )  # fmt: skip
+    onx = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=10
+    )
+    feeds = {"X": X, "row": np.array([[1], [0]])}
+    for expected, found in zip(run(onx, feeds), run(rewrite_model(onx), feeds), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "words"),
+    [
+        ("LinearRegressor", {"coefficients": COEF, "post_transform": "PROBIT"}, "post_transform='PROBIT'.*NONE, LOGISTIC"),
+        ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.1], **TWO, "post_transform": "PROBIT"}, "one score"),
+        ("Normalizer", {"norm": "L7"}, "norm='L7'; known: MAX, L1, L2"),
+        ("SVMRegressor", svr("RBG"), "unknown kernel 'RBG'. Did you mean 'RBF'"),
+        ("SVMClassifier", {**SVC_THREE, "prob_a": [1.0] * 3, "prob_b": [0.0] * 3}, "3 classes by an iteration"),
+    ],
+)
+def test_what_has_no_rewriting_is_refused(op_type, attributes, words):
+    with pytest.raises(RewriteError, match=words):
+        rewrite_model(model(op_type, attributes, n_outputs=1 + op_type.endswith("Classifier")))
+
+
+def test_too_many_leaves(monkeypatch):
+    monkeypatch.setattr("onnxtrain.rewrite.trees._MOST_LEAVES", 3)
+    with pytest.raises(RewriteError, match="has 4 leaves; at most 2"):
+        rewrite_model(model("TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1}))
+
+
+def test_a_normalizer_of_probabilities_is_dropped():
+    def chain(first, norm):
+        nodes = [*first, helper.make_node("Normalizer", ["P"], ["Y"], domain="ai.onnx.ml", norm=norm)]
+        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", k]) for n, k in (("X", 3), ("Y", None))]
+        graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "w"), onnx.numpy_helper.from_array(np.float32(1), "one")])
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+        onx = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        np.testing.assert_allclose(run(rewrite_model(onx), {"X": X})[0], run(onx, {"X": X})[0], rtol=1e-5)
+        return [n.op_type for n in rewrite_model(onx).graph.node]
+
+    node = helper.make_node
+    softmax = [node("Softmax", ["X"], ["P"], axis=1)]
+    across = [node("Softmax", ["X"], ["P"], axis=0)]
+    sigmoid = [node("MatMul", ["X", "w"], ["z"]), node("Sigmoid", ["z"], ["p"]), node("Sub", ["one", "p"], ["q"])]
+    assert chain(softmax, "L1") == ["Softmax"]
+    assert chain([*sigmoid, node("Concat", ["q", "p"], ["P"], axis=1)], "L1")[-1] == "Concat"
+    assert len(chain([*sigmoid, node("Concat", ["p", "p"], ["P"], axis=1)], "L1")) > 4
+    assert len(chain([*sigmoid, node("Concat", ["q", "p", "p"], ["P"], axis=1)], "L1")) > 5
+    assert len(chain([node("Concat", ["X", "X"], ["P"], axis=1)], "L1")) > 2
+    assert len(chain(across, "L1")) > 2
+    assert len(chain(softmax, "L2")) > 2
+    assert len(chain([node("Neg", ["X"], ["P"])], "L1")) > 2
+
+
+def scan(body, n_scans=1, tail=()):
+    """A model that scans the rows of X with the vectors V as state."""
+    info = helper.make_tensor_value_info
+    inner = helper.make_graph(
+        [helper.make_node(*n[:3], **(n[3] if len(n) > 3 else {})) for n in body], "body",
+        [info("v", TensorProto.FLOAT, [4, 3]), *(info(f"x{i}", TensorProto.FLOAT, [3]) for i in range(n_scans))],
+        [info("v_out", TensorProto.FLOAT, [4, 3]), info("d", TensorProto.FLOAT, [4])],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Scan", ["V", *["X"] * n_scans], ["passed", "D"], num_scan_inputs=n_scans, body=inner),
+        *(helper.make_node(op_type, [x], [y]) for op_type, x, y in tail),
+    ]
+    V = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
+    last = nodes[-1].output[-1] if tail else "D"
+    outputs = [info(last, TensorProto.FLOAT, None)]
+    initializers = [onnx.numpy_helper.from_array(V, "V"), onnx.numpy_helper.from_array(np.array([1]), "axes")]
+    graph = helper.make_graph(nodes, "g", [info("X", TensorProto.FLOAT, ["N", 3])], outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+DISTANCES = [
+    ("Identity", ["v"], ["v_out"]),
+    ("Sub", ["v", "x0"], ["difference"]),
+    ("ReduceSumSquare", ["difference", "axes"], ["d"], {"keepdims": 0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("onx", "rewritten"),
+    [
+        (scan(DISTANCES), "MatMul"),
+        (scan(DISTANCES, tail=[("Sqrt", "D", "Y")]), "Sub"),
+        (scan(DISTANCES, tail=[("Transpose", "D", "T"), ("Sqrt", "T", "Y")]), "Sub"),
+        (scan(DISTANCES, tail=[("Neg", "D", "Y")]), "MatMul"),
+        (scan(DISTANCES, tail=[("Neg", "passed", "Y")]), "Scan"),
+        (scan(DISTANCES[:2] + [("ReduceL1", ["difference", "axes"], ["d"], {"keepdims": 0})]), "Scan"),
+        (scan(DISTANCES, n_scans=2), "Scan"),
+    ],
+)
+def test_distances(onx, rewritten):
+    found = rewrite_model(onx)
+    assert rewritten in {n.op_type for n in found.graph.node}
+    np.testing.assert_allclose(run(found, {"X": X})[0], run(onx, {"X": X})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_one_registers_a_rewriting_of_an_own_operator():
+    @rewrite("my.domain", "Twice")
+    def twice(op, node):
+        (x,) = node.inputs
+        return op.Mul(x, 2.0)
+
+    try:
+        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "XY"]
+        graph = helper.make_graph([helper.make_node("Twice", ["X"], ["Y"], domain="my.domain")], "g", infos[:1], infos[1:])
+        onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("my.domain", 1)])
+        np.testing.assert_array_equal(run(rewrite_model(onx), {"X": X})[0], 2 * X)
+        with pytest.raises(ValueError, match="registered already"):
+            rewrite("my.domain", "Twice")(twice)
+    finally:
+        REWRITES._entries.pop("my.domain:Twice")

@@ -1,0 +1,155 @@
+"""Conversion of every scikit-learn class that skl2onnx knows: faithful, or refused in words."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import onnx
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from onnxtrain.convert import convert, default_weights, trainable_weights
+from onnxtrain.convert.converter import feeds_of
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.rewrite import rewrite_model
+from onnxtrain.training.session import run
+from tests.zoo import REFUSED, WITHOUT_WEIGHTS, ZOO, data
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::RuntimeWarning", "ignore::UserWarning")
+
+CONVERTED = [name for name in ZOO if name not in REFUSED]
+
+#: Operators outside ai.onnx that stay: the splits of trees, encoders of categories.
+STAYS = {"TreeEnsembleRegressor", "OneHotEncoder", "LabelEncoder"}
+
+
+@functools.cache
+def converted(name):
+    estimator, X = ZOO[name]()
+    return estimator, X, convert(estimator, X, rewrite=rewrite_model, run=run)
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_the_graph_is_the_estimator(name):
+    _, _, conversion = converted(name)
+    assert {node.op_type for node in conversion.onnx.graph.node if node.domain} <= STAYS
+    assert bool(conversion.bindings) == (name not in WITHOUT_WEIGHTS)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_faithful_graph_is_refused(name):
+    estimator, X = ZOO[name]()
+    with pytest.raises(OnnxTrainError, match=REFUSED[name]):
+        convert(estimator, X, rewrite=rewrite_model, run=run)
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_rewriting_changes_no_result(name):
+    estimator, X, conversion = converted(name)
+    if "probability" in name:
+        pytest.skip("libsvm stops its iteration early, the rewritten graph has the limit")
+    if name == "RadiusNeighborsClassifier":
+        pytest.skip("onnxruntime cannot run what the converter gives, only what is rewritten")
+    plain = convert(estimator, X).onnx
+    for expected, found in zip(run(plain, feeds_of(plain, X)), run(conversion.onnx, feeds_of(plain, X)), strict=True):
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(expected)))
+        else:
+            assert np.mean(found != expected) < 0.02  # ties
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_bindings_read_what_the_graph_holds(name):
+    estimator, _, conversion = converted(name)
+    held = {i.name: onnx.numpy_helper.to_array(i) for i in conversion.onnx.graph.initializer}
+    for binding in conversion.bindings:
+        found = binding.read(estimator)
+        assert found.dtype == np.float64
+        assert found.shape == binding.shape == held[binding.name].shape
+        np.testing.assert_allclose(found, held[binding.name], rtol=1e-4, atol=1e-6 * np.abs(found).max(initial=0))
+
+
+def test_names_steps_and_kinds():
+    _, _, conversion = converted("Pipeline: scaler, pca, mlp iris")
+    rows = [(w.name, w.step, w.shape, w.size, w.kind) for w in trainable_weights(conversion)]
+    assert rows[:4] == [
+        ("standardscaler.mean", "standardscaler", (4,), 4, "mean"),
+        ("standardscaler.scale", "standardscaler", (4,), 4, "scale"),
+        ("pca.mean", "pca", (4,), 4, "mean"),
+        ("pca.components", "pca", (4, 3), 12, "components"),
+    ]
+    assert default_weights(conversion) == [r[0] for r in rows[4:]]
+    assert default_weights(conversion)[:2] == ["mlpclassifier.coefs_0", "mlpclassifier.intercepts_0"]
+
+
+def test_a_transformer_alone_trains_what_it_has():
+    _, _, conversion = converted("StandardScaler")
+    assert default_weights(conversion) == ["mean", "scale"]
+
+
+def test_weights_of_a_plain_model_reach_its_output():
+    _, _, conversion = converted("KNeighborsRegressor")
+    assert [w.name for w in trainable_weights(conversion.onnx)] == ["y"]
+    assert default_weights(conversion.onnx) == ["y"]
+
+
+def test_intercepts_that_are_equal_are_two_weights():
+    _, _, conversion = converted("LinearRegression: no intercept")
+    assert default_weights(conversion) == ["coef"]
+    X = np.eye(3)
+    model = LogisticRegression().fit(X, [0, 1, 2])
+    model.coef_[:], model.intercept_[:] = 0, 0
+    names = [b.name for b in convert(model, X, rewrite=rewrite_model, run=run).bindings]
+    assert names == ["coef", "intercept"]
+
+
+def test_columns_by_name():
+    pd = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    X = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "town": ["a", "b", "a", "c"], "rooms": [1, 2, 3, 3]})
+    steps = make_column_transformer((StandardScaler(), ["size", "rooms"]), (OneHotEncoder(), ["town"]))
+    model = make_pipeline(steps, LinearRegression()).fit(X, [1.0, 2.0, 2.0, 5.0])
+    conversion = convert(model, X, rewrite=rewrite_model, run=run)
+    assert [i.name for i in conversion.onnx.graph.input] == ["size", "town", "rooms"]
+    assert default_weights(conversion) == ["linearregression.coef", "linearregression.intercept"]
+
+
+def test_a_wrong_graph_is_refused_with_row_and_page():
+    X = np.arange(6.0).reshape(3, 2)
+    model = LinearRegression().fit(X, [1.0, 2.0, 4.0])
+
+    def wrong(onx):
+        onx = rewrite_model(onx)
+        for i in onx.graph.initializer:
+            if i.name == "intercept":
+                i.CopyFrom(onnx.numpy_helper.from_array(np.array([7.0], np.float32), "intercept"))
+        return onx
+
+    with pytest.raises(
+        OnnxTrainError, match=r"'variable' differs from predict by .* in row \d.*sklearn.linear_model.LinearRegression.html"
+    ):
+        convert(model, X, rewrite=wrong, run=run)
+
+
+def test_our_estimators_are_converted_where_they_stand():
+    from skl2onnx import to_onnx
+    from sklearn.ensemble import VotingRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+
+    X, y = data("iris")
+    x = X.astype(np.float32)
+    tuned = make_pipeline(StandardScaler(), OrtGradientClassifier(max_iter=3)).fit(X, y)
+    label, p = run(to_onnx(tuned, x, options={"zipmap": False}, target_opset=21), {"X": x})
+    np.testing.assert_array_equal(label, tuned.predict(X))
+    np.testing.assert_allclose(p, tuned.predict_proba(X), atol=1e-5)
+    double = OrtGradientRegressor(max_iter=3, dtype="float64")
+    both = VotingRegressor([("a", double), ("b", OrtGradientRegressor(max_iter=3))]).fit(X, y)
+    (found,) = run(to_onnx(both, x, target_opset=21), {"X": x})
+    np.testing.assert_allclose(found[:, 0], both.predict(X), rtol=1e-4)

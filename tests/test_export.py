@@ -1,0 +1,98 @@
+"""Weights back into the estimator they came from."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxtrain.convert.check import check
+from onnxtrain.convert.converter import _as_float32, feeds_of
+from onnxtrain.errors import ExportError
+from onnxtrain.export import to_sklearn
+from onnxtrain.training.session import run
+from tests.test_convert import CONVERTED, converted
+from tests.zoo import WITHOUT_WEIGHTS
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::RuntimeWarning", "ignore::UserWarning")
+
+TRAINABLE = [name for name in CONVERTED if name not in WITHOUT_WEIGHTS]
+
+
+def outputs_of(estimator, X):
+    """What an estimator says of some rows, by method."""
+    found = {}
+    for method in ("predict", "predict_proba", "decision_function", "transform"):
+        if hasattr(estimator, method):
+            result = getattr(estimator, method)(X)
+            found[method] = np.concatenate([np.asarray(r) for r in result], axis=None) if isinstance(result, list) else result
+    return found
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_weights_that_did_not_move_change_nothing(name):
+    estimator, X, conversion = converted(name)
+    same = to_sklearn(estimator, conversion.bindings, {b.name: b.read(estimator) for b in conversion.bindings})
+    assert type(same) is type(estimator)
+    before = outputs_of(estimator, X)
+    for method, found in outputs_of(same, X).items():
+        expected = before[method]
+        if hasattr(found, "toarray"):
+            found, expected = found.toarray(), expected.toarray()
+        assert found.dtype == expected.dtype
+        if found.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_weights_that_moved_predict_as_the_graph(name):
+    estimator, X, conversion = converted(name)
+    rng = np.random.default_rng(0)
+    moved = {
+        b.name: b.read(estimator) * (1 + 0.02 * rng.uniform(-1, 1, b.shape)).astype(np.float32) for b in conversion.bindings
+    }
+    onx = onnx.ModelProto()
+    onx.CopyFrom(conversion.onnx)
+    for initializer in onx.graph.initializer:
+        if initializer.name in moved:
+            array = moved[initializer.name].astype(np.float32)
+            initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
+    back = to_sklearn(estimator, conversion.bindings, moved)
+    check(pickle.loads(pickle.dumps(back)), onx, _as_float32(X), feeds_of(onx, X), run)
+    before = outputs_of(estimator, X)
+    assert all(np.array_equal(a, b) for a, b in zip(map(_plain, before.values()), map(_plain, outputs_of(estimator, X).values()), strict=True))
+
+
+def _plain(array):
+    return array.toarray() if hasattr(array, "toarray") else array
+
+
+def test_derived_attributes_follow():
+    estimator, _, conversion = converted("StandardScaler")
+    back = to_sklearn(estimator, conversion.bindings, {"scale": np.array([1.0, 2.0, 4.0, 5.0])})
+    np.testing.assert_allclose(back.scale_, [1, 0.5, 0.25, 0.2])
+    np.testing.assert_allclose(back.var_, back.scale_**2)
+    estimator, _, conversion = converted("MinMaxScaler")
+    back = to_sklearn(estimator, conversion.bindings, {"min": np.array([0.5, 0.0, 0.0, 0.0])})
+    np.testing.assert_allclose(back.inverse_transform(np.zeros((1, 4)))[0], back.data_min_)
+    np.testing.assert_allclose(back.data_max_ - back.data_min_, back.data_range_)
+    estimator, _, conversion = converted("MaxAbsScaler")
+    back = to_sklearn(estimator, conversion.bindings, {"scale": np.full(4, 0.5)})
+    np.testing.assert_allclose(back.max_abs_, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"coeff": np.zeros((5, 1))}, "'coeff' does not come from LinearRegression. Did you mean 'coef'"),
+        ({"coef": np.zeros((4, 1))}, r"'coef' has shape \(4, 1\), the estimator's has \(5, 1\)"),
+    ],
+)
+def test_what_has_no_place_is_named(weights, words):
+    estimator, _, conversion = converted("LinearRegression")
+    with pytest.raises(ExportError, match=words):
+        to_sklearn(estimator, conversion.bindings, weights)
