@@ -111,7 +111,7 @@ def load(onx: ModelLike) -> ir.Model:
         passes.TopologicalSortPass()(model)
         if tidy(model):
             # shapes that a no-op Reshape had hidden now reach what stands behind it
-            model = _infer(_without_value_info(ir.to_proto(model)))
+            model = _infer(_without_inferred(ir.to_proto(model)))
     except ModelError:
         raise
     except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
@@ -159,8 +159,12 @@ def _infer(proto: onnx.ModelProto) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
 
 
-def _without_value_info(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Forget the types that inference found; of operators that onnx does not know it finds none."""
+    foreign = {name for node in proto.graph.node if node.domain not in ("", "ai.onnx") for name in node.output}
+    kept = [value for value in proto.graph.value_info if value.name in foreign]
     del proto.graph.value_info[:]
+    proto.graph.value_info.extend(kept)
     return proto
 
 

@@ -93,7 +93,8 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) ->
     outputs = tuple(str(v.name) for v in model.graph.outputs)
     head = scores_behind(chosen, graph.builder(model).op)
     scores = None if head.link is Link.PROBABILITY else _as_output(model, head.value)
-    weights = _weights_that_reach(model, chosen)
+    # what stands between the scores and the probabilities is no part of the loss
+    weights = _weights_that_reach(model, chosen if scores is None else head.value)
     if not weights:
         raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
     inputs = [v for v in model.graph.inputs if not v.is_initializer()]
