@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import onnx
+import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError, ModelError
@@ -215,4 +216,9 @@ def arrange(
     names = [str(y.name) for y in graph.outputs] if outputs is None else list(outputs)
     if not names or len(set(names)) != len(names):
         raise ModelError(f"output_names={names} must name at least one output, each once.")
-    return graphs.save(model, outputs=[(name, graphs.find(graph.outputs, name, "output")) for name in names])
+    tensors = [ir.to_proto(graph.initializers[name].const_value) for name in weights]  # type: ignore[arg-type]
+    result = graphs.save(model, outputs=[(name, graphs.find(graph.outputs, name, "output")) for name in names])
+    # a weight that no output depends on has a gradient too: zero
+    found = {tensor.name for tensor in result.graph.initializer}
+    result.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in found)
+    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ def device_name(device: Any) -> str:
 def to_ort(tensor: Any, device: Any, what: str) -> Any:
     """Return one tensor as onnxruntime's own OrtValue, without a copy where it lies on the device already.
 
+    What is not copied must be kept by the caller as long as the result is used.
+
     Parameters
     ----------
     tensor : numpy array, OrtValue, or anything with ``__dlpack__``
@@ -53,7 +55,7 @@ def to_ort(tensor: Any, device: Any, what: str) -> Any:
     if isinstance(tensor, onnxruntime.OrtValue):
         tensor = tensor._ortvalue
     if isinstance(tensor, (np.ndarray, np.generic)):
-        return _from_numpy(np.asarray(tensor), device, what)
+        return _from_numpy(np.asarray(tensor), device, what, borrow=isinstance(tensor, np.ndarray))
     if isinstance(tensor, native.OrtValue):
         return _checked_place(tensor, device, what)
     if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
@@ -64,6 +66,8 @@ def to_ort(tensor: Any, device: Any, what: str) -> Any:
 def to_vector(tensors: Any, devices: Sequence[Any], names: Sequence[str]) -> Any:
     """Return tensors as an OrtValueVector; one that is given is returned as it is.
 
+    Arrays on a CPU are not copied: the caller keeps them as long as the result is used.
+
     Raises
     ------
     DataError
@@ -71,10 +75,8 @@ def to_vector(tensors: Any, devices: Sequence[Any], names: Sequence[str]) -> Any
     DeviceError
         One lies on another device.
     """
-    if isinstance(tensors, (str, bytes, Mapping, np.ndarray)) or not isinstance(tensors, Iterable):
+    if not isinstance(tensors, (list, tuple, native.OrtValueVector)):
         raise DataError(f"Expected a list of {len(names)} tensors ({', '.join(names)}), got {_describe(tensors)}.")
-    if not isinstance(tensors, native.OrtValueVector):
-        tensors = list(tensors)
     if len(tensors) != len(names):
         raise DataError(f"Expected {len(names)} tensors ({', '.join(names) or 'none'}), got {len(tensors)}.")
     if isinstance(tensors, native.OrtValueVector):
@@ -116,15 +118,18 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
                     )
 
 
-def _from_numpy(array: np.ndarray, device: Any, what: str) -> Any:
-    try:
-        onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    except (ValueError, KeyError) as e:
-        raise DataError(f"{what} has the type {array.dtype}, which ONNX does not know.") from e
-    if array.dtype.kind in "OUS":
+def _from_numpy(array: np.ndarray, device: Any, what: str, *, borrow: bool) -> Any:
+    if array.dtype.kind in "OUSV" and array.dtype.isbuiltin:
         raise DataError(f"{what} holds strings or objects ({array.dtype}): nothing can be derived from them.")
-    # ascontiguousarray would make a scalar a vector
-    return native.OrtValue.ortvalue_from_numpy(array if array.flags.c_contiguous else array.copy(order="C"), device)
+    try:
+        if borrow and array.flags.c_contiguous:
+            return native.OrtValue.ortvalue_from_numpy(array, device)
+        # on a CPU onnxruntime borrows the memory of an array: a copy of ours would be gone before it runs
+        owned = native.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, device)
+        owned.update_inplace(array.copy(order="C"))
+        return owned
+    except Exception as e:  # a type that onnxruntime does not know
+        raise DataError(f"{what} has the type {array.dtype}: {e}") from e
 
 
 def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:

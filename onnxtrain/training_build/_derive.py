@@ -11,7 +11,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
-from onnxtrain.training_build._kernels import check_kernels, expand_fused_matmul
+from onnxtrain.training_build._kernels import check_kernels, replace_float_only
 from onnxtrain.training_build._native import loss_gradient, module_gradient, require
 from onnxtrain.training_build._prepare import prepare, reaching, total, values_by_name
 
@@ -105,7 +105,7 @@ class _Derivation:
             if name in self.values:  # the foreign builder forgets the types of its outputs
                 self.values[name].type, self.values[name].shape = known.type, known.shape
         self.op = graphs.builder(model).op
-        expand_fused_matmul(self.op, model)
+        replace_float_only(self.op, model)
         self.values = values_by_name(model.graph)
         self._take_inputs(model.graph, options)
         if self.loss is not None:
@@ -153,26 +153,36 @@ class _Derivation:
             ]
         return named
 
-    def _gradients(self) -> list[tuple[str, ir.Value]]:
-        """Return the gradient of each wanted value, zeros where nothing depends on it."""
+    def _gradients(self, yields: Sequence[ir.Node] = ()) -> list[tuple[str, ir.Value]]:
+        """Return the gradient of each wanted value, zeros where nothing depends on it.
+
+        Behind `yields`: TrainingAgent returns only what is computed in the backward pass.
+        """
         taken = {*self.user_name.values(), *self.output_names}
         named = []
         for x in self.wrt:
-            value = self.values.get(f"{x.name}_grad") if x in self.reached else self._zeros(x)
+            value = self.values.get(f"{x.name}_grad") if x in self.reached else self._zeros(x, yields)
             if value is None:
                 raise GradientError(
                     f'onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. '
                     'Use builder="builtin".'
                 )
+            if yields and _source(value) in yields:
+                value = self.op.Sum(value)  # a copy that no optimizer removes: TrainingAgent cannot return what it is given
             named.append((graphs.unique_name(f"{self.user_name[str(x.name)]}_grad", taken), value))
         return named
 
-    def _zeros(self, x: ir.Value) -> ir.Value:
-        return self._filled(0.0, self.values[str(x.name)], x.dtype)
+    def _zeros(self, x: ir.Value, yields: Sequence[ir.Node]) -> ir.Value:
+        op, shape = self.op, self.op.Shape(self.values[str(x.name)])
+        if yields:
+            positive = op.Greater(yields[0].outputs[0], 0.0)
+            never = op.And(positive, op.Not(positive))  # depends on the gradient, whatever it is
+            shape = op.Add(shape, op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
+        return self._filled(0.0, shape, x.dtype)
 
-    def _filled(self, number: float, like: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+    def _filled(self, number: float, shape: ir.Value, dtype: ir.DataType | None) -> ir.Value:
         filling = ir.tensor(np.full(1, number, dtype.numpy()), name="filling")  # type: ignore[union-attr]
-        return self.op.ConstantOfShape(self.op.Shape(like), value=filling)
+        return self.op.ConstantOfShape(shape, value=filling)
 
     # ------------------------------------------------------- from the outputs
 
@@ -182,14 +192,15 @@ class _Derivation:
         if options & KEEP_YIELD_OP:
             if not yields:
                 raise GradientError("No output depends on what is differentiated: there is nothing to derive.")
-            return self._gradients()
+            self._copy_passed_on(yields)
+            return self._gradients(yields)
         taken = {*self.user_name.values(), *self.output_names}
         incoming = _incoming_of(yields)
         for i, (name, y) in enumerate(zip(self.output_names, self.outputs, strict=True)):
             if not graphs.is_float(y):
                 continue
             if options & FILL_GRAD:
-                dy = self._filled(1.0, computed[i], y.dtype)
+                dy = self._filled(1.0, self.op.Shape(computed[i]), y.dtype)
             else:
                 dy = ir.Value(name=graphs.unique_name(f"{name}_grad", taken), type=y.type, shape=y.shape)
                 model.graph.inputs.append(dy)
@@ -201,6 +212,13 @@ class _Derivation:
             model.graph.remove(node, safe=True)
         return named + (list(zip(self.output_names, computed, strict=True)) if options & KEEP_OUTPUTS else [])
 
+    def _copy_passed_on(self, yields: Sequence[ir.Node]) -> None:
+        """Let no output share the memory of an input: TrainingAgent would hand it out as it is."""
+        for node in yields:
+            for i, y in enumerate(node.inputs):
+                if y is not None and _source(y) is None and y.dtype != ir.DataType.BOOL:
+                    node.replace_input_with(i, self.op.Sum(y) if graphs.is_float(y) else self.op.Max(y))
+
     def _rename(self, value: ir.Value, name: str) -> None:
         """Give `value` a name; another that has it already gets a new one."""
         if value.name == name:
@@ -209,6 +227,14 @@ class _Derivation:
             if other is not None and other is not value:
                 other.name = graphs.unique_name(name, self.op.builder.names)
         value.name = name
+
+
+def _source(value: ir.Value) -> ir.Node | None:
+    """Return the node that makes a value, copies aside."""
+    node = value.producer()
+    while node is not None and node.op_type == "Identity":
+        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    return node
 
 
 def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:

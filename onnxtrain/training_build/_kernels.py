@@ -11,25 +11,32 @@ from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
 
 
-def expand_fused_matmul(op: Any, model: ir.Model) -> None:
-    """Replace, in place, FusedMatMul of float64 by Einsum."""
+def replace_float_only(op: Any, model: ir.Model) -> None:
+    """Replace, in place, what runs in float32 only and stands in float64: FusedMatMul, SplitTraining."""
     for node in list(model.graph):
-        if node.op_type != "FusedMatMul" or ir.DataType.DOUBLE not in {v.dtype for v in (*node.inputs, *node.outputs) if v}:
+        if ir.DataType.DOUBLE not in {v.dtype for v in (*node.inputs, *node.outputs) if v is not None}:
             continue
-        given = {name: a.value for name, a in node.attributes.items()}
-        if given.get("transBatchA") or given.get("transBatchB"):
-            raise GradientError('FusedMatMul moves the batch axis of float64 tensors. Use builder="builtin".')
-        # onnxruntime would fuse a Transpose and a MatMul again
-        product = op.Einsum(*node.inputs, equation=_equation(node, given.get("transA"), given.get("transB")))
-        alpha = given.get("alpha", 1.0)
-        if alpha != 1.0:
-            product = op.Mul(product, alpha)
-        (old,) = node.outputs
-        product.type, product.shape = old.type, old.shape
-        ir.convenience.replace_all_uses_with(old, product, replace_graph_outputs=True)
-        name, old.name = old.name, graphs.unique_name(f"{old.name}_fused", op.builder.names)
-        product.name = name
-        model.graph.remove(node)
+        if node.op_type == "SplitTraining":
+            node.op_type, node.domain = "Split", ""
+        elif node.op_type == "FusedMatMul":
+            _expand_fused_matmul(op, model, node)
+
+
+def _expand_fused_matmul(op: Any, model: ir.Model, node: ir.Node) -> None:
+    given = {name: a.value for name, a in node.attributes.items()}
+    if given.get("transBatchA") or given.get("transBatchB"):
+        raise GradientError('FusedMatMul moves the batch axis of float64 tensors. Use builder="builtin".')
+    # onnxruntime would fuse a Transpose and a MatMul again
+    product = op.Einsum(*node.inputs, equation=_equation(node, given.get("transA"), given.get("transB")))
+    alpha = given.get("alpha", 1.0)
+    if alpha != 1.0:
+        product = op.Mul(product, alpha)
+    (old,) = node.outputs
+    product.type, product.shape = old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, product, replace_graph_outputs=True)
+    name, old.name = old.name, graphs.unique_name(f"{old.name}_fused", op.builder.names)
+    product.name = name
+    model.graph.remove(node)
 
 
 def _equation(node: ir.Node, trans_a: Any, trans_b: Any) -> str:
