@@ -142,7 +142,7 @@ def _apply_rule(
         raise GradientError(_no_rule(node, outputs))
     gradients = _call(known.rule, op, node, incoming)
     xs = operands(node)
-    if len(gradients) > len(xs):
+    if any(dx is not None for dx in gradients[len(xs) :]):
         raise GradientError(f"The rule of {_named(node)} gave {len(gradients)} gradients for {len(xs)} operands.")
     for x, dx in zip(xs, gradients, strict=False):
         if dx is None or x is None or x not in active:

@@ -7,7 +7,7 @@ from string import ascii_letters
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, known_rank, sum_to
+from onnxtrain.autodiff.broadcast import known_rank, shape_of, sum_to
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import same_dimension
@@ -69,8 +69,10 @@ def _contract(op, others, x, term):
     dx.shape = ir.Shape([dim for letter, dim in zip(term, dims, strict=True) if letter in known])
     absent = [axis for axis, letter in enumerate(term) if letter not in known]
     dx = op.Unsqueeze(dx, absent) if absent else dx
-    stretched = all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True))
-    return sum_to(op, dx if stretched else expand_like(op, dx, x), x)
+    if not all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
+        dx = op.Expand(dx, shape_of(op, x))  # of x and dx, each may be the longer one
+        dx.shape = ir.Shape([b if a == 1 or same_dimension(a, b) else None for a, b in zip(x.shape, dims, strict=True)])
+    return sum_to(op, dx, x)
 
 
 def _dimension(letter, others):

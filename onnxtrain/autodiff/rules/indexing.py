@@ -15,14 +15,18 @@ from onnxtrain.graph import constant, rank, static_shape
 def gather(op, node, dy):
     """Add slices of dy: a Pad for one slice that is known, else ScatterND with the axis in front."""
     x, indices = node.inputs
-    axis, picked = attribute(node, "axis", 0), constant(indices)
-    if axis and rank(x) is not None:
-        axis %= known_rank(x, node)
+    axis, picked = _axis(node, 0), constant(indices)
     if picked is not None and picked.ndim == 0 and rank(x) is not None:
         return op.Pad(op.Unsqueeze(dy, [axis]), _around(op, x, axis, int(picked)), None, [axis])
     if axis == 0:
         return op.ScatterND(zeros_like(op, x), op.Unsqueeze(indices, [-1]), dy, reduction="add")
     return _gather_back(op, dy, indices, x, axis, known_rank(x, node), known_rank(indices, node))
+
+
+def _axis(node, default):
+    """Return the axis, not negative where the number of axes is known."""
+    axis, n = attribute(node, "axis", default), rank(node.inputs[0])
+    return axis if n is None else axis % n
 
 
 def _around(op, x, axis, i):
@@ -49,7 +53,7 @@ def _gather_back(op, dy, indices, x, axis, n, q):
 @gradient("GatherElements")
 def gather_elements(op, node, dy):
     x, indices = node.inputs
-    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=attribute(node, "axis", 0), reduction="add")
+    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=_axis(node, 0), reduction="add")
 
 
 @gradient("GatherND")
@@ -71,7 +75,7 @@ def compress(op, node, dy):
 @gradient("TopK")
 def top_k(op, node, dy, _):
     x, indices = node.inputs[0], node.outputs[1]
-    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=attribute(node, "axis", -1))
+    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=_axis(node, -1))
 
 
 @gradient("OneHot")

@@ -41,12 +41,27 @@ def pad(op, node, dy):
     mode = attribute(node, "mode", "constant")
     if mode != "constant":
         return add_at_positions(op, lambda positions: op.Pad(positions, pads, None, axes, mode=mode), dy, x)
-    fixed = constant(pads)
-    dx = op.Pad(dy, op.Neg(pads) if fixed is None else integers(op, -fixed, "pads"), None, axes)
+    dx = _unpadded(op, dy, pads, axes)
     if value is None:
         return dx
     dvalue = op.Sub(op.ReduceSum(dy, keepdims=0), op.ReduceSum(dx, keepdims=0))
     return dx, None, reshape_like(op, dvalue, value)
+
+
+def _unpadded(op, dy, pads, axes):
+    """Undo a Pad by a Slice, and its negative pads by a Pad: not every runtime takes negative pads."""
+    fixed = constant(pads)
+    if fixed is None:
+        added, lost = op.Max(pads, [0]), op.Max(op.Neg(pads), [0])
+        before, after = op.Split(added, axis=0, num_outputs=2, _outputs=2)
+        lengths = op.Shape(dy) if axes is None else op.Gather(op.Shape(dy), axes)
+        return op.Pad(op.Slice(dy, before, op.Sub(lengths, after), axes), lost, None, axes)
+    n = fixed.size // 2
+    before, after = np.maximum(fixed[:n], 0), np.maximum(fixed[n:], 0)
+    if before.any() or after.any():
+        ends = np.where(after > 0, -after, np.iinfo(np.int64).max)
+        dy = op.Slice(dy, integers(op, before, "starts"), integers(op, ends, "ends"), axes)
+    return op.Pad(dy, integers(op, np.maximum(-fixed, 0), "pads"), None, axes) if (fixed < 0).any() else dy
 
 
 # -------------------------------------------------------------------- Slice

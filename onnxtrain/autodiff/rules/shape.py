@@ -100,6 +100,7 @@ def depth_to_space(op, node, dy):
     dx = op.SpaceToDepth(dy, blocksize=block)
     if attribute(node, "mode", "DCR") == "DCR":
         return dx
-    channel = op.Range(0, op.Squeeze(op.Shape(dx, start=1, end=2), [0]), 1)
-    order = op.Reshape(op.Transpose(op.Reshape(channel, [block * block, -1])), [-1])
-    return op.Gather(dx, order, axis=1)
+    if isinstance(dx.shape[1], int):
+        return op.Gather(dx, np.arange(dx.shape[1]).reshape(block * block, -1).T.reshape(-1), axis=1)
+    channels = op.Range(0, op.Squeeze(op.Shape(dx, start=1, end=2), [0]), 1)
+    return op.Gather(dx, op.Reshape(op.Transpose(op.Reshape(channels, [block * block, -1])), [-1]), axis=1)

@@ -1,0 +1,146 @@
+"""One operator, checked in every way a rule can be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import scipy.special
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from onnxtrain.autodiff.registry import RULES
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.testing import check_gradient
+from onnxtrain.training.session import run as run_onnxruntime
+
+#: Operators newer than the opset the project works at.
+NEWER = {"BitCast": 26, "CumProd": 26, "Swish": 24, "TensorScatter": 24}
+
+#: Operators that ONNX defines for float32 only; gradients are still compared in float64, by onnx.reference.
+FLOAT32_ONLY = {"Celu"}
+
+#: Operators that onnxruntime takes in float64 and computes in float32.
+COARSE = {"Shrink"}
+
+TYPES = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+TYPES["bfloat16"] = TensorProto.BFLOAT16
+
+
+class Erf(OpRun):
+    """As in onnx.reference, but in float64: there it has the digits of float32."""
+
+    op_domain = ""
+
+    def _run(self, x):
+        return (scipy.special.erf(x),)
+
+
+class Mean(OpRun):
+    """As in onnx.reference, but there an operand may not be larger than the first."""
+
+    op_domain = ""
+
+    def _run(self, *xs):
+        return (sum(xs) / len(xs),)
+
+
+def make_model(op_type, arrays, attributes=None, *, outputs=1, shapes="static", constant=False, dtype="float64"):
+    """Return a model of one node.
+
+    ``shapes`` is ``"static"``, ``"symbolic"`` (every dimension a name of its own) or ``"unknown"`` (not
+    even the number of axes). With ``constant``, operands that are not real are initializers.
+    """
+    inputs, initializers, names = [], [], []
+    for i, array in enumerate(arrays):
+        names.append("" if array is None else f"x{i}")
+        if array is None:
+            continue
+        array = np.asarray(array)
+        real = array.dtype.kind == "f"
+        code = TYPES[dtype] if real else helper.np_dtype_to_tensor_dtype(array.dtype)
+        if constant and not real:
+            initializers.append(onnx.numpy_helper.from_array(array, names[-1]))
+            continue
+        shape = {"static": list(array.shape), "symbolic": [f"x{i}_{a}" for a in range(array.ndim)], "unknown": None}
+        inputs.append(helper.make_tensor_value_info(names[-1], code, shape[shapes] if real else array.shape))
+    ys = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op_type, names, ys, name="the_node", **(attributes or {}))
+    graph = helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name=y) for y in ys], initializers)
+    opset = [helper.make_opsetid("", NEWER.get(op_type, 21))]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=shapes == "static")
+    known = {v.name: v for v in inferred.graph.output}
+    for y in model.graph.output:
+        y.CopyFrom(known[y.name])
+    unknown = [y for y in model.graph.output if not y.type.tensor_type.HasField("shape")]
+    if unknown:  # a model must say how many axes its outputs have
+        found = dict(zip(ys, run_either(model, feeds_of(model, arrays)), strict=True))
+        for y in unknown:
+            axes = [onnx.TensorShapeProto.Dimension()] * np.ndim(found[y.name])
+            y.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=axes))
+    return model
+
+
+def feeds_of(model, arrays):
+    given = {f"x{i}": np.asarray(a) for i, a in enumerate(arrays) if a is not None}
+    return {i.name: given[i.name] for i in model.graph.input}
+
+
+def run_reference(onx, feeds):
+    with np.errstate(all="ignore"):
+        return ReferenceEvaluator(onx, new_ops=[Erf, Mean]).run(None, feeds)
+
+
+def run_either(onx, feeds):
+    if COARSE & {n.op_type for n in onx.graph.node}:
+        return run_reference(onx, feeds)
+    try:
+        return run_onnxruntime(onx, feeds)
+    except OnnxTrainError:
+        return run_reference(onx, feeds)
+
+
+#: The runtime, what is known of the shapes, and whether integer operands are known.
+WAYS = {
+    "static": (run_either, "static", True),
+    "static-reference": (run_reference, "static", True),
+    "symbolic": (run_either, "symbolic", True),
+    "symbolic-open": (run_either, "symbolic", False),
+}
+
+
+@pytest.fixture(params=WAYS)
+def check_rule(request):
+    """``check_rule(op_type, arrays, attributes, ...)``: first and second derivative, constants, closure."""
+    run, shapes, constant = WAYS[request.param]
+
+    def check(op_type, arrays, attributes=None, *, second=True, max_entries=40, outputs=1):
+        if request.param == "symbolic-open" and not any(np.asarray(a).dtype.kind in "biu" for a in arrays if a is not None):
+            return  # nothing to open: the same as "symbolic"
+        dtype = "float32" if op_type in FLOAT32_ONLY else "float64"
+        model = make_model(op_type, arrays, attributes, outputs=outputs, shapes=shapes, constant=constant, dtype=dtype)
+        feeds = feeds_of(model, arrays)
+        check_gradient(model, feeds, run=run, max_entries=max_entries)
+        derived = onnx_derivative(model)
+        onnx.checker.check_model(derived, full_check=True)
+        check_closed(derived)
+        if shapes == "static":
+            assert not {"Shape", "Size"} & {n.op_type for n in derived.graph.node}
+        if second and request.param != "symbolic":
+            rng = np.random.default_rng(0)
+            ys = dict(zip((y.name for y in model.graph.output), run_either(model, feeds), strict=True))
+            for dy in list(derived.graph.input)[len(feeds) :]:
+                feeds[dy.name] = rng.standard_normal(np.shape(ys[dy.name.removesuffix("_grad")]))
+            check_gradient(derived, feeds, weights=[], run=run, max_entries=6)
+
+    return check
+
+
+def check_closed(derived):
+    """Assert that a gradient is made of standard operators that have a derivative themselves."""
+    for node in derived.graph.node:
+        assert node.domain == ""
+        assert node.op_type in RULES, f"{node.op_type} is emitted, but has no derivative"

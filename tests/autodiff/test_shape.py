@@ -1,0 +1,102 @@
+"""Rules of operators that change shape or order, slice, pad and join."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+rng = np.random.default_rng(4)
+FAR = np.iinfo(np.int64).max
+
+
+def real(*shape):
+    return rng.uniform(-1, 1, shape)
+
+
+def ints(*numbers):
+    return np.array(numbers, np.int64)
+
+
+X = real(2, 3, 4)
+IMAGE = real(1, 1, 4, 5)
+
+SLICES = [
+    ([X, ints(1), ints(3)], "starts and ends only"),
+    ([X, ints(1, 0), ints(3, 2), ints(1, 0)], "axes"),
+    ([X, ints(-3), ints(-1), ints(-1)], "from the end"),
+    ([X, ints(1), ints(FAR), ints(2)], "to the end"),
+    ([X, ints(-2), ints(FAR), ints(2)], "the last two"),
+    ([X, ints(0), ints(2), ints(2)], "the first two"),
+    ([X, ints(0), ints(FAR), ints(2)], "all"),
+    ([X, ints(1), ints(-1), ints(2)], "without both ends"),
+    ([X, ints(-3), ints(2), ints(2)], "mixed signs"),
+    ([X, ints(-100), ints(100), ints(2)], "clamped"),
+    ([X, ints(100), ints(200), ints(2)], "behind the end"),
+    ([X, ints(3), ints(1), ints(2)], "nothing"),
+    ([X, ints(0, 1), ints(FAR, FAR), ints(1, 2), ints(2, 1)], "steps"),
+    ([X, ints(-1), ints(-FAR), ints(2), ints(-1)], "backwards"),
+    ([X, ints(3), ints(0), ints(2), ints(-2)], "backwards by two"),
+    ([X, ints(-1, -1), ints(-FAR, -FAR), ints(0, 2), ints(-1, -1)], "backwards twice"),
+]
+
+PADS = [
+    ([X, ints(0, 1, 2, 1, 0, 0)], {}),
+    ([X, ints(1, 2), np.array(0.5), ints(2)], {}),
+    ([X, ints(1, 2), np.array([0.5]), ints(2)], {}),
+    *(([X, ints(2, 1), None, ints(2)], {"mode": mode}) for mode in ("reflect", "edge", "wrap")),
+    *(([X, ints(1, 0, 1, 1), None, ints(1, 0)], {"mode": mode}) for mode in ("edge", "wrap")),
+]
+
+ROWS = [
+    ("Reshape", [X, ints(3, 8)], {}),
+    ("Reshape", [X, ints(0, -1)], {}),
+    ("Flatten", [X], {"axis": 2}),
+    ("Flatten", [X], {"axis": -1}),
+    ("Squeeze", [real(1, 3, 1, 2, 2)], {}),
+    ("Squeeze", [real(1, 3, 4, 1), ints(-1)], {}),
+    ("Unsqueeze", [real(3), ints(0, -1)], {}),
+    ("Transpose", [X], {}),
+    ("Transpose", [X], {"perm": [1, 2, 0]}),
+    ("Expand", [real(3, 1), ints(2, 1, 4)], {}),
+    ("Expand", [real(3, 4), ints(1)], {}),
+    ("Expand", [real(1), ints(2, 2)], {}),
+    ("Tile", [X, ints(2, 1, 3)], {}),
+    ("Tile", [X, ints(1, 1, 1)], {}),
+    ("Tile", [X, ints(1, 0, 1)], {}),
+    ("Concat", [X], {"axis": 1}),
+    ("Concat", [real(2, 3), real(2, 1), real(2, 4)], {"axis": 1}),
+    ("Concat", [real(2, 3), real(2, 1)], {"axis": -1}),
+    ("Concat", [real(2, 3), real(4, 3)], {"axis": -2}),
+    ("ReverseSequence", [X, ints(3, 1)], {"batch_axis": 0, "time_axis": 1}),
+    ("ReverseSequence", [X, ints(2, 1, 2)], {}),
+    ("SpaceToDepth", [real(2, 2, 4, 6)], {"blocksize": 2}),
+    ("DepthToSpace", [real(1, 12, 2, 3)], {"blocksize": 2}),
+    ("DepthToSpace", [real(1, 12, 2, 3)], {"blocksize": 2, "mode": "CRD"}),
+    *(("Slice", arrays, {}) for arrays, _ in SLICES),
+    *(("Pad", arrays, attributes) for arrays, attributes in PADS),
+    ("Pad", [IMAGE, ints(0, 0, 2, 1, 0, 0, 3, 2)], {"mode": "reflect"}),
+]
+
+
+@pytest.mark.parametrize("op_type, arrays, attributes", ROWS, ids=lambda v: v if isinstance(v, str) else "")
+def test_rule(check_rule, op_type, arrays, attributes):
+    check_rule(op_type, arrays, attributes, max_entries=12)
+
+
+@pytest.mark.parametrize("check_rule", ["static", "symbolic", "symbolic-open"], indirect=True)  # not in onnx.reference
+@pytest.mark.parametrize(
+    "arrays, attributes",
+    [
+        ([X, ints(0, -1, 2, 1, 0, -2)], {}),
+        ([X, ints(-1, 0, 1, 2), np.array(0.5), ints(-1, 1)], {}),
+        ([IMAGE, ints(0, 0, -1, 1, 0, 0, 2, -2)], {"mode": "edge"}),
+    ],
+)
+def test_negative_pads(check_rule, arrays, attributes):
+    check_rule("Pad", arrays, attributes, max_entries=12)
+
+
+@pytest.mark.parametrize("arrays, attributes", [([real(2, 6)], {"axis": 1}), ([real(6, 2), ints(1, 2, 3)], {"axis": 0})])
+def test_split(check_rule, arrays, attributes):
+    attributes = attributes if len(arrays) == 2 else {**attributes, "num_outputs": 3}
+    check_rule("Split", arrays, attributes, outputs=3)
