@@ -6,7 +6,6 @@ Of equal entries, MaxPool hands the gradient to the one the forward pass chose, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.window import Window, length, sliding
+from onnxtrain.autodiff.rules.window import Window, along_axes, length, sliding
 from onnxtrain.graph import rank, static_shape
 
 
@@ -58,7 +57,7 @@ def _trimmed(window: Window) -> list[int]:
 
 @gradient("AveragePool")
 def average_pool(op, node, dy):
-    return _along_axes(op, dy, _matrices(node, attribute(node, "count_include_pad", 0)))
+    return along_axes(op, dy, _matrices(op, node, attribute(node, "count_include_pad", 0)))
 
 
 @gradient("LpPool")
@@ -66,7 +65,7 @@ def lp_pool(op, node, dy):
     (x,) = node.inputs
     (y,) = node.outputs
     p = attribute(node, "p", 2)
-    spread = _along_axes(op, _over_power(op, dy, y, p), _matrices(node, None))
+    spread = along_axes(op, _over_power(op, dy, y, p), _matrices(op, node, None))
     return op.Mul(spread, _signed_power(op, x, p))
 
 
@@ -113,30 +112,14 @@ def _signed_power(op: Any, x: ir.Value, p: int) -> ir.Value:
     return x if p == 2 else op.Mul(x, op.Pow(op.Abs(x), float(p - 2)))
 
 
-def _along_axes(op: Any, dy: ir.Value, matrices: Sequence[np.ndarray]) -> ir.Value:
-    """Multiply `dy` along each of its last axes by a matrix (from, to)."""
-    n, last = len(matrices), rank(dy) - 1
-    for i, matrix in enumerate(matrices):
-        axis = last - n + 1 + i
-        if axis == last:
-            dy = op.MatMul(dy, op.CastLike(matrix, dy))
-        elif axis == last - 1:
-            dy = op.MatMul(op.CastLike(np.ascontiguousarray(matrix.T), dy), dy)
-        else:
-            turn = [a for a in range(last + 1) if a != axis] + [axis]
-            back = [int(a) for a in np.argsort(turn)]
-            dy = op.Transpose(op.MatMul(op.Transpose(dy, perm=turn), op.CastLike(matrix, dy)), perm=back)
-    return dy
-
-
-def _matrices(node: ir.Node, include_pads: int | None) -> list[np.ndarray]:
+def _matrices(op: Any, node: ir.Node, include_pads: int | None) -> dict[int, ir.Value]:
     """Return, for each spatial axis, which entry each window covers, over the number of entries it counts.
 
     With `include_pads` None nothing is divided; otherwise padded entries count, or do not.
     """
     (x,), (y,) = node.inputs, node.outputs
     window = sliding(node, attribute(node, "kernel_shape"), x)
-    matrices = []
+    matrices = {}
     for i, (k, s, d, begin, end) in enumerate(
         zip(window.kernel, window.strides, window.dilations, window.begins, window.ends, strict=True)
     ):
@@ -148,5 +131,5 @@ def _matrices(node: ir.Node, include_pads: int | None) -> list[np.ndarray]:
         if include_pads is not None:
             counted = (covered < n + end) if include_pads else inside
             matrix /= np.maximum(counted.sum(axis=1, keepdims=True), 1)
-        matrices.append(matrix)
+        matrices[i + 2] = op.initializer(ir.tensor(matrix, dtype=x.dtype, name="covered"))
     return matrices

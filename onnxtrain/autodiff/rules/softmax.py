@@ -20,8 +20,17 @@ no_gradient("Hardmax")
 def softmax(op, node, dy):
     (p,) = node.outputs
     axis = [attribute(node, "axis", -1)]
+    if _is_replaced(p):
+        p = op.Where(op.IsNaN(p), 0.0, p)
     dyp = op.Mul(dy, p)
     return op.Sub(dyp, op.Mul(p, op.ReduceSum(dyp, axis, keepdims=1)))
+
+
+def _is_replaced(p: ir.Value) -> bool:
+    """Whether the graph replaces entries of `p`, as attention does where a row of scores is -inf throughout: 0 NaN is NaN."""
+    users = p.consumers()
+    casts = [y for user in users if user.op_type == "Cast" for y in user.outputs]
+    return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in casts)
 
 
 @gradient("LogSoftmax")

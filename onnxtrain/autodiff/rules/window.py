@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import shape_of
 from onnxtrain.autodiff.registry import attribute
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe
+from onnxtrain.graph import describe, rank
 
-__all__ = ["Window", "crop_like", "length", "sliding", "transposed"]
+__all__ = ["Window", "along_axes", "crop_like", "length", "sliding", "transposed"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,21 @@ def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
         return dx
     ends = op.Gather(shape_of(op, x), wrong, axis=0)
     return op.Slice(dx, [0] * len(wrong), ends, wrong)
+
+
+def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Value:
+    """Multiply `dy` along each axis by a matrix (of its length, to)."""
+    last = rank(dy) - 1
+    for axis, matrix in matrices.items():
+        if axis == last:
+            dy = op.MatMul(dy, matrix)
+        elif axis == last - 1:
+            dy = op.MatMul(op.Transpose(matrix, perm=[1, 0]), dy)
+        else:
+            turn = [a for a in range(last + 1) if a != axis] + [axis]
+            back = sorted(range(last + 1), key=turn.__getitem__)
+            dy = op.Transpose(op.MatMul(op.Transpose(dy, perm=turn), matrix), perm=back)
+    return dy
 
 
 def _explicit(node: ir.Node, kernel: Any) -> Window:

@@ -1,0 +1,94 @@
+"""Rule of Resize; the region of interest and the scales are taken as given, as ONNX has it.
+
+Along each axis the operator is one matrix, whatever the mode: the operator
+itself, applied to the identity, is that matrix. Its transpose brings the gradient back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import integers, shape_of
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.window import along_axes
+from onnxtrain.graph import constant, rank, same_dimension
+
+#: Attributes that mean the same for one axis as for all.
+_ATTRIBUTES = (
+    "antialias",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "mode",
+    "nearest_mode",
+)
+
+
+@gradient("Resize")
+def resize(op, node, dy):
+    (x, roi, *_), y = [*node.inputs, None], node.outputs[0]
+    axes = [axis % rank(x) for axis in attribute(node, "axes") or range(rank(x))]
+    crops = attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
+    scales = _scales(op, node, axes)
+    matrices = {}
+    for k, axis in enumerate(axes):
+        known = None if scales is None else constant(scales)
+        still = same_dimension(x.shape[axis], y.shape[axis]) if known is None else known[k] == 1
+        if not still or crops:
+            edges = _edges(op, roi, k, len(axes)) if crops else None
+            matrices[axis] = _matrix(op, node, axis, edges, None if scales is None else _entry(op, scales, k))
+    return along_axes(op, dy, matrices)
+
+
+def _matrix(op: Any, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.Value | None) -> ir.Value:
+    """Return the matrix (to, from) of the operator along one axis: what it makes of the identity."""
+    x, y = node.inputs[0], node.outputs[0]
+    same = {name: node.attributes[name].value for name in _ATTRIBUTES if name in node.attributes}
+    eye = _identity(op, x, axis)
+    if scale is not None:
+        return op.Resize(eye, roi, op.Concat(scale, [1.0], axis=0), **same)
+    return op.Resize(eye, roi, None, op.Concat(_length(op, y, axis), _length(op, x, axis), axis=0), **same)
+
+
+def _identity(op: Any, x: ir.Value, axis: int) -> ir.Value:
+    n = x.shape[axis]
+    if isinstance(n, int):
+        return op.initializer(ir.tensor(np.eye(n), dtype=x.dtype, name="identity"))
+    length = _length(op, x, axis)
+    square = op.ConstantOfShape(op.Concat(length, length, axis=0), value=ir.tensor([0.0], dtype=x.dtype))
+    return op.EyeLike(square)
+
+
+def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
+    n = x.shape[axis]
+    return integers(op, [n], "length") if isinstance(n, int) else op.Shape(x, start=axis, end=axis + 1)
+
+
+def _entry(op: Any, values: ir.Value, k: int) -> ir.Value:
+    found = constant(values)
+    if found is not None:
+        return op.initializer(ir.tensor(found[k : k + 1], name="scale"))
+    return op.Slice(values, [k], [k + 1], [0])
+
+
+def _edges(op: Any, roi: ir.Value, k: int, n: int) -> ir.Value:
+    """Return the region of one axis, and all of the axis of the identity that is not resized."""
+    start, end = _entry(op, roi, k), _entry(op, roi, n + k)
+    return op.Concat(start, op.CastLike([0.0], roi), end, op.CastLike([1.0], roi), axis=0)
+
+
+def _scales(op: Any, node: ir.Node, axes: list[int]) -> ir.Value | None:
+    """Return the scales; None where sizes say more exactly what they are."""
+    x, _, scales, sizes = [*node.inputs, None, None][:4]
+    policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
+    if sizes is None:
+        return scales if scales.dtype == ir.DataType.FLOAT else op.Cast(scales, to=ir.DataType.FLOAT)
+    if policy == "stretch":
+        return None
+    lengths = op.Gather(shape_of(op, x), axes, axis=0)
+    ratios = op.Div(op.Cast(sizes, to=ir.DataType.FLOAT), op.Cast(lengths, to=ir.DataType.FLOAT))
+    one = op.ReduceMin(ratios, keepdims=1) if policy == "not_larger" else op.ReduceMax(ratios, keepdims=1)
+    return op.Expand(one, [len(axes)])
