@@ -18,6 +18,7 @@ __all__ = [
     "expand_like",
     "integers",
     "known_rank",
+    "length_of",
     "reshape_like",
     "scalar_like",
     "shape_of",
@@ -41,6 +42,13 @@ def shape_of(op: Any, x: ir.Value) -> ir.Value:
     """Return the shape of `x` as int64 (rank,), a constant where it is known."""
     shape = static_shape(x)
     return op.Shape(x) if shape is None else integers(op, shape, "shape")
+
+
+def length_of(op: Any, x: ir.Value, axis: int) -> ir.Value:
+    """Return the length of one axis of `x` as int64 (1,), a constant where it is known."""
+    if x.shape is not None and isinstance(x.shape[axis], int):
+        return integers(op, [x.shape[axis]], "length")
+    return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
 
 
 def zeros_like(op: Any, x: ir.Value) -> ir.Value:

@@ -139,6 +139,12 @@ def check_rule(request):
     return check
 
 
+@pytest.fixture
+def check_model():
+    """``check_model(onx, feeds)``: the first derivative, by the first runtime that has the kernels."""
+    return lambda model, feeds: check_gradient(model, feeds, run=run_either)
+
+
 def check_closed(derived):
     """Assert that a gradient is made of standard operators that have a derivative themselves."""
     for node in derived.graph.node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, zeros_like
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.moving import add_at_positions, concatenated
 from onnxtrain.graph import constant, rank, static_shape
@@ -34,7 +34,7 @@ def _around(op, x, axis, i):
     n = x.shape[axis]
     if isinstance(n, int):
         return integers(op, [i % n, n - 1 - i % n], "pads")
-    length = op.Shape(x, start=axis, end=axis + 1)
+    length = length_of(op, x, axis)
     return concatenated(op, [i, op.Sub(length, [i + 1])] if i >= 0 else [op.Sub(length, [-i]), -1 - i])
 
 

@@ -83,8 +83,8 @@ def trilu(op, node, dy):
 def det(op, node, dy):
     """Return dy times the cofactors: right for a singular matrix too, where the inverse is not."""
     (x,) = node.inputs
-    n = x.shape[-1] if known_rank(x, node) else None
-    if not isinstance(n, int):
+    n = next((n for n in x.shape[-2:] if isinstance(n, int)), None) if known_rank(x, node) else None
+    if n is None:
         raise GradientError(f"The derivative of Det (node {node.name!r}) needs the size of {describe(x)}.")
     dy = op.Unsqueeze(dy, [-2, -1])
     return dy if n == 1 else op.Mul(dy, _cofactors(op, x, n))

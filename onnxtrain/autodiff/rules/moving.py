@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, shape_of
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.graph import constant, rank, same_shape, static_shape
 
@@ -113,7 +113,7 @@ def _cut(op, x, dy, axis, start, end):
             return start, n - m - start
     if start == 0 and end is not None and end >= _FAR:
         return 0, 0
-    cut = op.Sub(*(op.Shape(v, start=axis, end=axis + 1) for v in (x, dy)))
+    cut = op.Sub(length_of(op, x, axis), length_of(op, dy, axis))
     if start >= 0:
         before = op.Min(cut, [start]) if start else 0
         return before, op.Sub(cut, before) if start else cut

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like
+from onnxtrain.autodiff.broadcast import expand_like, length_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.graph import constant, rank
 
@@ -149,7 +149,7 @@ def compare_positions(op, comparison, x, axis):
         i, j = np.ogrid[:n, :n]
         found = {"Equal": i == j, "Greater": i > j, "GreaterOrEqual": i >= j, "Less": i < j, "LessOrEqual": i <= j}
         return op.initializer(ir.tensor(found[comparison].reshape(n, n, *behind), name="positions"))
-    length = op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
+    length = op.Squeeze(length_of(op, x, axis), [0])
     positions = op.Range(0, length, 1)
     i, j = op.Reshape(positions, [-1, 1, *behind]), op.Reshape(positions, [-1, *behind])
     return getattr(op, comparison)(i, j)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from onnxtrain.autodiff.broadcast import known_rank, shape_of, zeros_like
+from onnxtrain.autodiff.broadcast import known_rank, length_of, shape_of, zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 
 
@@ -75,10 +75,10 @@ def tensor_scatter(op, node, dy):
     axis = attribute(node, "axis", -2) % n
     rest = [] if start is None else [start]
     dcache = op.TensorScatter(dy, zeros_like(op, update), *rest, axis=axis, mode=mode)
-    length = op.Shape(update, start=axis, end=axis + 1)
-    steps = op.Reshape(op.Range(0, op.Squeeze(length, [0]), 1), [-1, *[1] * (n - 1 - axis)])
+    steps = op.Range(0, op.Squeeze(length_of(op, update, axis), [0]), 1)
+    steps = op.Reshape(steps, [-1, *[1] * (n - 1 - axis)])
     if start is not None:
         steps = op.Add(steps, op.Reshape(start, [-1, *[1] * (n - 1)]))
     if mode == "circular":
-        steps = op.Mod(steps, op.Shape(cache, start=axis, end=axis + 1))
+        steps = op.Mod(steps, length_of(op, cache, axis))
     return dcache, op.GatherElements(dy, op.Expand(steps, shape_of(op, update)), axis=axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, reshape_like, shape_of, zeros_like
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of, zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.graph import constant, static_shape
 
@@ -67,12 +67,8 @@ def concat(op, node, dy):
     if all(isinstance(dim, int) for dim in dims):
         lengths = integers(op, dims, "lengths")
     else:
-        lengths = op.Concat(*(_length(op, x, axis) for x in node.inputs), axis=0)
+        lengths = op.Concat(*(length_of(op, x, axis) for x in node.inputs), axis=0)
     return op.Split(dy, lengths, axis=axis, _outputs=len(dims))
-
-
-def _length(op, x, axis):
-    return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
 
 
 @gradient("Split")
@@ -102,5 +98,5 @@ def depth_to_space(op, node, dy):
         return dx
     if isinstance(dx.shape[1], int):
         return op.Gather(dx, np.arange(dx.shape[1]).reshape(block * block, -1).T.reshape(-1), axis=1)
-    channels = op.Range(0, op.Squeeze(op.Shape(dx, start=1, end=2), [0]), 1)
+    channels = op.Range(0, op.Squeeze(length_of(op, dx, 1), [0]), 1)
     return op.Gather(dx, op.Reshape(op.Transpose(op.Reshape(channels, [block * block, -1])), [-1]), axis=1)
