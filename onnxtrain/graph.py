@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -384,26 +384,58 @@ def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     """Change, in place, every real number of a model to the type `dtype`.
 
-    Inputs, initializers, constants and the target of Cast change; what an operator
-    of another domain returns (ai.onnx.ml gives float32 only) is cast behind it.
+    Inputs, initializers, constants and the target of Cast change. What an operator
+    takes and gives in one type only (``scales`` of Resize, every result of
+    ai.onnx.ml) keeps it, and is cast before and behind.
     """
-    for value in model.graph.inputs:
-        if is_float(value):
-            value.dtype = dtype
+    kept = _constants_of_one_type(model, dtype)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in (*graph.inputs, *graph.initializers.values()):
-            if is_float(value):
+            if is_float(value) and value not in kept:
                 value.dtype = dtype
                 value.const_value = _cast_tensor(value.const_value, dtype)
     for node in list(model.graph.all_nodes()):
+        if any(y in kept for y in node.outputs):
+            continue
         _cast_attributes(node, dtype)
-        foreign = node.domain not in ("", "ai.onnx")
-        for y in node.outputs:
-            if is_float(y) and y.dtype != dtype:
-                if foreign:
-                    _cast_behind(node, y, dtype)
-                else:
-                    y.dtype = dtype
+        for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
+            if x.dtype == dtype:
+                _cast_before(node, x)
+        for y, free in list(_typed(model, node, node.outputs, dtype)):
+            if free:
+                y.dtype = dtype
+            elif y.dtype != dtype:
+                _cast_behind(node, y, dtype)
+
+
+def _typed(
+    model: ir.Model, node: ir.Node, values: Sequence[ir.Value | None], dtype: ir.DataType
+) -> Iterator[tuple[ir.Value, bool]]:
+    """Yield each real input or output of a node, and whether the operator knows it in the type `dtype`."""
+    schema = _schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
+    name = f"tensor({dtype.name.lower()})"
+    for i, value in enumerate(values):
+        if value is None or not is_float(value):
+            continue
+        if schema is None:
+            yield value, values is node.inputs or node.domain in ("", "ai.onnx")
+            continue
+        formals = schema.inputs if values is node.inputs else schema.outputs
+        yield value, name in formals[min(i, len(formals) - 1)].types
+
+
+def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
+    """Return inputs and constants that are only used where an operator does not know the type `dtype`."""
+    free: dict[ir.Value, bool] = {}
+    for node in model.graph.all_nodes():
+        for x, takes in _typed(model, node, node.inputs, dtype):
+            free[x] = free.get(x, False) or takes
+    return {x for x, takes in free.items() if not takes and _is_given(x) and not x.is_graph_output()}
+
+
+def _is_given(x: ir.Value) -> bool:
+    node = x.producer()
+    return node is None or node.op_type == "Constant"
 
 
 def _cast_tensor(tensor: ir.TensorProtocol | None, dtype: ir.DataType) -> ir.TensorProtocol | None:
@@ -426,6 +458,16 @@ def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
             node.attributes["value"] = ir.AttrTensor("value", ir.tensor(found.value, dtype=dtype))
     for y in node.outputs:
         y.const_value = _cast_tensor(y.const_value, dtype)
+
+
+def _cast_before(node: ir.Node, x: ir.Value) -> None:
+    cast = ir.node("Cast", [x], {"to": ir.DataType.FLOAT})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = f"{x.name}_f32", x.shape, ir.DataType.FLOAT
+    for i, other in enumerate(node.inputs):
+        if other is x:
+            node.replace_input_with(i, replacement)
+    node.prepend(cast)
 
 
 def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> None:
