@@ -86,6 +86,11 @@ def _fit(estimator: Any, kind: str) -> tuple[Any, Any]:
         return estimator.fit(X) if y is None else estimator.fit(X, y), X
 
 
+def rows(name: str) -> tuple[Any, Any]:
+    """Return X and y that an animal of the zoo was fitted on."""
+    return data(ZOO[name].args[1])  # type: ignore[attr-defined]
+
+
 def add(estimator: Any, *kinds: str, variant: str = "") -> None:
     """File an estimator for each kind of data."""
     for kind in kinds:

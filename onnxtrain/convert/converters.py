@@ -12,19 +12,32 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
 from sklearn.svm import SVC, NuSVC
 
+from onnxtrain.convert.embed import ConvertsToOnnx, register_estimator
 from onnxtrain.convert.power import replace_power_transformer
 from onnxtrain.convert.target import register_transformed_target
 
 
-@functools.cache
 def register_converter() -> None:
-    """Make skl2onnx convert the estimators of onnxtrain, and a few of scikit-learn that it does not.
+    """Make skl2onnx convert the estimators of onnxtrain wherever they stand, and a few of scikit-learn.
+
+    As the last step of a pipeline they are converted without; inside VotingRegressor,
+    StackingRegressor, ... skl2onnx looks for the class in its table. Fitting one on a
+    scikit-learn estimator calls this.
 
     Examples
     --------
     >>> from onnxtrain.convert import register_converter
     >>> register_converter()
     """
+    _register_repairs()
+    pending = ConvertsToOnnx.__subclasses__()
+    for kind in pending:
+        pending.extend(kind.__subclasses__())
+        register_estimator(kind)
+
+
+@functools.cache
+def _register_repairs() -> None:
     for estimator in (HistGradientBoostingClassifier, HistGradientBoostingRegressor):
         _repair(estimator, _python_booleans)
     _repair(LinearDiscriminantAnalysis, _logistic_for_two)

@@ -26,9 +26,9 @@ class ConvertsToOnnx:
         """Return what skl2onnx calls for the names and types of the outputs."""
 
         def parser(scope: Any = None, inputs: Any = None) -> list[Any]:
-            _allow_matrix_of_probabilities(type(self))
+            register_estimator(type(self))
             outputs = self.get_trained_onnx().graph.output
-            return [(y.name, _tensor_type(y)) for y in outputs]
+            return [(y.name, _tensor_type(y, inputs)) for y in outputs]
 
         return parser
 
@@ -37,7 +37,7 @@ class ConvertsToOnnx:
 
         def calculate(operator: Any) -> None:
             for variable, y in zip(operator.outputs, self.get_trained_onnx().graph.output, strict=True):
-                variable.type = _tensor_type(y)
+                variable.type = _tensor_type(y, operator.inputs)
 
         return calculate
 
@@ -55,8 +55,8 @@ class ConvertsToOnnx:
         return convert
 
 
-def _allow_matrix_of_probabilities(kind: type) -> None:
-    """Let ``options={"zipmap": False}`` pass: it is what our classifiers do."""
+def register_estimator(kind: type) -> None:
+    """Enter a class in skl2onnx's table; ``options={"zipmap": False}`` passes, it is what our classifiers do."""
     from skl2onnx import update_registered_converter
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
@@ -74,40 +74,38 @@ def embed(scope: Any, container: Any, onx: onnx.ModelProto, operator: Any) -> No
     """Add the nodes of a model to what skl2onnx builds, behind the inputs of `operator`."""
     prefix = scope.get_unique_variable_name("trained") + "_"
     inner = onnx.compose.add_prefix(onx, prefix).graph
-    inputs = [(x.onnx_name, y.name) for x, y in zip(operator.inputs, inner.input, strict=True)]
-    outputs = [(y.name, x.onnx_name) for x, y in zip(operator.outputs, inner.output, strict=True)]
-    for source, target in inputs:  # a pipeline may give float where the model takes double
-        kind = next(y.type.tensor_type.elem_type for y in inner.input if y.name == target)
-        container.add_node("Cast", [source], [target], name=scope.get_unique_operator_name("Cast"), to=kind, op_version=13)
+
+    def cast(source: str, target: str, to: int) -> None:
+        container.add_node("Cast", [source], [target], name=scope.get_unique_operator_name("Cast"), to=to, op_version=13)
+
+    for x, y in zip(operator.inputs, inner.input, strict=True):
+        cast(x.onnx_name, y.name, y.type.tensor_type.elem_type)
     container.nodes.extend(inner.node)
     container.initializers.extend(inner.initializer)
-    for source, target in outputs:
-        container.add_node("Identity", [source], [target], name=scope.get_unique_operator_name("Identity"), op_version=14)
+    for x, y in zip(operator.outputs, inner.output, strict=True):
+        cast(y.name, x.onnx_name, _elem_type(y, operator.inputs))
     for opset in onx.opset_import:
         container.node_domain_version_pair_sets.add((opset.domain, opset.version))
 
 
-def _tensor_type(value: onnx.ValueInfoProto) -> Any:
-    """Return the type of a value as skl2onnx writes it."""
-    from skl2onnx.common.data_types import (
-        BooleanTensorType,
-        DoubleTensorType,
-        FloatTensorType,
-        Int64TensorType,
-        StringTensorType,
-    )
+def _elem_type(value: onnx.ValueInfoProto, inputs: Any) -> int:
+    """Return the type of an output: float where the pipeline computes in float, as skl2onnx does."""
+    from skl2onnx.common.data_types import FloatTensorType
 
-    types = {
-        onnx.TensorProto.FLOAT: FloatTensorType,
-        onnx.TensorProto.DOUBLE: DoubleTensorType,
-        onnx.TensorProto.INT64: Int64TensorType,
-        onnx.TensorProto.STRING: StringTensorType,
-        onnx.TensorProto.BOOL: BooleanTensorType,
-    }
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in types:
-        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+    found = value.type.tensor_type.elem_type
+    if found == onnx.TensorProto.DOUBLE and inputs and all(isinstance(x.type, FloatTensorType) for x in inputs):
+        return int(onnx.TensorProto.FLOAT)
+    return int(found)
+
+
+def _tensor_type(value: onnx.ValueInfoProto, inputs: Any) -> Any:
+    """Return the type of an output as skl2onnx writes it."""
+    from skl2onnx.common import data_types
+
+    names = {1: "Float", 11: "Double", 7: "Int64", 8: "String", 9: "Boolean"}
+    kind = _elem_type(value, inputs)
+    if kind not in names:
+        name = onnx.TensorProto.DataType.Name(kind)
         raise ConversionError(f"skl2onnx has no type for the output {value.name!r} of {name}.")
-    return types[tensor.elem_type]([d.dim_value or None for d in tensor.shape.dim])
-
-
+    shape = [d.dim_value or None for d in value.type.tensor_type.shape.dim]
+    return getattr(data_types, f"{names[kind]}TensorType")(shape)

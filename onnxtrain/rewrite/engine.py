@@ -33,9 +33,11 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
 
     Examples
     --------
-    >>> from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info as info
+    >>> from onnx.helper import make_graph, make_model, make_node, make_opsetid
+    >>> from onnx.helper import make_tensor_value_info as info
     >>> node = make_node("Scaler", ["X"], ["Y"], domain="ai.onnx.ml", offset=[1.0, 2.0], scale=[0.5, 2.0])
-    >>> onx = make_model(make_graph([node], "g", [info("X", 1, ["n", 2])], [info("Y", 1, ["n", 2])]))
+    >>> graph = make_graph([node], "g", [info("X", 1, ["n", 2])], [info("Y", 1, ["n", 2])])
+    >>> onx = make_model(graph, opset_imports=[make_opsetid("", 21), make_opsetid("ai.onnx.ml", 3)])
     >>> rewritten = rewrite_model(onx)
     >>> [n.op_type for n in rewritten.graph.node], [i.name for i in rewritten.graph.initializer]
     (['Sub', 'Mul'], ['offset', 'scale'])

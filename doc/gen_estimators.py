@@ -1,0 +1,179 @@
+"""Write the page that says, of every scikit-learn class, whether it converts, trains and goes back.
+
+Run from the root of the repository: ``python doc/gen_estimators.py doc/estimators.rst``. It takes a few minutes; a name
+(``python doc/gen_estimators.py - Ridge``) restricts it to the classes that contain it and prints.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from sklearn.base import is_classifier, is_regressor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor  # noqa: E402
+from onnxtrain.convert import convert  # noqa: E402
+from onnxtrain.convert.check import check, documentation  # noqa: E402
+from onnxtrain.convert.converter import feeds_of  # noqa: E402
+from onnxtrain.errors import OnnxTrainError  # noqa: E402
+from onnxtrain.export import to_sklearn  # noqa: E402
+from onnxtrain.rewrite import rewrite_model  # noqa: E402
+from onnxtrain.training.session import run  # noqa: E402
+from tests.zoo import WITHOUT_WEIGHTS, ZOO, rows  # noqa: E402
+
+STEPS = 20
+
+
+@dataclass
+class Result:
+    """What became of one fitted estimator."""
+
+    name: str
+    page: str
+    converts: str = ""
+    weights: list[str] = field(default_factory=list)
+    loss: tuple[float, float] | None = None
+    trains: str = ""
+    back: str = ""
+
+    @property
+    def state(self) -> str:
+        """One word."""
+        if self.converts:
+            return "refused"
+        if not self.weights:
+            return "no weights"
+        return "trains" if not self.trains and not self.back else "FAILS"
+
+    @property
+    def reason(self) -> str:
+        """Why not, empty where it trains."""
+        return self.converts or ("" if self.weights else WITHOUT_WEIGHTS.get(self.name, "?")) or self.trains or self.back
+
+
+def examine(name: str) -> Result:
+    """Convert, train on moved targets, write back."""
+    estimator, X = ZOO[name]()
+    result = Result(name, documentation(estimator))
+    try:
+        conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
+    except OnnxTrainError as e:
+        result.converts = short(e)
+        return result
+    result.weights = [b.name for b in conversion.bindings]
+    if not result.weights:
+        return result
+    try:
+        tuned, onx = train(estimator, name, conversion, X)
+        result.loss = (float(tuned.loss_curve_[0]), float(tuned.loss_curve_[-1]))
+        result.trains = judge(result, tuned, estimator, conversion)
+    except Exception as e:  # the page says of every class what happens
+        result.trains = short(e)
+        return result
+    try:
+        back = to_sklearn(estimator, conversion.bindings, tuned.weights_)
+        x = np.asarray(X, dtype=np.float32).astype(np.float64)
+        check(back, onx, x, feeds_of(onx, X), run)
+    except Exception as e:  # as above
+        result.back = short(e)
+    return result
+
+
+def train(estimator, name, conversion, X):
+    """Return the trained estimator, and its ONNX model; all weights move."""
+    y = rows(name)[1]
+    options = {
+        "weights_to_train": [b.name for b in conversion.bindings], "max_iter": STEPS, "learning_rate": 1e-3,
+        "batch_size": len(X), "random_state": 0, "n_iter_no_change": STEPS,
+    }  # fmt: skip
+    scores = [o for o in conversion.onnx.graph.output if o.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+    rng = np.random.default_rng(0)
+    several = np.ndim(y) > 1 or len(scores) > 1
+    if is_classifier(estimator) and len(conversion.onnx.graph.output) > 1 and not several:
+        loss = "log" if hasattr(estimator, "predict_proba") else "squared_hinge"
+        moved = np.where(rng.random(len(y)) < 0.3, rng.permutation(y), y)
+        tuned = OrtGradientClassifier(estimator, loss=loss, **options).fit(X, moved)
+    elif is_regressor(estimator) and len(conversion.onnx.graph.output) == 1:
+        tuned = OrtGradientRegressor(estimator, loss="absolute_error", **options).fit(X, 0.7 * np.asarray(y) + 0.3)
+    else:
+        found = run(conversion.onnx, feeds_of(conversion.onnx, X), outputs=[scores[0].name])[0]
+        found = found.reshape(len(X), -1)
+        moved = 0.7 * found + 0.3 * found.std() * rng.normal(size=found.shape)
+        tuned = OrtGradientRegressor(conversion.onnx, output=scores[0].name, **options).fit(X, moved)
+    return tuned, tuned.get_trained_onnx()
+
+
+def judge(result, tuned, estimator, conversion) -> str:
+    """Return what is wrong with the training."""
+    first, last = result.loss
+    if not last < first:
+        return f"the loss goes from {first:.4g} to {last:.4g}"
+    still = [b.name for b in conversion.bindings if np.allclose(tuned.weights_[b.name], b.read(estimator), rtol=1e-6, atol=0)]
+    return f"{', '.join(still[:3])} did not move" if still else ""
+
+
+def short(error: Exception) -> str:
+    """Return the first sentence of an error."""
+    text = f"{type(error).__name__}: {error}".replace("\n", " ")
+    return text.split(" Its converter")[0].split(" See http")[0][:200]
+
+
+def page(results: list[Result]) -> str:
+    """Return the page, reStructuredText."""
+    classes = defaultdict(list)
+    for result in results:
+        classes[result.name.split(":")[0]].append(result)
+    states = {name: best(found) for name, found in classes.items()}
+    counts = {state: sum(s == state for s in states.values()) for state in sorted(set(states.values()))}
+    lines = [
+        "Every scikit-learn class", "========================", "",
+        ".. This page is written by doc/gen_estimators.py: do not edit.", "",
+        f"Of {len(classes)} classes, fitted in {len(results)} ways: "
+        + ", ".join(f"{n} {state}" for state, n in counts.items()) + ".", "",
+        f"*Trains*: the graph equals the estimator, {STEPS} steps lower the loss on moved targets, every weight moves, and the",
+        "weights written back give an estimator that predicts as the trained ONNX model does.", "",
+        ".. list-table::", "   :header-rows: 1", "   :widths: 26 10 34 30", "",
+        "   * - Class", "     - ", "     - Weights", "     - Why not",
+    ]  # fmt: skip
+    for name in sorted(classes, key=str.lower):
+        for result in classes[name]:
+            link = f"`{result.name} <{result.page}>`__" if result.page.startswith("http") else result.name
+            weights = ", ".join(result.weights[:6]) + (", ..." if len(result.weights) > 6 else "")
+            lines += [f"   * - {link}", f"     - {result.state}", f"     - {weights}", f"     - {result.reason}"]
+    return "\n".join(lines) + "\n"
+
+
+def best(found: list[Result]) -> str:
+    """Return the state of a class: FAILS if one variant does, else the best of its variants."""
+    states = {r.state for r in found}
+    return next(state for state in ("FAILS", "trains", "no weights", "refused") if state in states)
+
+
+def main(target: str, *words: str) -> int:
+    """Write the page; return 1 where something fails that should not."""
+    names = [name for name in ZOO if not words or any(word in name for word in words)]
+    results = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            results.append(examine(name))
+            if target == "-":
+                print(f"{name}: {results[-1].state} {results[-1].loss} {results[-1].reason}", flush=True)
+    if target != "-":
+        Path(target).write_text(page(results), encoding="utf-8")
+    failures = [r for r in results if r.state == "FAILS"]
+    for r in failures:
+        print(f"{r.name}: {r.reason}", file=sys.stderr)
+    print(page(results).splitlines()[5])
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(sys.argv[1:] or ["doc/estimators.rst"])))
