@@ -16,18 +16,24 @@ from onnxtrain.errors import DependencyError
 if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
     from onnxtrain.autodiff import gradient, no_gradient
-    from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor
+    from onnxtrain.convert import trainable_weights
+    from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
+    from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction
 
 __version__ = "0.1.0"
 
 #: Where each public name lives; a module's home is the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
+    "LossCurveDisplay": "onnxtrain.estimators",
     "OrtGradientClassifier": "onnxtrain.estimators",
+    "OrtGradientForwardBackward": "onnxtrain.ortgradient",
+    "OrtGradientForwardBackwardFunction": "onnxtrain.ortgradient",
     "OrtGradientRegressor": "onnxtrain.estimators",
+    "WeightsDisplay": "onnxtrain.estimators",
     "add_loss_output": "onnxtrain.loss_helper",
     "errors": "onnxtrain.errors",
     "get_train_initializer": "onnxtrain.loss_helper",
@@ -39,12 +45,17 @@ _HOMES = {
     "penalty_loss_onnx": "onnxtrain.loss_helper",
     "random_feed": "onnxtrain.grad_helper",
     "testing": "onnxtrain.testing",
+    "trainable_weights": "onnxtrain.convert",
 }
 
 __all__ = [
     "DerivativeOptions",
+    "LossCurveDisplay",
     "OrtGradientClassifier",
+    "OrtGradientForwardBackward",
+    "OrtGradientForwardBackwardFunction",
     "OrtGradientRegressor",
+    "WeightsDisplay",
     "add_loss_output",
     "errors",
     "get_train_initializer",
@@ -56,6 +67,7 @@ __all__ = [
     "penalty_loss_onnx",
     "random_feed",
     "testing",
+    "trainable_weights",
 ]
 
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, DeviceError, ExportError, LossError
+from onnxtrain.estimators._inspect import Inspectable
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
@@ -36,7 +37,7 @@ from onnxtrain.training.session import LazySession, open_session, run_session
 _PREDICT_CHUNK = 65_536
 
 
-class OrtGradientEstimator(ConvertsToOnnx, BaseEstimator, ABC):
+class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(

@@ -15,9 +15,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from onnxtrain.convert import Binding, convert, default_weights
+from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model
+from onnxtrain.estimators._template import convert_once
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
 
@@ -134,6 +135,17 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -
     """
     if is_onnx(estimator):
         return Source(read_model(estimator, dtype=dtype, output=output))
-    conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
-    model = read_model(conversion.onnx, dtype=dtype, output=output)
-    return Source(model, copy.deepcopy(estimator), conversion.bindings, tuple(default_weights(conversion)))
+
+    def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
+        conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
+        model = read_model(conversion.onnx, dtype=dtype, output=output)
+        return conversion, model, tuple(default_weights(conversion))
+
+    model, bindings, default = convert_once(
+        estimator,
+        X,
+        (dtype, output),
+        convert=from_the_beginning,
+        check=lambda onx: compare(estimator, onx, X, run),
+    )
+    return Source(model, copy.deepcopy(estimator), bindings, default)

@@ -1,0 +1,143 @@
+"""More to see of a trained model: gradients, intermediate results, coefficients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError
+from onnxtrain.estimators._model import with_weights
+from onnxtrain.training.batches import batches, dense
+from onnxtrain.training.inspect import build_loss_gradient, build_score_gradients, with_result
+from onnxtrain.training.session import open_session, run_session
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators._model import TrainableModel
+    from onnxtrain.estimators._source import Source
+    from onnxtrain.training.objective import Objective
+
+#: Rows at once: bounds the memory of intermediate results.
+_CHUNK = 10_000
+
+
+class Inspectable:
+    """Mixin of the estimators: what a trained model can be asked."""
+
+    if TYPE_CHECKING:  # what the estimators have
+        weights_: dict[str, np.ndarray]
+        n_threads: int | None
+        to_sklearn: Any
+        _classifies: bool
+        _source: Source
+        _model: TrainableModel
+        _objective: Objective
+        _check_X: Any
+        _check_X_y: Any
+        _device_at_hand: Any
+        _training_data: Any
+
+    def gradient(self, X: Any, y: Any = None, wrt: str = "X") -> np.ndarray:
+        """Return the gradient with respect to the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like, optional
+            With it, the gradient of the loss of each row; without, of each score (of a
+            classifier) or output.
+        wrt : str
+            ``"X"``, or the name of an input of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_scores)
+            The last axis is there where there are several scores and no y.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> model = OrtGradientRegressor(solver="lbfgs", dtype="float64").fit(X, [3.0, 2.0, 5.0])
+        >>> model.gradient(X[:1]).round(6)
+        array([[2., 3.]])
+        """
+        feature = self._feature(wrt)
+        if y is None:
+            X = self._check_X(X)
+            found = self._run_chunks(build_score_gradients(self._with_weights(), self._asked, feature), feature, X)
+            stacked = np.stack(found, axis=-1)
+            return stacked[..., 0] if len(found) == 1 else stacked
+        X, y = self._check_X_y(X, y, reset=False)
+        g = build_loss_gradient(self._objective, feature)
+        session = open_session(g.onnx, self._device_at_hand(), self.n_threads)
+        data = self._training_data(X, y, None)
+        known = {i.name for i in session.get_inputs()}
+        weights = {name: w for name, w in self.weights_.items() if name in known}
+        parts = []
+        for rows in data.batches(_CHUNK):
+            feeds = {**weights, **data.take(rows), g.inputs["label"]: data.label[rows]}
+            parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
+        return np.concatenate(parts)
+
+    def embed(self, X: Any, output: str) -> np.ndarray:
+        """Return an intermediate result of the trained model, such as a hidden layer.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        output : str
+            The name of a result in :meth:`get_trained_onnx`.
+
+        Returns
+        -------
+        ndarray
+            One entry a row, along the first axis.
+
+        Raises
+        ------
+        ModelError
+            There is no such result.
+        """
+        feature = self._feature("X")
+        (found,) = self._run_chunks(with_result(self._with_weights(), output), feature, self._check_X(X))
+        return found
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The coefficients, in the shape of the estimator that was trained."""
+        return self._trained_attribute("coef_")
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercepts, in the shape of the estimator that was trained."""
+        return self._trained_attribute("intercept_")
+
+    def _trained_attribute(self, name: str) -> Any:
+        estimator = self._source.estimator if hasattr(self, "_source") else None
+        if not hasattr(estimator, name):
+            raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
+        return getattr(self.to_sklearn(), name)
+
+    @property
+    def _asked(self) -> str:
+        """The output whose gradient is taken: the scores of a classifier."""
+        return (self._model.scores if self._classifies else None) or self._model.output
+
+    def _feature(self, wrt: str) -> str:
+        names = list(self._model.features)
+        if wrt == "X" and len(names) == 1:
+            return names[0]
+        if wrt not in names:
+            raise DataError(f"The model has no input {wrt!r}; it has {', '.join(names)}.")
+        return wrt
+
+    def _with_weights(self) -> bytes:
+        return with_weights(self._model.onnx, self.weights_).SerializeToString()
+
+    def _run_chunks(self, onx: bytes, feature: str, X: Any) -> list[np.ndarray]:
+        session = open_session(onx, self._device_at_hand(), self.n_threads)
+        dtype = self._model.features[feature]
+        runs = [run_session(session, {feature: dense(X[rows], dtype)}) for rows in batches(X.shape[0], _CHUNK)]
+        return [np.concatenate(parts) for parts in zip(*runs, strict=True)]

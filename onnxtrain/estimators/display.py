@@ -1,0 +1,120 @@
+"""Pictures of a training, by the conventions of scikit-learn's displays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt  # optional
+    except ImportError as e:
+        raise ImportError("Displays need matplotlib: pip install onnxtrain[plot].") from e
+    return plt.subplots()[1]
+
+
+class LossCurveDisplay:
+    """The loss of each epoch, and that of the rows held out where there are any.
+
+    Parameters
+    ----------
+    loss_curve, validation_loss_curve : sequence of float
+    best_iteration : int, optional
+        The epoch whose weights were kept, from 1.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+    lines_ : list of matplotlib Line2D
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import LossCurveDisplay, OrtGradientRegressor
+    >>> X = np.arange(6.0).reshape(-1, 1)
+    >>> model = OrtGradientRegressor(max_iter=4).fit(X, X.ravel())
+    >>> len(LossCurveDisplay.from_estimator(model).lines_[0].get_xdata())
+    4
+    """
+
+    def __init__(
+        self,
+        loss_curve: Sequence[float],
+        validation_loss_curve: Sequence[float] = (),
+        best_iteration: int | None = None,
+    ):
+        self.loss_curve = loss_curve
+        self.validation_loss_curve = validation_loss_curve
+        self.best_iteration = best_iteration
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``."""
+        check_is_fitted(estimator)
+        best = estimator.best_iteration_ if estimator.validation_loss_curve_ else None
+        return cls(estimator.loss_curve_, estimator.validation_loss_curve_, best).plot(ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw the curves; further arguments go to matplotlib's ``plot``."""
+        self.ax_ = _axes(ax)
+        self.figure_ = self.ax_.figure
+        self.lines_ = []
+        curves = {"training": self.loss_curve, "validation": self.validation_loss_curve}
+        for label, curve in curves.items():
+            if len(curve):
+                epochs = np.arange(1, len(curve) + 1)
+                self.lines_ += self.ax_.plot(epochs, curve, **{"label": label, **kwargs})
+        if self.best_iteration:
+            self.ax_.axvline(self.best_iteration, color="gray", linestyle=":", label="best")
+        self.ax_.set(xlabel="epoch", ylabel="loss")
+        if len(self.ax_.get_legend_handles_labels()[0]) > 1:
+            self.ax_.legend()
+        return self
+
+
+class WeightsDisplay:
+    """The distribution of each trained weight, one box a name.
+
+    Parameters
+    ----------
+    weights : mapping of str to ndarray
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+    boxes_ : dict of matplotlib artists
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import OrtGradientRegressor, WeightsDisplay
+    >>> X = np.arange(6.0).reshape(-1, 1)
+    >>> model = OrtGradientRegressor(max_iter=4).fit(X, X.ravel())
+    >>> [label.get_text() for label in WeightsDisplay.from_estimator(model).ax_.get_xticklabels()]
+    ['coef', 'intercept']
+    """
+
+    def __init__(self, weights: Mapping[str, np.ndarray]):
+        self.weights = weights
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw the weights of a fitted estimator; further arguments go to matplotlib's ``boxplot``."""
+        check_is_fitted(estimator)
+        return cls(estimator.weights_).plot(ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> Self:
+        """Draw the boxes; further arguments go to matplotlib's ``boxplot``."""
+        self.ax_ = _axes(ax)
+        self.figure_ = self.ax_.figure
+        values = [np.asarray(w, dtype=float).ravel() for w in self.weights.values()]
+        self.boxes_ = self.ax_.boxplot(values, **kwargs)
+        self.ax_.set_xticklabels(list(self.weights), rotation=30, ha="right")
+        self.ax_.set(ylabel="value of the weight")
+        return self

@@ -1,0 +1,100 @@
+"""Conversions that are reused give what a new conversion gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.datasets import make_classification, make_regression
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeRegressor
+
+from onnxtrain.convert import convert
+from onnxtrain.estimators import _template
+from onnxtrain.estimators._source import as_source
+
+REGRESSORS = {
+    "linear": LinearRegression(),
+    "no intercept": Ridge(fit_intercept=False),
+    "mlp": MLPRegressor(hidden_layer_sizes=(4,), max_iter=30, random_state=0),
+    "scaled": make_pipeline(StandardScaler(), LinearRegression()),
+    "pca": make_pipeline(PCA(2), LinearRegression()),
+    "pls": PLSRegression(2),
+    "tree": DecisionTreeRegressor(max_depth=2, random_state=0),
+}
+CLASSIFIERS = {
+    "logistic": LogisticRegression(),
+    "svm": LinearSVC(random_state=0),
+    "mlp classifier": MLPClassifier(hidden_layer_sizes=(4,), max_iter=30, random_state=0),
+}
+#: Made of parts whose equality is not known: converted each time.
+NOT_REUSED = {"tree"}
+
+
+def problems(classes):
+    """Return three sets of rows of the same kind."""
+    if classes:
+        common = {"n_features": 4, "n_informative": 3, "n_redundant": 0, "n_classes": 3}
+        return [make_classification(60, random_state=seed, **common) for seed in range(3)]
+    return [make_regression(60, 4, noise=1.0, random_state=seed) for seed in range(3)]
+
+
+def parts(source):
+    weights = source.initial_weights(source.model.weights)
+    return source.model.onnx, source.bindings, source.default, {k: v.tolist() for k, v in weights.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*converge")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*REGRESSORS, *CLASSIFIERS])
+def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
+    estimator = (REGRESSORS | CLASSIFIERS)[name]
+    data = problems(name in CLASSIFIERS)
+    settings = {"dtype": dtype, "output": None if name in REGRESSORS else 1}
+
+    _template.forget()
+    expected = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
+    _template.forget()
+    for X, y in data[:2]:
+        as_source(estimator.fit(X, y), X, **settings)
+    calls = []
+    monkeypatch.setattr("onnxtrain.estimators._source.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
+    found = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
+    assert len(calls) == (name in NOT_REUSED)
+    assert found == expected
+
+
+def test_what_was_equal_in_all_fits_must_stay_so():
+    _template.forget()
+    X, y = problems(False)[0]
+    scaler = make_pipeline(StandardScaler(), LinearRegression())
+    for scale in (1.0, 2.0):  # the scaler sees the same rows twice, its numbers are not free
+        as_source(scaler.fit(X, scale * y), X, dtype="float32", output=None)
+    source = as_source(scaler.fit(3 * X + 1, y), X, dtype="float32", output=None)
+    found = source.initial_weights(tuple(b.name for b in source.bindings))
+    np.testing.assert_allclose(found["standardscaler.mean"].ravel(), scaler[0].mean_, rtol=1e-6)
+
+
+def test_other_labels_are_another_structure():
+    _template.forget()
+    X, y = problems(True)[0]
+    model = LogisticRegression()
+    for labels in (np.array(["a", "b", "c"]), np.array(["x", "y", "z"])):
+        for seed in range(3):
+            rows = np.random.default_rng(seed).permutation(60)[:50]
+            source = as_source(model.fit(X[rows], labels[y[rows]]), X, dtype="float32", output=1)
+        assert source.model.classes.tolist() == labels.tolist()
+
+
+def test_few_structures_are_remembered(monkeypatch):
+    monkeypatch.setattr(_template, "_REMEMBERED", 2)
+    _template.forget()
+    for width in (2, 3, 4):
+        X, y = make_regression(30, width, random_state=0)
+        as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
+    assert len(_template._TEMPLATES) == 2
