@@ -2,12 +2,14 @@
 
 from onnxtrain.autodiff.rules import (
     activation,
+    contrib,
     control_flow,
     conv,
     cumulative,
     einsum,
     elementwise,
     flat,
+    grid_sample,
     indexing,
     linalg,
     moving,
@@ -24,12 +26,14 @@ from onnxtrain.autodiff.rules import (
 
 __all__ = [
     "activation",
+    "contrib",
     "control_flow",
     "conv",
     "cumulative",
     "einsum",
     "elementwise",
     "flat",
+    "grid_sample",
     "indexing",
     "linalg",
     "moving",

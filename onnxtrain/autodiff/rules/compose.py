@@ -15,7 +15,7 @@ __all__ = ["differentiate", "nodes_after"]
 
 
 def differentiate(
-    op: Any, node: ir.Node, forward: Callable[..., Sequence[ir.Value]], *dy: Gradient
+    op: Any, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient
 ) -> list[Gradient]:
     """Return the gradients of the operands of `node`, which computes what `forward` does.
 
@@ -25,12 +25,13 @@ def differentiate(
     node : onnx_ir.Node
     forward : callable
         ``forward(op, node, *inputs) -> outputs``; it appends nodes that have rules.
+        An output may be None where it has no gradient.
     *dy : onnx_ir.Value or None
         The gradients of the outputs.
     """
     last = _last(op)
     outputs = forward(op, node, *node.inputs)
-    incoming = {y: d for y, d in zip(outputs, dy, strict=False) if d is not None}
+    incoming = {y: d for y, d in zip(outputs, dy, strict=False) if y is not None and d is not None}
     found = backpropagate(op, nodes_after(op, last), incoming, {x for x in node.inputs if is_float(x)})
     return [None if x is None else found.get(x) for x in node.inputs]
 

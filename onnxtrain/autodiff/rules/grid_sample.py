@@ -1,0 +1,128 @@
+"""Rules of operators that read an image at given places: GridSample, AffineGrid.
+
+GridSample is computed once more as a weighted sum of neighbours, and that is differentiated. Each
+place has, along each axis, neighbours ("taps") with an index and a weight.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import scalar_like, shape_of
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.graph import rank
+
+#: The parameter of the cubic kernel, that of the specification.
+_A = -0.75
+
+
+class _Tap(NamedTuple):
+    """A neighbour of each place along one axis: which one, with which weight; None is 1."""
+
+    index: ir.Value
+    weight: ir.Value | None
+
+
+@gradient("GridSample")
+def grid_sample(op, node, dy):
+    return differentiate(op, node, _sampled, dy)
+
+
+@gradient("AffineGrid")
+def affine_grid(op, node, dy):
+    """The grid is linear in theta: its points, a last coordinate 1 added, times theta."""
+    theta, size = node.inputs
+    n = rank(dy) - 2
+    plain = op.initializer(ir.tensor(np.eye(n, n + 1)[None], dtype=theta.dtype, name="plain"))
+    one = op.Concat([1], op.Slice(size, [1], [n + 2]), axis=0)
+    points = op.AffineGrid(plain, one, align_corners=attribute(node, "align_corners", 0))
+    points = op.Reshape(points, [-1, n])
+    points = op.Pad(points, [0, 0, 0, 1], op.CastLike(1.0, points))
+    flat = op.Reshape(dy, op.Concat(op.Shape(theta, start=0, end=1), [-1, n], axis=0))
+    return op.MatMul(op.Transpose(flat, perm=[0, 2, 1]), points), None
+
+
+def _sampled(op, node, x, grid):
+    """Return (N, C, ...): for each place the weighted sum of its neighbours."""
+    n = rank(x) - 2
+    lengths = [_length(op, x, axis) for axis in range(2, n + 2)]
+    places = op.Split(grid, axis=-1, num_outputs=n, _outputs=n)
+    taps = [_taps(op, node, op.Reshape(p, [0, -1, 1]), m) for p, m in zip(places[::-1], lengths, strict=True)]
+    entries = op.Transpose(op.Reshape(x, [0, 0, -1]), perm=[0, 2, 1])  # (N, pixels, C)
+    terms = []
+    for corner in product(*taps):
+        term = op.GatherND(entries, _flat_index(op, corner, lengths), batch_dims=1)
+        for tap in corner:
+            term = term if tap.weight is None else op.Mul(term, tap.weight)
+        terms.append(term)
+    total = terms[0] if len(terms) == 1 else op.Sum(*terms)
+    shape = op.Concat(op.Slice(shape_of(op, x), [0], [2]), op.Slice(shape_of(op, grid), [1], [n + 1]), axis=0)
+    return [op.Reshape(op.Transpose(total, perm=[0, 2, 1]), shape, allowzero=1)]
+
+
+def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
+    """Return a length of `x` as a number of its type."""
+    n = x.shape[axis]
+    if isinstance(n, int):
+        return scalar_like(op, float(n), x)
+    return op.CastLike(op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0]), x)
+
+
+def _flat_index(op: Any, corner: tuple[_Tap, ...], lengths: list[ir.Value]) -> ir.Value:
+    """Return the number of a pixel, counted row by row."""
+    flat = corner[0].index
+    for tap, length in zip(corner[1:], lengths[1:], strict=True):
+        flat = op.Add(op.Mul(flat, length), tap.index)
+    return op.Cast(flat, to=ir.DataType.INT64)
+
+
+def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[_Tap]:
+    """Return the neighbours of a place between -1 and 1 along an axis."""
+    corners, padding = attribute(node, "align_corners", 0), attribute(node, "padding_mode", "zeros")
+    mode = attribute(node, "mode", "linear")
+    half = op.Mul(op.Add(place, 1.0), 0.5)
+    at = op.Mul(half, op.Sub(length, 1.0)) if corners else op.Sub(op.Mul(half, length), 0.5)
+    if mode == "nearest":
+        return [_inside(op, _padded(op, op.Round(at), length, padding, corners), None, length, padding)]
+    if "linear" in mode:
+        at = _padded(op, at, length, padding, corners)
+        low = op.Floor(at)
+        t = op.Sub(at, low)
+        pairs = [(low, op.Sub(1.0, t)), (op.Add(low, 1.0), t)]
+        return [_inside(op, index, weight, length, padding) for index, weight in pairs]
+    low = op.Floor(at)
+    t = op.Sub(at, low)
+    taps = [(_padded(op, op.Add(low, float(k)), length, padding, corners), _cubic(op, t, k)) for k in (-1, 0, 1, 2)]
+    return [_inside(op, index, weight, length, padding) for index, weight in taps]
+
+
+def _cubic(op: Any, t: ir.Value, k: int) -> ir.Value:
+    """Return the weight of the k-th neighbour of a place t behind its neighbour 0 (Keys, 1981)."""
+    s = op.Abs(op.Sub(t, float(k)))
+    if k in (0, 1):
+        return op.Add(op.Mul(op.Mul(s, s), op.Sub(op.Mul(s, _A + 2), _A + 3)), 1.0)
+    return op.Mul(op.Add(op.Mul(op.Add(op.Mul(op.Sub(s, 5.0), s), 8.0), s), -4.0), _A)
+
+
+def _padded(op: Any, at: ir.Value, length: ir.Value, padding: str, corners: int) -> ir.Value:
+    """Return places brought back into the image where the padding says so."""
+    last = op.Sub(length, 1.0)
+    if padding == "reflection":
+        low, span = (0.0, last) if corners else (-0.5, length)
+        far = op.Mod(op.Abs(op.Sub(at, low)), op.Max(op.Mul(span, 2.0), 1.0), fmod=1)
+        at = op.Add(op.Where(op.Greater(far, span), op.Sub(op.Mul(span, 2.0), far), far), low)
+    return at if padding == "zeros" else op.Clip(at, op.CastLike(0.0, at), last)
+
+
+def _inside(op: Any, index: ir.Value, weight: ir.Value | None, length: ir.Value, padding: str) -> _Tap:
+    """Return a tap that reads inside the image; with zeros around it, what is outside weighs nothing."""
+    inside = op.Clip(index, op.CastLike(0.0, index), op.Sub(length, 1.0))
+    if padding == "zeros":
+        there = op.Equal(inside, index)
+        weight = op.CastLike(there, index) if weight is None else op.Where(there, weight, 0.0)
+    return _Tap(inside, weight)
