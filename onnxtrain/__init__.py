@@ -16,6 +16,7 @@ from onnxtrain.errors import DependencyError
 if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
     from onnxtrain.autodiff import gradient, no_gradient
+    from onnxtrain.autodiff.table import differentiable_ops
     from onnxtrain.convert import trainable_weights
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
@@ -35,6 +36,7 @@ _HOMES = {
     "OrtGradientRegressor": "onnxtrain.estimators",
     "WeightsDisplay": "onnxtrain.estimators",
     "add_loss_output": "onnxtrain.loss_helper",
+    "differentiable_ops": "onnxtrain.autodiff.table",
     "errors": "onnxtrain.errors",
     "get_train_initializer": "onnxtrain.loss_helper",
     "gradient": "onnxtrain.autodiff",
@@ -57,6 +59,7 @@ __all__ = [
     "OrtGradientRegressor",
     "WeightsDisplay",
     "add_loss_output",
+    "differentiable_ops",
     "errors",
     "get_train_initializer",
     "gradient",

@@ -1,0 +1,52 @@
+"""The table of what can be differentiated, and the page made of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxtrain import differentiable_ops, gradient
+from onnxtrain.autodiff.registry import RULES
+
+#: name -> (where its derivative comes from, its rule where that is worth holding)
+KNOWN = {
+    "Relu": ("rule", "onnxtrain.autodiff.rules.activation.relu"),
+    "Shape": ("flat", ""),
+    "RotaryEmbedding": ("function body", ""),
+    "com.microsoft:FusedMatMul": ("rule", None),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_row_says_where_a_derivative_comes_from(name):
+    row = differentiable_ops()[name]
+    how, rule = KNOWN[name]
+    assert (row.domain, row.op_type) == tuple(name.rpartition(":")[::2])
+    assert row.how == how
+    assert rule is None or row.rule == rule
+
+
+def test_rules_of_users_are_in_the_table():
+    @gradient("Doubled", domain="of.a.user")
+    def doubled(op, node, dy):
+        """Twice as much."""
+        return op.Mul(dy, 2.0)
+
+    try:
+        row = differentiable_ops()["of.a.user:Doubled"]
+        assert (row.how, row.note) == ("rule", "Twice as much.")
+    finally:
+        del RULES._entries["of.a.user:Doubled"]
+
+
+def test_the_page_names_every_operator_of_onnx():
+    path = Path(__file__).parents[2] / "doc" / "gen_operators.py"
+    spec = importlib.util.spec_from_file_location("gen_operators", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.page()
+    missing = [s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated and s.name not in page]
+    assert not missing
