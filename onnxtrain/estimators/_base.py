@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, DeviceError, ExportError, LossError
+from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
+from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
@@ -30,14 +33,14 @@ from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.training.batches import TrainingData, batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
-from onnxtrain.training.loop import TrainingState
+from onnxtrain.training.loop import EpochInfo, TrainingState
 from onnxtrain.training.session import LazySession, open_session, run_session
 
 #: Rows predicted at once: bounds the memory of intermediate results.
 _PREDICT_CHUNK = 65_536
 
 
-class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
+class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(
@@ -118,6 +121,7 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
 
     # fit --------------------------------------------------------------------
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -127,6 +131,10 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
         X_val: Any = None,
         y_val: Any = None,
         sample_weight_val: Any = None,
+        callback: Listener | None = None,
+        checkpoint: str | os.PathLike | None = None,
+        every: int = 1,
+        resume: bool = False,
     ) -> Self:
         """Train the model.
 
@@ -140,6 +148,19 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
             Rows whose loss is watched after each epoch: the weights of the best epoch
             are kept, and training stops as with ``early_stopping``, which would hold
             out rows of X itself.
+        callback : callable, optional
+            ``callback(info)`` after each epoch, with an :class:`~onnxtrain.training.loop.EpochInfo`:
+            epoch, step, loss, validation_loss, learning_rate, time, weights. Training stops
+            where it returns True. Callbacks of scikit-learn are set by ``set_callbacks``.
+        checkpoint : path, optional
+            Every `every` epochs the state of the fit is written to this file, in one piece or
+            not at all. :func:`onnxtrain.load` reads it too.
+        every : int
+        resume : bool
+            Go on from the file `checkpoint` where it is there, else begin: a fit that was
+            killed, called again with the same rows and parameters, ends at the same bits as
+            one that was not. `max_iter` may be another one. A fit that had ended is not
+            run again.
 
         Returns
         -------
@@ -153,17 +174,25 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
             The loss became infinite or NaN. The last good weights are in place.
         """
         device = self._check()
+        file = Checkpoint(self, checkpoint, every, resume)
         X, y = self._check_X_y(X, y, reset=not self._goes_on())
         weight = self._row_weights(y, check_sample_weight(sample_weight, X, self.dtype))
-        self._random_state = check_random_state(self.random_state)
+        self._random_state = file.at("start", check_random_state(self.random_state))
         if not self._goes_on():
             self._start(X, y, weight)
         validation = self._check_validation(X_val, y_val, sample_weight_val)
         self._prepare_objective()
         data = self._training_data(X, y, weight)
+        self._random_state = file.at("split", self._random_state)
         if validation is None and self.early_stopping:
             data, validation = self._hold_out(data, y)
-        return self._train(data, validation, device, n_epochs=self.max_iter)
+        if not file.restore(self, data, validation):
+            self._state.begin(watched=validation is not None)
+        task = FitTask(self, X, y, sample_weight, self.max_iter)
+        listeners = [task.after_epoch, *([] if callback is None else [callback])]
+        self._train(data, validation, device, n_epochs=self.max_iter, listeners=listeners, file=file)
+        task.end()
+        return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
@@ -189,6 +218,7 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
             self._random_state = check_random_state(self.random_state)
             self._start(X, y, weight)
         self._prepare_objective()
+        self._state.begin(watched=False)
         return self._train(self._training_data(X, y, weight), None, device, n_epochs=1)
 
     def _goes_on(self) -> bool:
@@ -276,33 +306,31 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
         device: Device,
         *,
         n_epochs: int,
+        listeners: Sequence[Listener] = (),
+        file: Checkpoint | None = None,
     ) -> Self:
         """Run the solver; whatever ends it, leave the best or last good weights in place."""
         state = self._state
-        if validation is not None:
-            # the best epoch of this fit: an earlier one had other rows to watch
-            state.best_loss, state.bad_epochs, state.best_weights = np.inf, 0, None
         stopped_early = False
         try:
             with reporter(self, n_epochs) as report:
+
+                def on_epoch(info: EpochInfo) -> bool:
+                    answers = [report(info), *(listener(info) for listener in listeners)]
+                    state.stopped = state.stopped or any(bool(stop) for stop in answers)
+                    if file is not None:
+                        file.after_epoch(self, n_epochs)
+                    return state.stopped
+
+                rows = (self._objective, state, data, validation, device)
                 if self.solver == "lbfgs":
-                    train_full_batch(self, self._objective, state, data, validation, device, on_epoch=report)
+                    train_full_batch(self, *rows, on_epoch=on_epoch)
                 else:
-                    train_by_steps(
-                        self,
-                        self._objective,
-                        state,
-                        data,
-                        validation,
-                        device,
-                        self._random_state,
-                        n_epochs=n_epochs,
-                        on_epoch=report,
-                    )
+                    train_by_steps(self, *rows, self._random_state, n_epochs=n_epochs, on_epoch=on_epoch)
         except KeyboardInterrupt:
             stopped_early = True
         finally:
-            self._finish(validation is not None)
+            self._finish()
         if stopped_early:
             warnings.warn(
                 f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far.",
@@ -311,11 +339,10 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
             )
         return self
 
-    def _finish(self, watched: bool) -> None:
+    def _finish(self) -> None:
         """Set the learned attributes from the state."""
         state = self._state
-        if watched and state.best_weights is not None:
-            state.weights = state.best_weights
+        state.weights = state.result()
         self.weights_ = state.weights
         self.loss_curve_ = list(state.loss_curve)
         self.validation_loss_curve_ = list(state.validation_loss_curve)
@@ -341,7 +368,8 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
         -------
         onnx.ModelProto
         """
-        return with_weights(self._model.onnx, self.weights_, outputs=self._model.outputs)
+        check_is_fitted(self)
+        return self._source.with_weights(self.weights_)
 
     def to_sklearn(self) -> Any:
         """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
@@ -357,7 +385,10 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, BaseEstimator, ABC):
             The model was an ONNX file, or a weight has no place in the estimator.
         """
         if self._model and self._source.estimator is None:
-            raise ExportError("The model came as ONNX: there is no estimator to write to. Take get_trained_onnx().")
+            raise ExportError(
+                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
+                "there is no estimator to write to. Take get_trained_onnx()."
+            )
         return to_sklearn(self._source.estimator, self._source.bindings, self.weights_)
 
     def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:

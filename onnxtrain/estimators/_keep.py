@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import onnx
 
 from onnxtrain.errors import ModelError
@@ -16,6 +15,7 @@ from onnxtrain.estimators._codec import Decoder, Encoder
 from onnxtrain.estimators._model import TrainableModel, initial_weights, with_weights
 from onnxtrain.estimators._source import Source
 from onnxtrain.heads import Link
+from onnxtrain.losses import find_loss
 from onnxtrain.training.loop import TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 
@@ -47,6 +47,7 @@ def write_estimator(
     encoder = Encoder(functions=functions)
     state, model = estimator._state, estimator._source.model
     weights = state.result()
+    in_graph = [name for name, value in _parts(state).items() if value is weights]
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
     header = {
         "class": type(estimator).__name__,
@@ -55,9 +56,9 @@ def write_estimator(
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
         "model": encoder.encode({**_parts(model, "onnx"), "link": model.link.value}, "the model"),
         "objective": encoder.encode(_parts(estimator._objective, "model"), "the loss"),
-        "state": {
-            name: encoder.encode(None if value is weights else value, name) for name, value in _parts(state).items()
-        },
+        "names": list(weights),
+        "in_graph": in_graph,
+        "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},
         "more": {name: encoder.encode(value, name) for name, value in (more or {}).items()},
     }
     _file.write(path, with_weights(model.onnx, weights), header, encoder.tensors)
@@ -94,11 +95,8 @@ class Kept:
 
     def state(self) -> TrainingState:
         """Return what training goes on from."""
-        names = self.decoder.decode(self.header["objective"]["dict"][_position(Objective, "weights")][1])
-        state = self.decoded("state")
-        if state["weights"] is None:
-            state["weights"] = initial_weights(self.onnx.SerializeToString(), names)
-        return TrainingState(**state)
+        weights = initial_weights(self.onnx.SerializeToString(), self["names"])
+        return TrainingState(**self.decoded("state"), **dict.fromkeys(self["in_graph"], weights))
 
 
 def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
@@ -123,5 +121,6 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     estimator._source = Source(model)
     estimator._objective = Objective(**parts, model=onx.SerializeToString(deterministic=True))
     estimator._state = kept.state()
+    find_loss(parts["loss"], dict(parts["loss_params"]), classifies=parts["classifies"])  # is it registered?
     estimator._finish()
     return estimator

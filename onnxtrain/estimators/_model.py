@@ -184,12 +184,13 @@ def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def with_weights(onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> onnx.ModelProto:
-    """Return a model with other values of initializers, and only some of its outputs."""
+    """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
     proto = onnx.load_model_from_string(onx)
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
-            w = weights[initializer.name]
-            initializer.CopyFrom(onnx.numpy_helper.from_array(np.asarray(w), initializer.name))
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+            w = np.asarray(weights[initializer.name], dtype=dtype)
+            initializer.CopyFrom(onnx.numpy_helper.from_array(w, initializer.name))
     if outputs is not None:
         kept = [o for o in proto.graph.output if o.name in outputs]
         del proto.graph.output[:]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model
+from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.estimators._template import convert_once
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
@@ -36,12 +38,26 @@ class Source:
         Which of its attributes the weights are.
     default : tuple of str or None
         The weights that are trained unless others are asked for; None leaves it to the model.
+    original : bytes or None
+        The ONNX model that was handed over.
     """
 
     model: TrainableModel
     estimator: Any = None
     bindings: tuple[Binding, ...] = ()
     default: tuple[str, ...] | None = None
+    original: bytes | None = field(default=None, repr=False)
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """Return the model that came with other weights: its inputs, outputs and types."""
+        if self.original is None:
+            return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+        trained = with_weights(rewrite_model(self.original).SerializeToString(), weights)
+        original = onnx.load_model_from_string(self.original)
+        declared = {i.name: i for i in original.graph.input}
+        for value in trained.graph.input:
+            value.CopyFrom(declared[value.name])
+        return graph.with_maps_of(trained, original)
 
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return the weights as they came, by name, exactly: ONNX graphs hold float32, estimators float64."""
@@ -134,7 +150,8 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -
     output : int, str or None
     """
     if is_onnx(estimator):
-        return Source(read_model(estimator, dtype=dtype, output=output))
+        model = read_model(estimator, dtype=dtype, output=output)
+        return Source(model, original=graph.read(estimator).SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
         conversion = convert(estimator, X, rewrite=rewrite_model, run=run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain.convert import Binding, Conversion
 from onnxtrain.convert.binding import get
+from onnxtrain.errors import ConversionError
 from onnxtrain.estimators._model import TrainableModel
 
 #: How many structures are remembered.
@@ -111,7 +113,7 @@ def _value(x: Any) -> Hashable:
 
 @dataclass
 class _Template:
-    """A conversion, what was made of it, the numbers it was made from, those lent to it, and those that may be others."""
+    """A conversion, what was made of it, its numbers, which of them are lent, which of them may be others."""
 
     conversion: Conversion
     model: TrainableModel
@@ -227,8 +229,9 @@ def convert_once(
     known = _TEMPLATES.get(key)
     if known is not None and known.fits(parts.learned):
         _TEMPLATES.move_to_end(key)
-        check(_filled(known.conversion.onnx, known.conversion.bindings, estimator))
-        return known.filled_model(estimator), known.conversion.bindings, known.default
+        with suppress(ConversionError):  # then it is no template for this one
+            check(_filled(known.conversion.onnx, known.conversion.bindings, estimator))
+            return known.filled_model(estimator), known.conversion.bindings, known.default
     free = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
     conversion, model, default = convert()
     lent = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))

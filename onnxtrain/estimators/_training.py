@@ -83,8 +83,8 @@ def train_by_steps(
         clip_norm=params.clip_norm,
         gathered=data.ready,
         weighted=data.weight is not None,
-        l1=params.l1 > 0,
-        l2=params.l2 > 0,
+        l1=bool(params.l1 > 0),
+        l2=bool(params.l2 > 0),
         builder=params.gradient_builder,
     )
     for key in step.state:

@@ -8,6 +8,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -76,7 +79,24 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
 
     Without a copy where X is such an array already.
     """
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=dtype, order="C", allow_nd=ndim > 2)
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=dtype,
+        order="C",
+        allow_nd=ndim > 2,
+        ensure_all_finite=_finite(estimator),
+    )
+
+
+def _finite(estimator: Any) -> bool | str:
+    """Return what scikit-learn's validation is told of NaN: they pass where the first step of a pipeline takes them."""
+    first = estimator.estimator
+    while isinstance(first, Pipeline):
+        first = first.steps[0][1]
+    return "allow-nan" if isinstance(first, BaseEstimator) and get_tags(first).input_tags.allow_nan else True
 
 
 @_as_data_error()
@@ -93,6 +113,7 @@ def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: 
         allow_nd=ndim > 2,
         multi_output=True,
         y_numeric=numeric,
+        ensure_all_finite=_finite(estimator),
     )
 
 

@@ -148,7 +148,8 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     def _takes_several_targets(self) -> bool:
         if self.estimator is None or is_onnx(self.estimator):
             return True
-        return get_tags(self.estimator).target_tags.multi_output
+        # MLPRegressor takes several targets, its tags do not say so
+        return get_tags(self.estimator).target_tags.multi_output or hasattr(self.estimator, "hidden_layer_sizes")
 
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         X, y = super()._check_X_y(X, y, reset=reset)

@@ -297,6 +297,22 @@ def test_an_onnx_file_keeps_its_inputs_outputs_and_labels(tmp_path):
     np.testing.assert_allclose(probabilities, model.predict_proba(X), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_maps_and_types_of_an_onnx_file_come_back(dtype):
+    from skl2onnx import to_onnx
+
+    X, y = load_iris(return_X_y=True)
+    onx = to_onnx(LogisticRegression(C=0.01).fit(X, y), X[:1].astype(np.float32))  # with ZipMap
+    model = OrtGradientClassifier(onx, max_iter=5, dtype=dtype, random_state=0).fit(X, y)
+    trained = model.get_trained_onnx()
+    onnx.checker.check_model(trained)
+    assert list(trained.graph.input) == list(onx.graph.input)
+    labels, maps = run(trained, {"X": X.astype(np.float32)})
+    assert labels.tolist() == model.predict(X).tolist()
+    found = [[row[label] for label in (0, 1, 2)] for row in maps]
+    np.testing.assert_allclose(found, model.predict_proba(X), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 def test_back_to_scikit_learn(diabetes):
     X, y = load_iris(return_X_y=True)

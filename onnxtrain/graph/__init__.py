@@ -1,0 +1,53 @@
+"""The one home of onnx-ir and onnxscript: read a model, build on it, write it.
+
+Models travel between modules as :class:`onnx.ModelProto` where a user may hold
+them and as :class:`onnx_ir.Model` in between. :func:`load` makes a private
+copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
+with a pinned IR version.
+"""
+
+from onnxtrain.graph.build import Builder, builder, names_in, unique_name
+from onnxtrain.graph.change import cast_floats, tidy
+from onnxtrain.graph.look import (
+    FLOATS,
+    constant,
+    describe,
+    find,
+    find_schema,
+    is_float,
+    rank,
+    same_dimension,
+    same_shape,
+    static_shape,
+)
+from onnxtrain.graph.maps import with_maps_of, without_maps
+from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, load, read
+from onnxtrain.graph.write import prune, save
+
+__all__ = [
+    "FLOATS",
+    "IR_VERSION",
+    "OPSET",
+    "Builder",
+    "ModelLike",
+    "builder",
+    "cast_floats",
+    "constant",
+    "describe",
+    "find",
+    "find_schema",
+    "is_float",
+    "load",
+    "names_in",
+    "prune",
+    "rank",
+    "read",
+    "same_dimension",
+    "same_shape",
+    "save",
+    "static_shape",
+    "tidy",
+    "unique_name",
+    "with_maps_of",
+    "without_maps",
+]

@@ -1,0 +1,93 @@
+"""Build on a graph: a builder whose names never collide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+from onnxscript import GraphBuilder
+
+from onnxtrain.errors import ModelError
+from onnxtrain.graph.look import describe
+
+
+class Builder(GraphBuilder):
+    """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
+
+    It also raises where onnxscript notes and goes on: on an operator that does
+    not exist and on operands that do not fit.
+
+    Parameters
+    ----------
+    graph : onnx_ir.Graph
+        Nodes are appended to it.
+    parent : Builder, optional
+        The builder of the graph around, for the body of If, Loop and Scan.
+    """
+
+    def __init__(self, graph: ir.Graph, *, parent: Builder | None = None):
+        super().__init__(graph, parent=parent)
+        self.names: set[str] = parent.names if parent is not None else _names_shared_on(graph)
+
+    def initializer(self, tensor: Any, name: str | None = None, *, qualify: bool = True) -> ir.Value:
+        """Register a tensor under `name`, or under a name made from it where that is taken."""
+        name = unique_name(name or tensor.name or "constant", self.names)
+        return super().initializer(tensor, name, qualify=qualify)
+
+    def _qualify_value_name(self, name: str) -> str:
+        return unique_name(name, self.names)
+
+    def _annotate_node(self, node: ir.Node) -> None:
+        """Leave out onnxscript's notes on modules: there are none here."""
+
+    def infer(self, node: ir.Node) -> None:
+        """Set the types and shapes of the outputs of a node that is in the graph already."""
+        if node.version is None:
+            node.version = self.graph.opset_imports.get(node.domain)
+        self._infer_shapes(node)
+
+    def _infer_shapes(self, node: ir.Node) -> None:
+        super()._infer_shapes(node)
+        problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
+        if problem is not None:
+            operands = ", ".join(describe(v) for v in node.inputs)
+            raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
+
+
+def builder(model: ir.Model) -> Builder:
+    """Return a :class:`Builder` on the main graph of a model."""
+    return Builder(model.graph)
+
+
+def names_in(graph: ir.Graph) -> set[str]:
+    """Return every name of a value in a graph and in the graphs inside it."""
+    names = {v.name for v in (*graph.inputs, *graph.initializers.values()) if v.name}
+    for node in graph.all_nodes():
+        names.update(v.name for v in node.outputs if v.name)
+    for inner in graph.subgraphs():
+        names.update(v.name for v in (*inner.inputs, *inner.initializers.values()) if v.name)
+    return names
+
+
+def _names_shared_on(graph: ir.Graph) -> set[str]:
+    """Return the names of a graph, one set for all its builders: what one takes the others know."""
+    names: set[str] = graph.meta.setdefault("onnxtrain.names", set())
+    names.update(names_in(graph))
+    return names
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """Return `name`, with a number behind it where it is in `taken`; add the result to `taken`.
+
+    Examples
+    --------
+    >>> taken = {"loss"}
+    >>> unique_name("loss", taken), unique_name("loss", taken)
+    ('loss_1', 'loss_2')
+    """
+    candidate, number = name, 0
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate

@@ -1,0 +1,141 @@
+"""Change a model in place: its float type, nodes that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain.graph.look import FLOATS, constant, find_schema, is_float
+
+
+def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
+    """Change, in place, every real number of a model to the type `dtype`.
+
+    Inputs, initializers, constants and the target of Cast change. What an operator
+    takes and gives in one type only (``scales`` of Resize, every result of
+    ai.onnx.ml) keeps it, and is cast before and behind.
+    """
+    kept = _constants_of_one_type(model, dtype)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            if is_float(value) and value not in kept:
+                value.dtype = dtype
+                value.const_value = _cast_tensor(value.const_value, dtype)
+    for node in list(model.graph.all_nodes()):
+        if any(y in kept for y in node.outputs):
+            continue
+        _cast_attributes(node, dtype)
+        for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
+            if x.dtype == dtype:
+                _cast_before(node, x)
+        for y, free in list(_typed(model, node, node.outputs, dtype)):
+            if free:
+                y.dtype = dtype
+            elif y.dtype != dtype:
+                _cast_behind(node, y, dtype)
+
+
+def _typed(
+    model: ir.Model, node: ir.Node, values: Sequence[ir.Value | None], dtype: ir.DataType
+) -> Iterator[tuple[ir.Value, bool]]:
+    """Yield each real input or output of a node, and whether the operator knows it in the type `dtype`."""
+    schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
+    name = f"tensor({dtype.name.lower()})"
+    for i, value in enumerate(values):
+        if value is None or not is_float(value):
+            continue
+        if schema is None:
+            yield value, values is node.inputs or node.domain in ("", "ai.onnx")
+            continue
+        formals = schema.inputs if values is node.inputs else schema.outputs
+        yield value, name in formals[min(i, len(formals) - 1)].types
+
+
+def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
+    """Return inputs and constants that are only used where an operator does not know the type `dtype`."""
+    free: dict[ir.Value, bool] = {}
+    for node in model.graph.all_nodes():
+        for x, takes in _typed(model, node, node.inputs, dtype):
+            free[x] = free.get(x, False) or takes
+    return {x for x, takes in free.items() if not takes and _is_given(x) and not x.is_graph_output()}
+
+
+def _is_given(x: ir.Value) -> bool:
+    node = x.producer()
+    return node is None or node.op_type == "Constant"
+
+
+def _cast_tensor(tensor: ir.TensorProtocol | None, dtype: ir.DataType) -> ir.TensorProtocol | None:
+    if tensor is None or tensor.dtype not in FLOATS or tensor.dtype == dtype:
+        return tensor
+    return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
+
+
+def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
+    """Change the type of Constant, ConstantOfShape, Cast, EyeLike, RandomNormal, ..."""
+    for name, found in node.attributes.items():
+        if found.type == ir.AttributeType.TENSOR:
+            tensor = found.as_tensor()
+            if tensor.dtype in FLOATS and node.domain in ("", "ai.onnx"):
+                node.attributes[name] = ir.AttrTensor(name, _cast_tensor(tensor, dtype))
+        elif name in ("to", "dtype") and found.as_int() in FLOATS:
+            node.attributes[name] = ir.AttrInt64(name, int(dtype))
+        elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
+            del node.attributes[name]
+            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(found.value, dtype=dtype))
+    for y in node.outputs:
+        y.const_value = _cast_tensor(y.const_value, dtype)
+
+
+def _cast_before(node: ir.Node, x: ir.Value) -> None:
+    cast = ir.node("Cast", [x], {"to": ir.DataType.FLOAT})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = f"{x.name}_f32", x.shape, ir.DataType.FLOAT
+    for i, other in enumerate(node.inputs):
+        if other is x:
+            node.replace_input_with(i, replacement)
+    node.prepend(cast)
+
+
+def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> None:
+    cast = ir.node("Cast", [y], {"to": dtype})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = y.name, y.shape, dtype
+    y.name = f"{y.name}_{y.dtype.short_name()}"  # type: ignore[union-attr]
+    ir.convenience.replace_all_uses_with(y, replacement, replace_graph_outputs=True)
+    cast.replace_input_with(0, y)
+    node.append(cast)
+
+
+def tidy(model: ir.Model) -> bool:
+    """Remove, in place, the nodes that change nothing; return whether there were any.
+
+    Cast to the same type, Reshape to the same shape: a Reshape to (-1, k) of what
+    has shape (N, k) hides that N is still N.
+    """
+    changed = False
+    for node in list(model.graph):
+        x, (y, *_) = (node.inputs[0] if node.inputs else None), (*node.outputs, None)
+        if x is None or y is None or node.domain not in ("", "ai.onnx"):
+            continue
+        same_cast = node.op_type == "Cast" and x.dtype is not None and x.dtype == y.dtype
+        if same_cast or (node.op_type == "Reshape" and _keeps_shape(node)):
+            node.op_type, node.version = "Identity", None
+            node.attributes.clear()
+            node.resize_inputs(1)
+            y.shape = x.shape
+            changed = True
+    if changed:
+        passes.IdentityEliminationPass()(model)
+    return changed
+
+
+def _keeps_shape(node: ir.Node) -> bool:
+    x, target = node.inputs[0], constant(node.inputs[1])
+    if x is None or x.shape is None or target is None or len(target) != len(x.shape):
+        return False
+    differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
+    # one dimension left open is what remains once the others agree
+    return (all(t == -1 for t in differ) and len(differ) <= 1) or all(t == 0 for t in differ)

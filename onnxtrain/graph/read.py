@@ -1,0 +1,212 @@
+"""Read a model: from a file or bytes to a private copy at a known opset."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain.errors import ModelError
+from onnxtrain.graph.build import unique_name
+from onnxtrain.graph.change import tidy
+from onnxtrain.graph.look import find_schema
+from onnxtrain.graph.maps import without_maps
+
+ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
+
+#: The newest opset and IR version that every supported onnxruntime (1.19 and newer) reads.
+OPSET = 21
+IR_VERSION = 10
+
+#: A protobuf message cannot be larger.
+PROTO_LIMIT = 2**31
+
+
+def read(onx: ModelLike) -> onnx.ModelProto:
+    """Return the model as a :class:`onnx.ModelProto`; a ModelProto is returned as it is.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto, bytes or path
+        External data is looked for beside the file.
+
+    Raises
+    ------
+    ModelError
+        The bytes are not an ONNX model, or hold no graph.
+    """
+    if isinstance(onx, onnx.ModelProto):
+        proto = onx
+    elif isinstance(onx, (bytes, bytearray)):
+        proto = _parse(bytes(onx), f"{len(onx)} bytes")
+    elif isinstance(onx, (str, os.PathLike)):
+        if not os.path.isfile(onx):
+            raise ModelError(f"There is no file {os.fspath(onx)!r}.")
+        if os.path.getsize(onx) >= PROTO_LIMIT:
+            raise ModelError(f"{os.fspath(onx)!r} is larger than 2 GB, the limit of a protobuf message.")
+        with open(onx, "rb") as f:
+            proto = _parse(f.read(), repr(os.fspath(onx)))
+        _load_external_data(proto, os.path.dirname(os.path.abspath(onx)))
+    else:
+        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.")
+    if not proto.graph.output:
+        raise ModelError("The model has no output: it is empty, or it was cut short.")
+    return proto
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
+        raise ModelError(f"{what} cannot be read as an ONNX model: {e}") from e
+
+
+def _load_external_data(proto: onnx.ModelProto, folder: str) -> None:
+    try:
+        onnx.load_external_data_for_model(proto, folder)
+    except (OSError, ValueError, onnx.checker.ValidationError) as e:
+        raise ModelError(f"The external data of the model cannot be read from {folder!r}: {e}") from e
+
+
+def load(onx: ModelLike) -> ir.Model:
+    """Return a private copy of a model, ready to be worked on.
+
+    Model-local functions are inlined, the opset of ai.onnx is brought to
+    :data:`OPSET` where that is possible (a newer graph that needs its opset keeps
+    it), unnamed dimensions of the inputs get names, so that the same unknown is
+    known to be the same further down, and every value gets a type and a shape.
+    Outputs that are maps or sequences (ZipMap) are left out: see :func:`with_maps_of`.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be read, is malformed, or its opset cannot be converted.
+    """
+    proto = without_maps(read(onx))
+    _refuse_sparse(proto.graph)
+    try:
+        if proto.functions:
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        _name_dimensions(proto.graph)
+        _check_arity(proto.graph, {o.domain: o.version for o in proto.opset_import})
+        proto = _convert_opset(proto)
+        model = _infer(proto)
+        passes.TopologicalSortPass()(model)
+        if tidy(model):
+            # shapes that a no-op Reshape had hidden now reach what stands behind it
+            model = _infer(_without_inferred(ir.to_proto(model)))
+    except ModelError:
+        raise
+    except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
+        raise ModelError(f"The model cannot be read: {type(e).__name__}: {e}") from e
+    return model
+
+
+def _refuse_sparse(graph: onnx.GraphProto) -> None:
+    for tensor in graph.sparse_initializer:
+        raise ModelError(
+            f"The initializer {tensor.values.name!r} is sparse: it cannot be trained or differentiated. "
+            "Store it as a dense tensor."
+        )
+
+
+def _check_arity(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
+    """Refuse nodes with more or fewer inputs or outputs than their operators have."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _check_arity(attribute.g, opsets)
+        schema = find_schema(node.op_type, opsets.get(node.domain, opsets.get("ai.onnx", 0)), node.domain)
+        if schema is None:
+            continue
+        for what, found, least, most in (
+            ("inputs", len(node.input), schema.min_input, schema.max_input),
+            ("outputs", len(node.output), schema.min_output, schema.max_output),
+        ):
+            if not least <= found <= most:
+                raise ModelError(
+                    f"{node.op_type} (node {node.name!r}) has {found} {what}; "
+                    f"it must have {least if least == most else f'{least} to {most}'}."
+                )
+
+
+def _infer(proto: onnx.ModelProto) -> ir.Model:
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
+
+
+def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Forget the types that inference found; of operators that onnx does not know it finds none."""
+    foreign = {name for node in proto.graph.node if node.domain not in ("", "ai.onnx") for name in node.output}
+    kept = [value for value in proto.graph.value_info if value.name in foreign]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(kept)
+    return proto
+
+
+def _name_dimensions(graph: onnx.GraphProto) -> None:
+    taken = {
+        dim.dim_param
+        for value in (*graph.input, *graph.output, *graph.value_info)
+        for dim in value.type.tensor_type.shape.dim
+    }
+    for value in graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.dim_param and (not dim.HasField("dim_value") or dim.dim_value < 0):
+                dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
+
+
+def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
+    imports = {o.domain: o for o in proto.opset_import}
+    if "ai.onnx" in imports and "" not in imports:
+        imports["ai.onnx"].domain = ""
+        imports[""] = imports["ai.onnx"]
+    if "" not in imports:
+        proto.opset_import.append(onnx.helper.make_opsetid("", OPSET))
+        return proto
+    found = imports[""].version
+    if found == OPSET:
+        return proto
+    if found > OPSET:
+        if _means_the_same_at(proto.graph, OPSET, found):
+            imports[""].version = OPSET
+        return proto
+    try:
+        return onnx.version_converter.convert_version(proto, OPSET)
+    except Exception as e:  # the converter raises RuntimeError and its own ConvertError
+        raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+
+
+def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
+    """Whether each node of `graph` is also valid at the opset `older`, with the same meaning.
+
+    Since opset 21 the operators that changed only took on more types; those that
+    gained attributes or inputs are told by their use.
+    """
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g") and not _means_the_same_at(attribute.g, older, newer):
+                return False
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            new = onnx.defs.getfind_schema(node.op_type, newer, "")
+            old = onnx.defs.getfind_schema(node.op_type, older, "")
+        except onnx.defs.SchemaError:
+            return False
+        if old.since_version == new.since_version:
+            continue
+        fits = (
+            len(node.input) <= old.max_input
+            and len(node.output) <= old.max_output
+            and all(a.name in old.attributes for a in node.attribute)
+        )
+        if not fits:
+            return False
+    return True
