@@ -141,8 +141,8 @@ def check_rule(request):
 
 @pytest.fixture
 def check_model():
-    """``check_model(onx, feeds)``: the first derivative, by the first runtime that has the kernels."""
-    return lambda model, feeds: check_gradient(model, feeds, run=run_either)
+    """``check_model(onx, feeds, ...)``: the first derivative, by the first runtime that has the kernels."""
+    return lambda model, feeds, **options: check_gradient(model, feeds, run=run_either, **options)
 
 
 def check_closed(derived):

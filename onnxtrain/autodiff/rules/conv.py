@@ -22,7 +22,7 @@ from onnxtrain.graph import rank
 @gradient("Conv")
 def conv(op, node, dy):
     x, w, *b = node.inputs
-    window = sliding(node, list(w.shape)[2:], x)
+    window = sliding(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
     groups = attribute(node, "group", 1)
     dw = _filters(op, x, dy, w, window, groups)
     return [_spread(op, dy, w, x, window, groups), dw, *(_bias(op, dy) for _ in b)]
@@ -31,7 +31,7 @@ def conv(op, node, dy):
 @gradient("ConvTranspose")
 def conv_transpose(op, node, dy):
     x, w, *b = node.inputs
-    window = transposed(node, list(w.shape)[2:], x)
+    window = transposed(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
     groups = attribute(node, "group", 1)
     dx = op.Conv(dy, w, group=groups, **_attributes(window))
     dw = _filters(op, dy, x, w, window, groups)
