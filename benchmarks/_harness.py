@@ -78,6 +78,8 @@ def forget() -> None:
             for value in vars(module).values():
                 if callable(getattr(value, "cache_clear", None)):
                     value.cache_clear()
+            if name.endswith("._template"):
+                module.forget()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     gc.collect()

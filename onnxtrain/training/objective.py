@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import onnx
@@ -54,13 +55,24 @@ class Objective:
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
     """Return a model whose initializers `weights` are inputs, behind the inputs it has."""
-    model = graph.load(onx)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(onx)
+    inputs = {value.name for value in proto.graph.input}
+    values = {tensor.name: tensor for tensor in onx.graph.initializer}
+    kept = [tensor for tensor in onx.graph.initializer if tensor.name not in set(weights)]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
     for name in weights:
-        value = model.graph.initializers.pop(name)
-        value.const_value = None
-        if value not in model.graph.inputs:
-            model.graph.inputs.append(value)
-    return graph.save(model)
+        if name not in inputs:
+            tensor = values[name]
+            proto.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+    return onnx.load_model_from_string(_normal_form(proto.SerializeToString(deterministic=True)))
+
+
+@lru_cache(maxsize=64)
+def _normal_form(onx: bytes) -> bytes:
+    """Return a model as :mod:`onnxtrain.graph` writes it; the same structure often comes with other weights."""
+    return graph.save(graph.load(onx)).SerializeToString(deterministic=True)
 
 
 class ObjectiveGraph:
