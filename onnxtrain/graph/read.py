@@ -196,8 +196,8 @@ def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
         if node.domain not in ("", "ai.onnx"):
             continue
         try:
-            new = onnx.defs.getfind_schema(node.op_type, newer, "")
-            old = onnx.defs.getfind_schema(node.op_type, older, "")
+            new = onnx.defs.get_schema(node.op_type, newer, "")
+            old = onnx.defs.get_schema(node.op_type, older, "")
         except onnx.defs.SchemaError:
             return False
         if old.since_version == new.since_version:
