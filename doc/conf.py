@@ -1,6 +1,13 @@
-"""Settings of Sphinx."""
+"""Settings of Sphinx.
 
+A page ``X.rst`` for which there is a script ``gen_X.py`` is made by it where it
+is missing: remove the page to have it made anew. Some take minutes.
+"""
+
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import onnxtrain
 
@@ -47,6 +54,15 @@ def skip_what_is_inherited_from_others(app, what, name, member, skip, options):
     return True if module.partition(".")[0] == "sklearn" else None
 
 
+def make_missing_pages(app):
+    """Run the scripts of the pages that are figures and tables."""
+    for script in sorted(Path(app.srcdir).glob("gen_*.py")):
+        page = script.with_name(script.stem.removeprefix("gen_") + ".rst")
+        if not page.exists():
+            subprocess.run([sys.executable, str(script), str(page)], check=True, cwd=script.parent.parent)
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("builder-inited", make_missing_pages)
     app.connect("autodoc-skip-member", skip_what_is_inherited_from_others)
