@@ -123,7 +123,7 @@ def case(name, builder, dtype="float32", **options):
     if dtype == "float64":
         double = graphs.load(onx)
         graphs.cast_floats(double, ir.DataType.DOUBLE)
-        onx = graphs.save(double)
+        onx = ir.to_proto(double)
     made = OrtGradientForwardBackward(onx, builder=builder, **options)
     rng = np.random.default_rng(0)
     inputs = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
 from onnxtrain.training_build._equivalents import attribute, equivalent, number
@@ -56,6 +58,16 @@ def softplus(op, node):
 def mish(op, node):
     (x,) = node.inputs
     return op.Mul(x, op.Tanh(op.Softplus(x)))
+
+
+@equivalent("Gelu")
+def gelu(op, node):
+    """Spell out the approximation: it is derived as if it were exact."""
+    (x,) = node.inputs
+    if attribute(node, "approximate", "none") != "tanh":
+        return None
+    inner = op.Mul(op.Add(op.Mul(op.Mul(op.Mul(x, x), x), 0.044715), x), (2 / math.pi) ** 0.5)
+    return op.Mul(op.Mul(op.Add(op.Tanh(inner), 1.0), x), 0.5)
 
 
 @equivalent("PRelu")

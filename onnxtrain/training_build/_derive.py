@@ -210,7 +210,12 @@ class _Derivation:
         named = self._gradients()
         for node in yields:
             model.graph.remove(node, safe=True)
-        return named + (list(zip(self.output_names, computed, strict=True)) if options & KEEP_OUTPUTS else [])
+        return named + (self._kept(computed) if options & KEEP_OUTPUTS else [])
+
+    def _kept(self, computed: Sequence[ir.Value]) -> list[tuple[str, ir.Value]]:
+        """Return the outputs of the model; one that is an input is the input itself."""
+        inputs = {user_name: self.values[name] for name, user_name in self.user_name.items()}
+        return [(name, inputs.get(name, y)) for name, y in zip(self.output_names, computed, strict=True)]
 
     def _copy_passed_on(self, yields: Sequence[ir.Node]) -> None:
         """Let no output share the memory of an input: TrainingAgent would hand it out as it is."""

@@ -1,7 +1,7 @@
 """Nodes that onnxruntime-training cannot derive, or derives wrongly, by others that it can.
 
 Each function takes the builder and a node and returns the values that replace
-its outputs; None leaves the node as it is. The value computed is the same,
+its outputs, None for one that is not used; None alone leaves the node as it is. The value computed is the same,
 and so is the derivative, kinks included: that of :mod:`onnxtrain.autodiff`.
 """
 
@@ -17,7 +17,7 @@ from onnxtrain.errors import GradientError
 from onnxtrain.graph import constant, rank, same_shape, static_shape
 from onnxtrain.registry import Registry
 
-Replacement: TypeAlias = "ir.Value | tuple[ir.Value, ...] | None"
+Replacement: TypeAlias = "ir.Value | tuple[ir.Value | None, ...] | None"
 
 EQUIVALENTS: Registry[Callable[[Any, ir.Node], Replacement]] = Registry("equivalent", GradientError)
 equivalent = EQUIVALENTS.register
@@ -84,8 +84,10 @@ def where(op, node):
 def power(op, node):
     x, exponent = node.inputs
     (y,) = node.outputs
-    if same_shape(x, y):
+    if same_shape(x, y) and exponent.dtype == x.dtype:
         return None
+    if exponent.dtype != x.dtype:
+        exponent = op.Cast(exponent, to=int(x.dtype))
     return op.Pow(_expand(op, x, y, to=op.Shape(op.Pow(x, exponent))), exponent)
 
 
@@ -111,9 +113,12 @@ def split(op, node):
     sizes = _input(node, 1)
     ends = op.CumSum(sizes if sizes is not None else _even_split(op, node, axis), 0)
     starts = op.Concat([0], ends, axis=0)
+    # no slice for what is unused: with it onnxruntime would fuse all of them into a Split again
     return tuple(
         op.Slice(x, op.Slice(starts, [i], [i + 1]), op.Slice(ends, [i], [i + 1]), [axis])
-        for i in range(len(node.outputs))
+        if y.uses() or y.is_graph_output()
+        else None
+        for i, y in enumerate(node.outputs)
     )
 
 
@@ -262,5 +267,6 @@ def lp_normalization(op, node):
     (x,) = node.inputs
     axis, p = attribute(node, "axis", -1), attribute(node, "p", 2)
     total = op.ReduceL1(x, [axis]) if p == 1 else op.ReduceSumSquare(x, [axis])
-    total = op.Where(op.Equal(total, 0.0), number(x, 1.0), total)
-    return op.Div(x, total if p == 1 else op.Sqrt(total))
+    flat = op.Equal(total, 0.0)  # what has no length stays zero, its derivative too
+    total = op.Where(flat, number(x, 1.0), total)
+    return op.Div(op.Where(flat, number(x, 0.0), x), total if p == 1 else op.Sqrt(total))

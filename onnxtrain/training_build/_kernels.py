@@ -12,13 +12,12 @@ from onnxtrain.errors import GradientError
 
 
 def replace_float_only(op: Any, model: ir.Model) -> None:
-    """Replace, in place, what runs in float32 only and stands in float64: FusedMatMul, SplitTraining."""
+    """Replace, in place, what runs in float32 only and stands in another type: FusedMatMul, SplitTraining."""
     for node in list(model.graph):
-        if ir.DataType.DOUBLE not in {v.dtype for v in (*node.inputs, *node.outputs) if v is not None}:
-            continue
-        if node.op_type == "SplitTraining":
+        types = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None}
+        if node.op_type == "SplitTraining" and ir.DataType.FLOAT not in types:
             node.op_type, node.domain = "Split", ""
-        elif node.op_type == "FusedMatMul":
+        elif node.op_type == "FusedMatMul" and ir.DataType.DOUBLE in types:
             _expand_fused_matmul(op, model, node)
 
 

@@ -28,6 +28,7 @@ FLAT: Mapping[str, frozenset[int]] = {
 IGNORED: Mapping[str, frozenset[int]] = {
     "OneHot": frozenset({2}),
     "Pad": frozenset({2}),
+    "Pow": frozenset({1}),
     "SoftmaxCrossEntropyLoss": frozenset({2}),
 }
 
@@ -113,6 +114,8 @@ def _replace(op: Any, model: ir.Model, node: ir.Node, active: set[ir.Value], don
     done.update(n for n in new if n.op_type == node.op_type)
     values = replacement if isinstance(replacement, tuple) else (replacement,)
     for old, value in zip(node.outputs, values, strict=True):
+        if value is None:
+            continue
         value.type, value.shape = old.type or value.type, old.shape or value.shape
         ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
         if old in active or graphs.is_float(value):
