@@ -40,7 +40,10 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
 def _typed(
     model: ir.Model, node: ir.Node, values: Sequence[ir.Value | None], dtype: ir.DataType
 ) -> Iterator[tuple[ir.Value, bool]]:
-    """Yield each real input or output of a node, and whether the operator knows it in the type `dtype`."""
+    """Yield each real input or output of a node, and whether its type may become `dtype`.
+
+    What the operator declares by a name (T) may, even where T leaves `dtype` out: its function body may run.
+    """
     schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
     name = f"tensor({dtype.name.lower()})"
     for i, value in enumerate(values):
@@ -50,7 +53,7 @@ def _typed(
             yield value, values is node.inputs or node.domain in ("", "ai.onnx")
             continue
         formals = schema.inputs if values is node.inputs else schema.outputs
-        yield value, name in formals[min(i, len(formals) - 1)].types
+        yield value, formals[min(i, len(formals) - 1)].type_str in (name, *(t.type_param_str for t in schema.type_constraints))
 
 
 def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:

@@ -23,6 +23,13 @@ ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 OPSET = 21
 IR_VERSION = 10
 
+#: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
+_WIDENED_SINCE = 13
+_WIDENED = frozenset(
+    "Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul "
+    "PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where".split()
+)
+
 #: A protobuf message cannot be larger.
 PROTO_LIMIT = 2**31
 
@@ -177,10 +184,26 @@ def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         if _means_the_same_at(proto.graph, OPSET, found):
             imports[""].version = OPSET
         return proto
+    if found >= _WIDENED_SINCE and _only_widened(proto.graph, found):
+        imports[""].version = OPSET  # the converter takes longer than all the rest
+        return proto
     try:
         return onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+
+
+def _only_widened(graph: onnx.GraphProto, found: int) -> bool:
+    """Whether no node of `graph` means anything else at :data:`OPSET`, attributes and defaults included."""
+    for node in graph.node:
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            return False
+        if node.domain not in ("", "ai.onnx") or node.op_type in _WIDENED:
+            continue
+        old, new = find_schema(node.op_type, found, ""), find_schema(node.op_type, OPSET, "")
+        if old is None or new is None or old.since_version != new.since_version:
+            return False
+    return True
 
 
 def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
