@@ -44,13 +44,16 @@ def _skip_expand(node: ir.Node) -> None:
 def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
     """Whether a node sums the rows of a batch, (n, k) to (1, k) or (k,)."""
     x = node.inputs[0]
+    if x is None or x.shape is None:
+        return False
     axes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
     return (
         axes is not None
+        and not node.outputs[0].is_graph_output()
         and axes.tolist() == [0]
         and rank(x) == 2
-        and same_dimension(x.shape[0], column.shape[0])  # type: ignore[index, union-attr]
-        and x.dtype == column.dtype  # type: ignore[union-attr]
+        and same_dimension(x.shape[0], column.shape[0])  # type: ignore[index]
+        and x.dtype == column.dtype
     )
 
 

@@ -131,7 +131,10 @@ def build_step(
         new_w, new = optimizer.move(op, w, dw, old, *clock.scalars, decays=unit.decays)
         for name, part in unit.parts.items():
             state["weight", name] = State(w, new_w, part)
-            state |= {("slot", name, slot): State(*x, part) for slot, *x in zip(optimizer.slots, old, new, strict=True)}
+            state |= {
+                ("slot", name, slot): State(v, new_v, part)
+                for slot, v, new_v in zip(optimizer.slots, old, new, strict=True)
+            }
 
     inputs = _named(strengths | {"label": g.label, "weight": g.weight} | clock.inputs)
     features = {str(x.name): str(x.name) for x in g.features}
@@ -163,7 +166,8 @@ class _EpochClock:
     def __init__(self, g: ObjectiveGraph, optimizer: Any):
         op = g.op
         index = g.add_input("index", (), ir.DataType.INT64)
-        self.state = {("index",): State(index, op.Add(index, op.initializer(ir.tensor(1, name="one"))))}
+        following = op.Add(index, op.initializer(ir.tensor(1, name="one")))
+        self.state: dict[tuple[str, ...], State] = {("index",): State(index, following)}
         batch_weight = g.add_input("batch_weight", ["n_steps"])
         self.inputs = {"batch_weight": batch_weight}
         self.batch_weight = op.Gather(batch_weight, index)
@@ -178,7 +182,7 @@ class _StepClock:
     def __init__(self, g: ObjectiveGraph, optimizer: Any):
         op = g.op
         step, learning_rate = g.add_input("step", ()), g.add_input("learning_rate", ())
-        self.state = {("step",): State(step, op.Add(step, 1.0))}
+        self.state: dict[tuple[str, ...], State] = {("step",): State(step, op.Add(step, 1.0))}
         self.inputs = {"learning_rate": learning_rate}
         self.batch_weight = op.Cast(op.Size(g.losses), to=g.dtype)
         if g.weight is not None:

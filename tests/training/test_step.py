@@ -1,0 +1,180 @@
+"""The training step: small weights in one vector, cheaper nodes, and the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnxtrain import graph
+from onnxtrain.optim import SGD, Adam, AdamW, Constant
+from onnxtrain.training import step as step_module
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.device import find_device
+from onnxtrain.training.lean import make_lean
+from onnxtrain.training.loop import Plan, Trainer, TrainingState
+from onnxtrain.training.objective import Objective, weights_as_inputs
+from onnxtrain.training.packing import Part, join, take
+from onnxtrain.training.session import BoundStep
+from onnxtrain.training.step import build_step
+
+NETWORK = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    network (float[n, 3] X) => (float[n, 2] Y)
+    <float[3, 4] W0, float[1, 4] b0, float[4, 2] W1, float[2] b1>
+    {
+        z = MatMul(X, W0)
+        a = Add(z, b0)
+        h = Tanh(a)
+        o = MatMul(h, W1)
+        Y = Add(o, b1)
+    }"""
+NAMES = ("W0", "b0", "W1", "b1")
+
+
+def network(dtype):
+    rng = np.random.default_rng(0)
+    proto = onnx.parser.parse_model(NETWORK.replace("float[", "double[" if dtype is np.float64 else "float["))
+    shapes = {"W0": (3, 4), "b0": (1, 4), "W1": (4, 2), "b1": (2,)}
+    weights = {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
+    return proto, weights
+
+
+def problem(dtype, weighted):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(50, 3)).astype(dtype), rng.normal(size=(50, 2)).astype(dtype)
+    weight = rng.uniform(0.5, 2, (50, 1)).astype(dtype) if weighted else None
+    return TrainingData({"X": X}, y, weight, {"X": np.dtype(dtype)})
+
+
+def train(optimizer, dtype=np.float64, *, gathered=True, weighted=False, clip_norm=None, strength=0.0, epochs=3):
+    proto, weights = network(dtype)
+    onx = weights_as_inputs(proto, NAMES).SerializeToString()
+    objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
+    built = build_step(
+        objective,
+        optimizer,
+        clip_norm=clip_norm,
+        gathered=gathered,
+        weighted=weighted,
+        l1=strength > 0,
+        l2=strength > 0,
+    )
+    state = TrainingState(weights)
+    state.slots = {
+        key[1:]: np.full_like(weights[key[1]], optimizer.initial(key[2])) for key in built.state if key[0] == "slot"
+    }
+    fixed = {built.inputs[x]: np.array(strength, dtype) for x in ("l1", "l2") if x in built.inputs}
+
+    def bind(inputs, initial):
+        return BoundStep(built, find_device("cpu"), 1, {**inputs, **fixed}, initial)
+
+    plan = Plan(Constant(0.01), batch_size=20, max_iter=epochs)
+    trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
+    for _ in trainer.run(epochs):
+        pass
+    return built, state
+
+
+def state_of(state):
+    return {**state.weights, **state.slots, "losses": np.array(state.loss_curve)}
+
+
+OPTIMIZERS = {"sgd": SGD(), "momentum": SGD(0.9), "adam": Adam(), "adamw": AdamW(weight_decay=0.1)}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"weighted": True}, {"clip_norm": 0.5}, {"strength": 0.01}, {"weighted": True, "strength": 0.01}],
+    ids=str,
+)
+def test_packing_changes_no_number(name, options, monkeypatch):
+    packed, found = train(OPTIMIZERS[name], **options)
+    build_step.cache_clear()
+    monkeypatch.setattr(step_module, "SMALL", 0)
+    alone, expected = train(OPTIMIZERS[name], **options)
+    build_step.cache_clear()
+    for key, value in state_of(expected).items():
+        np.testing.assert_allclose(state_of(found)[key], value, rtol=1e-12, atol=1e-14, err_msg=str(key))
+    inputs = {wire.input for key, wire in packed.state.items() if key[0] == "weight"}
+    vectors = {"sgd": 4, "momentum": 1, "adam": 1, "adamw": 2}  # intercepts do not decay
+    assert len(inputs) == vectors[name]
+    assert len({wire.input for key, wire in alone.state.items() if key[0] == "weight"}) == 4
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_in_the_graph_or_fed(name, weighted):
+    _, found = train(OPTIMIZERS[name], weighted=weighted, strength=0.01)
+    _, expected = train(OPTIMIZERS[name], weighted=weighted, strength=0.01, gathered=False)
+    for key, value in state_of(expected).items():
+        np.testing.assert_allclose(state_of(found)[key], value, rtol=1e-9, atol=1e-12, err_msg=str(key))
+
+
+def test_the_state_that_is_kept_is_a_copy():
+    _, state = train(Adam(), np.float32, epochs=1)
+    before = {key: value.copy() for key, value in state.weights.items()}
+    train(Adam(), np.float32, epochs=2)
+    for key, value in before.items():
+        np.testing.assert_array_equal(state.weights[key], value)
+
+
+def test_parts():
+    parts = {"a": Part(0, 4, (2, 2)), "b": Part(4, 5, (1,))}
+    arrays = {"a": np.arange(4.0).reshape(2, 2), "b": np.array([9.0])}
+    whole = join(arrays, parts)
+    assert whole.tolist() == [0, 1, 2, 3, 9]
+    for name, part in parts.items():
+        np.testing.assert_array_equal(take(whole, part), arrays[name])
+    alone = join({"a": arrays["a"]}, {"a": None})
+    np.testing.assert_array_equal(alone, arrays["a"])
+    assert not np.shares_memory(alone, arrays["a"])
+    assert not np.shares_memory(take(whole, None), whole)
+
+
+# ------------------------------------------------------------- lean graphs
+
+GRAPHS = {
+    "Expand before Mul": ("y = Expand(s, shape) z = Mul(y, x)", {"Mul": 1}),
+    "Expand used twice": ("y = Expand(s, shape) w = Mul(y, x) z = Add(w, y)", {"Mul": 1, "Add": 1}),
+    "Expand that must stay": ("y = Expand(s, shape) z = Exp(y)", {"Expand": 1, "Exp": 1}),
+    "sum of rows": (
+        "y = ReduceSum<keepdims = 1>(x, rows) z = Neg(y)",
+        {"Shape": 1, "ConstantOfShape": 1, "Gemm": 1, "Neg": 1},
+    ),
+    "sum of rows, no axis": (
+        "y = ReduceSum<keepdims = 0>(x, rows) z = Neg(y)",
+        {"Shape": 1, "ConstantOfShape": 1, "Gemm": 1, "Reshape": 1, "Neg": 1},
+    ),
+    "an output": ("z = ReduceSum<keepdims = 1>(x, rows)", {"ReduceSum": 1}),
+    "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
+    "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_lean_graphs_give_the_same(name):
+    body, expected = GRAPHS[name]
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
+        <int64[1] rows = {{0}}, int64[1] columns = {{1}}>
+        {{ shape = Shape(x) {body} }}""")
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    model = graph.load(onx)
+    column = graph.find(model.graph.inputs, "column", "input")
+    make_lean(graph.builder(model).op, model.graph, column)
+    lean = graph.save(model)
+    found = [n.op_type for n in lean.graph.node]
+    assert {op: found.count(op) for op in found if op != "Shape" or "Shape" in expected} == expected
+    rng = np.random.default_rng(0)
+    feeds = {"x": (5, 3), "column": (5, 1), "s": (1, 1)}
+    feeds = {k: rng.normal(size=shape).astype(np.float32) for k, shape in feeds.items()}
+    old = ReferenceEvaluator(onx).run(None, feeds)[0]
+    new = ReferenceEvaluator(lean).run(None, {i.name: feeds[i.name] for i in lean.graph.input})[0]
+    np.testing.assert_allclose(new, old, rtol=1e-6)
+    assert new.shape == old.shape
