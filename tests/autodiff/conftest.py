@@ -47,6 +47,43 @@ class Mean(OpRun):
         return (sum(xs) / len(xs),)
 
 
+class GlobalLpPool(OpRun):
+    """onnx.reference has none."""
+
+    op_domain = ""
+
+    def _run(self, x, p=2):
+        return (np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p),)
+
+
+class ConvTranspose(OpRun):
+    """By its definition; onnx.reference knows neither groups nor all shapes of the output."""
+
+    op_domain = ""
+
+    def _run(self, x, w, b=None, *, auto_pad=None, dilations=None, group=1, kernel_shape=None,
+             output_padding=None, output_shape=None, pads=None, strides=None):  # fmt: skip
+        kernel, n = w.shape[2:], x.ndim - 2
+        s, d, extra = strides or [1] * n, dilations or [1] * n, output_padding or [0] * n
+        reach = [(x.shape[i + 2] - 1) * s[i] + (kernel[i] - 1) * d[i] + 1 + extra[i] for i in range(n)]
+        y = np.zeros((x.shape[0], group, w.shape[1], *reach))
+        xs = x.reshape(x.shape[0], group, -1, *x.shape[2:])
+        ws = w.reshape(group, -1, *w.shape[1:])
+        for k in np.ndindex(*kernel):
+            where = [slice(k[i] * d[i], k[i] * d[i] + (x.shape[i + 2] - 1) * s[i] + 1, s[i]) for i in range(n)]
+            y[(..., *where)] += np.einsum("ngc...,gcm->ngm...", xs, ws[(..., *k)])
+        y = y.reshape(x.shape[0], -1, *reach)
+        if (auto_pad or "").startswith("SAME"):
+            output_shape = [x.shape[i + 2] * s[i] for i in range(n)]
+        pads = list(pads or [0] * (2 * n))
+        if output_shape:
+            total = [max(0, a - b) for a, b in zip(reach, output_shape[-n:], strict=True)]
+            half = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
+            pads = half + [t - h for t, h in zip(total, half, strict=True)]
+        y = y[(..., *(slice(pads[i], reach[i] - pads[n + i]) for i in range(n)))]
+        return (y if b is None else y + b.reshape(-1, *[1] * n),)
+
+
 def make_model(op_type, arrays, attributes=None, *, outputs=1, shapes="static", constant=False, dtype="float64"):
     """Return a model of one node.
 
@@ -91,7 +128,7 @@ def feeds_of(model, arrays):
 
 def run_reference(onx, feeds):
     with np.errstate(all="ignore"):
-        return ReferenceEvaluator(onx, new_ops=[Erf, Mean]).run(None, feeds)
+        return ReferenceEvaluator(onx, new_ops=[Erf, Mean, GlobalLpPool, ConvTranspose]).run(None, feeds)
 
 
 def run_either(onx, feeds):

@@ -13,10 +13,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.window import Window, crop_like, sliding, transposed
-from onnxtrain.graph import rank
+from onnxtrain.graph import rank, static_shape
 
 
 @gradient("Conv")
@@ -60,17 +59,20 @@ def _filters(op: Any, large: ir.Value, small: ir.Value, w: ir.Value, window: Win
     rows = op.Transpose(large, perm=swap) if groups == 1 else _rows_by_group(op, large, w, groups)
     swapped = Window(window.kernel, window.dilations, window.strides, window.begins, window.ends)
     dw = op.Conv(rows, op.Transpose(small, perm=swap), group=groups, **_attributes(swapped))
-    return crop_like(op, op.Transpose(dw, perm=swap), w, range(2, rank(w)))
+    return op.Transpose(crop_like(op, dw, w, range(2, rank(w))), perm=swap)
 
 
 def _rows_by_group(op: Any, x: ir.Value, w: ir.Value, groups: int) -> ir.Value:
     """Return (N, G C, ...) as (C, G N, ...)."""
-    shape, space = shape_of(op, x), list(range(3, rank(x) + 1))
-    n, lengths = op.Slice(shape, [0], [1]), op.Slice(shape, [2], [rank(x)])
-    c = w.shape[1]
-    split = op.Reshape(x, op.Concat(n, [groups, c], lengths, axis=0), allowzero=1)
-    turned = op.Transpose(split, perm=[2, 1, 0, *space])
-    return op.Reshape(turned, op.Concat([c], op.Mul(n, [groups]), lengths, axis=0), allowzero=1)
+    shape, c, space = static_shape(x), w.shape[1], list(range(3, rank(x) + 1))
+    if shape is None:
+        n, lengths = op.Shape(x, start=0, end=1), op.Shape(x, start=2)
+        split = op.Concat(n, [groups, c], lengths, axis=0)
+        joined = op.Concat([c], op.Mul(n, [groups]), lengths, axis=0)
+    else:
+        split, joined = [shape[0], groups, c, *shape[2:]], [c, groups * shape[0], *shape[2:]]
+    turned = op.Transpose(op.Reshape(x, split, allowzero=1), perm=[2, 1, 0, *space])
+    return op.Reshape(turned, joined, allowzero=1)
 
 
 def _bias(op: Any, dy: ir.Value) -> ir.Value:

@@ -74,7 +74,10 @@ def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window:
 
 def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
     """Return the beginning of `dx`, as long as `x` along `axes`."""
-    wrong = [axis for axis in axes if not isinstance(x.shape[axis], int) or x.shape[axis] != dx.shape[axis]]
+    if dx.shape is None:  # with open dimensions not even the number of axes of a convolution is inferred
+        wrong = list(axes)
+    else:
+        wrong = [axis for axis in axes if not isinstance(x.shape[axis], int) or x.shape[axis] != dx.shape[axis]]
     if not wrong:
         return dx
     ends = op.Gather(shape_of(op, x), wrong, axis=0)
