@@ -19,7 +19,7 @@ from sklearn.base import is_classifier, is_regressor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor  # noqa: E402
-from onnxtrain.convert import convert  # noqa: E402
+from onnxtrain.convert import convert, trainable_weights  # noqa: E402
 from onnxtrain.convert.check import check, documentation  # noqa: E402
 from onnxtrain.convert.converter import feeds_of  # noqa: E402
 from onnxtrain.errors import OnnxTrainError  # noqa: E402
@@ -71,13 +71,16 @@ def examine(name: str) -> Result:
     if not result.weights:
         return result
     try:
-        tuned, onx = train(estimator, name, conversion, X)
-        result.loss = (float(tuned.loss_curve_[0]), float(tuned.loss_curve_[-1]))
-        result.trains = judge(result, tuned, estimator, conversion)
+        for tuned in attempts(estimator, name, conversion, X):
+            result.loss = (float(tuned.loss_curve_[0]), float(tuned.loss_curve_[-1]))
+            result.trains = judge(result, tuned, estimator, conversion)
+            if not result.trains:
+                break
     except Exception as e:  # the page says of every class what happens
         result.trains = short(e)
         return result
     try:
+        onx = tuned.get_trained_onnx()
         back = to_sklearn(estimator, conversion.bindings, tuned.weights_)
         x = np.asarray(X, dtype=np.float32).astype(np.float64)
         check(back, onx, x, feeds_of(onx, X), run)
@@ -86,28 +89,42 @@ def examine(name: str) -> Result:
     return result
 
 
-def train(estimator, name, conversion, X):
-    """Return the trained estimator, and its ONNX model; all weights move."""
-    y = rows(name)[1]
-    options = {
-        "weights_to_train": [b.name for b in conversion.bindings], "max_iter": STEPS, "learning_rate": 1e-3,
-        "batch_size": len(X), "random_state": 0, "n_iter_no_change": STEPS,
-    }  # fmt: skip
-    scores = [o for o in conversion.onnx.graph.output if o.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+def attempts(estimator, name, conversion, X):
+    """Yield one training after the other: the way a user would go first, then smaller steps and a smoother loss."""
+    outputs = conversion.onnx.graph.output
+    scores = [o.name for o in outputs if o.type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+    for rate in (1e-3, 1e-4, 1e-5):
+        options = {
+            "weights_to_train": [b.name for b in conversion.bindings], "max_iter": STEPS, "learning_rate": rate,
+            "batch_size": len(X), "random_state": 0, "n_iter_no_change": STEPS,
+        }  # fmt: skip
+        y, rng = rows(name)[1], np.random.default_rng(0)
+        if is_classifier(estimator) and len(outputs) == 2 and np.ndim(y) == 1:
+            loss = "log" if hasattr(estimator, "predict_proba") else "squared_hinge"
+            moved = np.where(rng.random(len(y)) < 0.3, rng.permutation(y), y)
+            yield OrtGradientClassifier(estimator, loss=loss, **options).fit(X, moved)
+        elif is_regressor(estimator) and len(outputs) == 1:
+            yield OrtGradientRegressor(estimator, loss="absolute_error", **options).fit(X, 0.7 * np.asarray(y) + 0.3)
+        yield train_outputs(estimator, conversion, scores, X, options)
+
+
+def train_outputs(estimator, conversion, scores, X, options):
+    """Train each output of scores on moved scores, one after the other."""
     rng = np.random.default_rng(0)
-    several = np.ndim(y) > 1 or len(scores) > 1
-    if is_classifier(estimator) and len(conversion.onnx.graph.output) > 1 and not several:
-        loss = "log" if hasattr(estimator, "predict_proba") else "squared_hinge"
-        moved = np.where(rng.random(len(y)) < 0.3, rng.permutation(y), y)
-        tuned = OrtGradientClassifier(estimator, loss=loss, **options).fit(X, moved)
-    elif is_regressor(estimator) and len(conversion.onnx.graph.output) == 1:
-        tuned = OrtGradientRegressor(estimator, loss="absolute_error", **options).fit(X, 0.7 * np.asarray(y) + 0.3)
-    else:
-        found = run(conversion.onnx, feeds_of(conversion.onnx, X), outputs=[scores[0].name])[0]
-        found = found.reshape(len(X), -1)
+    onx, weights, losses = conversion.onnx, {}, np.zeros(2)
+    for name in scores:
+        reach = {w.name for w in trainable_weights(onx, name)}
+        found = run(onx, feeds_of(onx, X), outputs=[name])[0].reshape(len(X), -1)
         moved = 0.7 * found + 0.3 * found.std() * rng.normal(size=found.shape)
-        tuned = OrtGradientRegressor(conversion.onnx, output=scores[0].name, **options).fit(X, moved)
-    return tuned, tuned.get_trained_onnx()
+        options["weights_to_train"] = [b.name for b in conversion.bindings if b.name in reach]
+        source = estimator if len(scores) == 1 and not is_classifier(estimator) else onx
+        tuned = OrtGradientRegressor(source, output=name, **options).fit(X, moved)
+        onx = tuned.get_trained_onnx()
+        weights.update(tuned.weights_)
+        losses += [tuned.loss_curve_[0], tuned.loss_curve_[-1]]
+    tuned.weights_, tuned.loss_curve_ = weights, losses
+    tuned.get_trained_onnx = lambda: onx
+    return tuned
 
 
 def judge(result, tuned, estimator, conversion) -> str:

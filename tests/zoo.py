@@ -130,7 +130,9 @@ def _linear() -> None:
     add(lm.PassiveAggressiveClassifier(random_state=0), "bin", "iris")
     add(lm.Perceptron(random_state=0), "bin", "iris")
     for loss in ("hinge", "log_loss", "modified_huber", "squared_hinge"):
-        add(lm.SGDClassifier(loss=loss, random_state=0), "bin", "iris", variant=loss)
+        # small steps: scores of 1e26 and probabilities of 0 and 1 cannot be trained
+        small = {"learning_rate": "constant", "eta0": 1e-3, "max_iter": 20, "random_state": 0}
+        add(lm.SGDClassifier(loss=loss, **small), "bin", "iris", variant=loss)
     add(lm.SGDOneClassSVM(random_state=0), "iris")
     add(discriminant_analysis.LinearDiscriminantAnalysis(), "bin", "iris")
     add(discriminant_analysis.QuadraticDiscriminantAnalysis(reg_param=0.1), "bin", "iris")
@@ -223,14 +225,14 @@ def _neighbours_and_bayes() -> None:
     add(naive_bayes.ComplementNB(), "binpos")
     add(naive_bayes.CategoricalNB(), "cat")
     for covariance in ("full", "tied", "diag", "spherical"):
-        add(mixture.GaussianMixture(2, covariance_type=covariance, random_state=0), "iris", variant=covariance)
-    add(mixture.BayesianGaussianMixture(n_components=2, random_state=0), "iris")
+        add(mixture.GaussianMixture(2, covariance_type=covariance, random_state=0), "bin", variant=covariance)
+    add(mixture.BayesianGaussianMixture(n_components=2, random_state=0), "bin")
     add(gaussian_process.GaussianProcessRegressor(), "reg")
     for kernel in (
         kernels.RBF(2.0), kernels.ConstantKernel(2.0) * kernels.RBF(2.0) + kernels.WhiteKernel(), kernels.Matern(2.0, nu=1.5),
         kernels.RationalQuadratic(), kernels.DotProduct(),
     ):  # fmt: skip
-        add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=0.1), "reg", variant=str(kernel))
+        add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=1.0), "reg", variant=str(kernel))
     add(gaussian_process.GaussianProcessClassifier(), "bin")
 
 

@@ -122,8 +122,8 @@ def _input_types(X: Any) -> list[tuple[str, Any]]:
 
 
 def _by_column(X: Any) -> bool:
-    """Whether each column is an input of its own: a DataFrame that is not a matrix of numbers."""
-    return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
+    """Whether each column is an input of its own, under its name."""
+    return hasattr(X, "columns")
 
 
 def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
@@ -138,7 +138,9 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
 
 
 def _some_rows(X: Any) -> Any:
-    chosen = np.unique(np.linspace(0, len(X) - 1, _CHECKED_ROWS).astype(int))
+    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, _CHECKED_ROWS).astype(int))
+    if hasattr(X, "toarray"):  # sparse
+        return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import onnx
+import onnx_ir as ir
 
 from onnxtrain import graph
 
 
-def reaching(model: graph.ir.Model) -> list[graph.ir.Value]:
+def reaching(model: ir.Model) -> list[ir.Value]:
     """Return the initializers of real numbers, of one axis or more, that an output of real numbers depends on.
 
     Integers and booleans in between carry no derivative, neither do operators outside ai.onnx.
@@ -19,11 +20,11 @@ def reaching(model: graph.ir.Model) -> list[graph.ir.Value]:
     return [v for v in model.graph.initializers.values() if v in wanted and graph.rank(v)]
 
 
-def _operands(node: graph.ir.Node) -> list[graph.ir.Value | None]:
+def _operands(node: ir.Node) -> list[ir.Value | None]:
     """Return the inputs of a node, and of the nodes of the graphs inside it."""
     found = list(node.inputs)
     for attribute in node.attributes.values():
-        if attribute.type == graph.ir.AttributeType.GRAPH:
+        if attribute.type == ir.AttributeType.GRAPH:
             for inner in attribute.as_graph().all_nodes():
                 found.extend(inner.inputs)
     return found

@@ -27,7 +27,7 @@ class Weight:
         return math.prod(self.shape)
 
 
-def trainable_weights(model: Conversion | onnx.ModelProto) -> list[Weight]:
+def trainable_weights(model: Conversion | onnx.ModelProto, output: str | None = None) -> list[Weight]:
     """Return the weights of a model that can be trained, in the order in which they are used.
 
     Parameters
@@ -35,12 +35,17 @@ def trainable_weights(model: Conversion | onnx.ModelProto) -> list[Weight]:
     model : Conversion or onnx.ModelProto
         Of an ONNX model: every initializer of real numbers, of one axis or more,
         that an output of real numbers depends on.
+    output : str, optional
+        This output only.
     """
+    onx = model.onnx if isinstance(model, Conversion) else model
+    loaded = graph.load(onx)
+    if output is not None:
+        loaded.graph.outputs[:] = [graph.find(loaded.graph.outputs, output, "output")]
+    reach = {str(value.name): value for value in reaching(loaded)}
     if isinstance(model, Conversion):
-        return [Weight(b.name, b.step, b.shape, b.kind) for b in model.bindings]
-    return [
-        Weight(str(value.name), "", graph.static_shape(value) or (), "weight") for value in reaching(graph.load(model))
-    ]
+        return [Weight(b.name, b.step, b.shape, b.kind) for b in model.bindings if b.name in reach]
+    return [Weight(name, "", graph.static_shape(value) or (), "weight") for name, value in reach.items()]
 
 
 def default_weights(model: Conversion | onnx.ModelProto) -> list[str]:

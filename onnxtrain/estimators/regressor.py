@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
 from sklearn.linear_model import LinearRegression
 from sklearn.utils import Tags, column_or_1d, get_tags
 
@@ -148,8 +148,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     def _takes_several_targets(self) -> bool:
         if self.estimator is None or is_onnx(self.estimator):
             return True
-        # MLPRegressor takes several targets, its tags do not say so
-        return get_tags(self.estimator).target_tags.multi_output or hasattr(self.estimator, "hidden_layer_sizes")
+        # MLPRegressor takes several targets, its tags do not say so; a transformer has as many as it has outputs
+        several = hasattr(self.estimator, "hidden_layer_sizes") or not is_regressor(self.estimator)
+        return several or get_tags(self.estimator).target_tags.multi_output
 
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         X, y = super()._check_X_y(X, y, reset=reset)

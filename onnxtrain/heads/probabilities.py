@@ -35,7 +35,7 @@ def before_normalization(value: ir.Value) -> ir.Value | None:
 def _summed(value: ir.Value | None, depth: int) -> Iterator[ir.Value]:
     """Yield the values that are summed over columns on the way to `value`."""
     node = None if value is None or depth == 0 else value.producer()
-    if node is None:
+    if node is None or not node.inputs:
         return
     (x, *_) = node.inputs
     if node.op_type in ("ReduceSum", "ReduceL1") and x is not None:

@@ -50,11 +50,17 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
 
 def _shapes_anew(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with shapes inferred without what was believed of ai.onnx.ml operators."""
+    foreign = {y for node in onx.graph.node if node.domain for y in node.output}
+    kept = [info for info in onx.graph.value_info if info.name in foreign]
     del onx.graph.value_info[:]
+    onx.graph.value_info.extend(kept)
+    declared = {y.name: ir.from_proto(y).shape for y in onx.graph.output}
     for y in onx.graph.output:
-        for dim in y.type.tensor_type.shape.dim:
-            dim.ClearField("dim_param")
+        y.type.tensor_type.ClearField("shape")
     model = graph.load(onx)
+    for value in model.graph.outputs:
+        if value.shape is None:
+            value.shape = declared[value.name]
     used = {node.domain for node in model.graph.all_nodes()} | {""}
     for domain in set(model.graph.opset_imports) - used:
         del model.graph.opset_imports[domain]

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
+from onnxtrain.graph import rank
 from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
 from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
 
@@ -30,6 +31,15 @@ def linear_classifier(op, node):
         return labels_of_sign(op, z, classes), two_columns(op, node, z, mirrored=len(coef) == 2)
     z = affine(op, x, coef.T, intercept)
     return labels_of_best(op, z, classes), post_transform(op, node, z)
+
+
+@rewrite("", "MatMul")
+def matmul(op, node):
+    """A vector on the right becomes a column: onnxruntime (1.31) fuses a Transpose into such a product wrongly."""
+    x, w = node.inputs
+    if rank(w) != 1 or rank(x) in (None, 1):
+        return None
+    return op.Squeeze(op.MatMul(x, op.Unsqueeze(w, [1])), [-1])
 
 
 def affine(op: Any, x: ir.Value, coef: np.ndarray, intercept: np.ndarray) -> ir.Value:

@@ -332,6 +332,18 @@ def test_distances(onx, rewritten):
     np.testing.assert_allclose(run(found, {"X": X})[0], run(onx, {"X": X})[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("shape", "n_nodes"), [((3,), 3), ((3, 2), 1)])
+def test_a_product_with_a_vector_has_a_column(shape, n_nodes):
+    w = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("X", ["N", 3]), ("Y", None))]
+    nodes = [helper.make_node("MatMul", ["X", "w"], ["Y"])]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [onnx.numpy_helper.from_array(w, "w")])
+    onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    found = rewrite_model(onx)
+    assert len(found.graph.node) == n_nodes
+    np.testing.assert_allclose(run(found, {"X": X})[0], X @ w, rtol=1e-5)
+
+
 def test_one_registers_a_rewriting_of_an_own_operator():
     @rewrite("my.domain", "Twice")
     def twice(op, node):
