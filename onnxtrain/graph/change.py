@@ -78,7 +78,7 @@ def _cast_tensor(tensor: ir.TensorProtocol | None, dtype: ir.DataType) -> ir.Ten
 
 def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
     """Change the type of Constant, ConstantOfShape, Cast, EyeLike, RandomNormal, ..."""
-    for name, found in node.attributes.items():
+    for name, found in list(node.attributes.items()):
         if found.type == ir.AttributeType.TENSOR:
             tensor = found.as_tensor()
             if tensor.dtype in FLOATS and node.domain in ("", "ai.onnx"):
