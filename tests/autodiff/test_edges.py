@@ -236,7 +236,9 @@ def test_newer_than_opset_21(check_rule, op_type, arrays, attributes):
     check_rule(op_type, arrays, attributes)
 
 
-def test_axis_of_cumprod_at_run_time():
-    model = program("g (double[N,M] X, int64 A) => (double[N,M] Y) { Y = CumProd(X, A) }", opset=26)
-    with pytest.raises(GradientError, match="CumProd .* needs an axis that is a constant"):
-        onnx_derivative(model)
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("attributes", ["", "<exclusive = 1>", "<reverse = 1>", "<exclusive = 1, reverse = 1>"])
+def test_axis_of_cumprod_at_run_time(check_model, axis, attributes):
+    model = program(f"g (double[N,M] X, int64 A) => (double[N,M] Y) {{ Y = CumProd{attributes}(X, A) }}", opset=26)
+    check_model(model, {"X": PRODUCT, "A": np.array(axis)})

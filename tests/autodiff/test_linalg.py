@@ -88,3 +88,23 @@ SINGULAR = np.outer([1.0, 2.0, 3.0], [1.0, -1.0, 0.5])
 @pytest.mark.parametrize("check_rule", ["static", "static-reference"], indirect=True)
 def test_det(check_rule, matrices):
     check_rule("Det", [matrices], second=matrices.shape[-1] < 4)
+
+
+SIGNAL, SPECTRUM = real(2, 5, 1), real(2, 4, 2)
+DFT = [
+    ([SIGNAL], {}),
+    ([SIGNAL], {"onesided": 1}),
+    ([SPECTRUM], {"inverse": 1}),
+    ([SIGNAL, np.array(4)], {}),
+    ([SIGNAL, np.array(7), np.array(1)], {"onesided": 1}),
+    ([SIGNAL, None, np.array(0)], {}),
+    ([SPECTRUM, np.array(6)], {"inverse": 1}),
+    ([SPECTRUM], {"inverse": 1, "onesided": 1}),
+    ([SPECTRUM, np.array(4), np.array(-2)], {"inverse": 1, "onesided": 1}),
+]
+
+
+@pytest.mark.parametrize("check_rule", ["static-reference", "symbolic"], indirect=True)
+@pytest.mark.parametrize("arrays, attributes", DFT)
+def test_dft(check_rule, arrays, attributes):
+    check_rule("DFT", arrays, attributes, second=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from onnxtrain.autodiff.broadcast import known_rank
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.reduction import compare_positions
-from onnxtrain.errors import GradientError
 from onnxtrain.graph import constant
 
 
@@ -22,7 +21,9 @@ def cumprod(op, node, dy):
     """Return before_i * sum_k dy_k * between_ik, products of what precedes x_i and of what follows it up to y_k."""
     x, axis = node.inputs
     exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
-    i = _fixed_axis(node)
+    if constant(axis) is None:
+        return _by_division(op, dy, x, axis, exclusive, reverse)
+    i = int(constant(axis).item()) % known_rank(x, node)
     behind = "Greater" if reverse else "Less"
     after = compare_positions(op, behind, x, i)  # [i, k]: the step k is after the step i
     between = op.CumProd(op.Where(after, op.Unsqueeze(x, [i]), 1.0), i + 1, exclusive=exclusive, reverse=reverse)
@@ -32,9 +33,19 @@ def cumprod(op, node, dy):
     return op.Mul(before, op.ReduceSum(terms, [i + 1], keepdims=0))
 
 
-def _fixed_axis(node):
-    x, axis = node.inputs
-    fixed = constant(axis)
-    if fixed is None:
-        raise GradientError(f"The derivative of CumProd (node {node.name!r}) needs an axis that is a constant.")
-    return int(fixed.item()) % known_rank(x, node)
+def _by_division(op, dy, x, axis, exclusive, reverse):
+    """Return the gradient where the axis is known at run time only.
+
+    An element that is 0 counts in the products without another 0, any other
+    element in those without a 0. It is exact, but where several are 0 its own derivative is not.
+    """
+    zero = op.Equal(x, 0.0)
+    factor = op.Where(zero, 1.0, x)
+    zeros = op.CumSum(op.Cast(zero, to=x.dtype), axis, exclusive=exclusive, reverse=reverse)
+    terms = op.Mul(dy, op.CumProd(factor, axis, exclusive=exclusive, reverse=reverse))
+
+    def total(n):
+        kept = op.Where(op.Equal(zeros, float(n)), terms, 0.0)
+        return op.CumSum(kept, axis, exclusive=exclusive, reverse=1 - reverse)
+
+    return op.Div(op.Where(zero, total(1), total(0)), factor)

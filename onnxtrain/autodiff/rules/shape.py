@@ -86,7 +86,7 @@ def reverse_sequence(op, node, dy):
 
 @gradient("SpaceToDepth")
 def space_to_depth(op, node, dy):
-    return op.DepthToSpace(dy, blocksize=attribute(node, "blocksize"))
+    return op.DepthToSpace(dy, blocksize=attribute(node, "blocksize"), mode=attribute(node, "mode", "DCR"))
 
 
 @gradient("DepthToSpace")

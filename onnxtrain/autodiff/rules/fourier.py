@@ -1,0 +1,57 @@
+"""Rules of Fourier transforms.
+
+The transform of length N is linear, y = F x, so dx = F^H dy, and F^H is N times
+the inverse transform. What was padded to N is cut off, what was cut off is 0.
+"""
+
+from __future__ import annotations
+
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.graph import constant
+
+
+@gradient("DFT")
+def dft(op, node, dy):
+    x, length, axis = (*node.inputs, None, None)[:3]
+    inverse, onesided = attribute(node, "inverse", 0), attribute(node, "onesided", 0)
+    axis = integers(op, -2, "axis") if axis is None else axis
+    steps = _steps(op, x, axis)
+    if length is None:
+        length = _full_length(op, steps) if inverse and onesided else steps
+    count = op.Cast(length, to=x.dtype)
+    if inverse and onesided:
+        dx = op.DFT(op.Div(dy, count), length, axis, onesided=1)
+        return _fitted(op, _both_halves(op, node, dx, length, axis), x, steps, axis)
+    dx = op.DFT(op.Div(dy, count) if inverse else op.Mul(dy, count), length, axis, inverse=1 - inverse)
+    return _fitted(op, dx, x, steps, axis)
+
+
+def _steps(op, x, axis):
+    """Return the length of an axis, which may be known at run time only, as a scalar."""
+    fixed = constant(axis)
+    n = None if fixed is None or x.shape is None else x.shape[int(fixed.item())]
+    return integers(op, n, "steps") if isinstance(n, int) else op.Gather(op.Shape(x), axis)
+
+
+def _full_length(op, steps):
+    fixed = constant(steps)
+    return op.Mul(op.Sub(steps, 1), 2) if fixed is None else integers(op, 2 * (fixed - 1), "length")
+
+
+def _both_halves(op, node, dx, length, axis):
+    """Double the frequencies that stand for two: not 0, and not half the length."""
+    n = known_rank(node.inputs[0], node)
+    frequency = op.Range(0, _steps(op, dx, axis), 1)
+    alone = op.Or(op.Equal(frequency, 0), op.Equal(op.Mul(frequency, 2), length))
+    along = op.Where(op.Equal(list(range(n)), op.Mod(op.Add(axis, n), n)), -1, 1)
+    return op.Mul(dx, op.Cast(op.Reshape(op.Where(alone, 1, 2), along), to=dx.dtype))
+
+
+def _fitted(op, dx, x, steps, axis):
+    """Cut dx to as many steps as x has, or append zeros; take the real part where x has no other."""
+    axes = op.Concat(op.Reshape(axis, [1]), [-1], axis=0)
+    ends = op.Concat(op.Reshape(steps, [1]), length_of(op, x, -1), axis=0)
+    missing = op.Reshape(op.Max(op.Sub(steps, _steps(op, dx, axis)), 0), [1])
+    dx = op.Slice(dx, [0, 0], ends, axes)
+    return op.Pad(dx, op.Concat([0], missing, axis=0), None, op.Reshape(axis, [1]))

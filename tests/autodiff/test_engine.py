@@ -1,0 +1,214 @@
+"""The walk: what the table of rules cannot show."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from onnxtrain import graph as graphs
+from onnxtrain.autodiff import backpropagate, dependents, gradient, no_gradient
+from onnxtrain.autodiff.engine import captured, operands
+from onnxtrain.autodiff.registry import RULES, attribute, derivative_of
+from onnxtrain.errors import GradientError, ModelError
+from onnxtrain.grad_helper import onnx_derivative
+
+VECTOR = "program (double[3] X, double[3] A) => (double[3] Y{}) {{ {} }}"
+
+PROGRAMS = {
+    "a value used twice": "Y = Mul(X, X)",
+    "a value used three times": "P = Mul(X, A) Q = Exp(X) R = Mul(P, Q) Y = Add(R, X)",
+    "a diamond": "Z = Exp(X) P = Mul(Z, A) Q = Sin(Z) Y = Mul(P, Q)",
+    "a diamond in a diamond": "Z = Mul(X, A) P = Exp(Z) Q = Sin(Z) R = Cos(Q) S = Mul(Q, R) Y = Mul(P, S)",
+    "a dead branch": "D = Exp(X) E = Log(D) Y = Mul(X, A)",
+    "a flat branch": "F = Floor(X) G = Mul(F, A) Y = Add(G, X)",
+    "a flat branch that meets": "C = Greater(X, A) Y = Where(C, X, A)",
+    "an operand given twice to one node": "Y = Max(X, X, A)",
+    "a constant operand": "T = Constant<value_float = 2.0>() D = Cast<to = 11>(T) Y = Mul(X, D)",
+    "a long chain": " ".join(f"Z{i + 1} = Sin(Z{i})" for i in range(30)).replace("Z0)", "X)") + " Y = Mul(Z30, A)",
+    "an unused output": "S = Constant<value_ints = [1, 2]>() P, Q = Split(X, S) T = Exp(P) Y = Mul(T, A)",
+    "an unused first output": "S = Constant<value_ints = [1, 2]>() P, Q = Split<axis = 0>(X, S) T = ReduceSum(Q) Y = Mul(T, A)",
+    "a loop of shapes": "S = Shape(X) P = Expand(A, S) Y = Mul(P, X)",
+}
+
+
+def vector(body, more=""):
+    return onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>' + VECTOR.format(more, body))
+
+
+FEEDS = {"X": np.array([0.3, -1.2, 2.1]), "A": np.array([1.5, 0.4, -0.7])}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(check_model, name):
+    check_model(vector(PROGRAMS[name]), FEEDS)
+
+
+@pytest.mark.parametrize(
+    "more, body",
+    [
+        (", double[3] Z", "Z = Exp(X) Y = Mul(Z, A)"),
+        (", double[3] Z", "Y = Exp(X) Z = Mul(Y, A)"),
+        (", double[3] Z, double[3] W", "Z = Exp(X) Y = Mul(Z, A) W = Sin(Y)"),
+        (", int64[3] Z", "Z = Cast<to = 7>(X) Y = Mul(X, A)"),
+    ],
+)
+def test_several_outputs(check_model, more, body):
+    check_model(vector(body, more), FEEDS)
+
+
+def test_a_weight_used_in_two_places(check_model):
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> tied (double[N,3] X) => (double[N,3] Y)
+        <double[3,3] W = {1, 2, 0, -1, 1, 3, 0, 0.5, 1}> { Z = MatMul(X, W) T = Tanh(Z) Y = MatMul(T, W) }"""
+    )
+    check_model(model, {"X": np.random.default_rng(0).standard_normal((4, 3))})
+
+
+def test_with_respect_to_a_value_in_between():
+    model = graphs.load(vector("Z = Exp(X) P = Mul(Z, A) Y = Mul(P, Z)"))
+    op, (z, p, y) = graphs.builder(model).op, [node.outputs[0] for node in model.graph]
+    seed = op.Constant(value=ir.tensor(np.ones(3)))
+    found = backpropagate(op, [z.producer(), p.producer(), y.producer()], {y: seed}, [z, p])
+    assert set(found) == {z, p}
+    onx = graphs.save(model, outputs=[("dz", found[z]), ("dp", found[p])])
+    dz, dp = onnx.reference.ReferenceEvaluator(onx).run(None, FEEDS)
+    np.testing.assert_allclose(dz, 2 * FEEDS["A"] * np.exp(FEEDS["X"]))
+    np.testing.assert_allclose(dp, np.exp(FEEDS["X"]))
+    assert not any(n.op_type == "Exp" for n in list(model.graph)[3:]), "what is before is not differentiated"
+
+
+def test_what_is_not_reached_is_missing():
+    model = graphs.load(vector("Y = Exp(X)"))
+    op, (x, a), y = graphs.builder(model).op, model.graph.inputs, model.graph.outputs[0]
+    assert set(backpropagate(op, list(model.graph), {y: y}, [x, a])) == {x}
+
+
+def test_an_operator_before_what_is_wanted_needs_no_rule():
+    onx = vector("Z = my.Unknown(X) Y = Mul(Z, A)")
+    onx.opset_import.append(onnx.helper.make_opsetid("my", 1))
+    onx.graph.value_info.append(onnx.helper.make_tensor_value_info("Z", onnx.TensorProto.DOUBLE, [3]))
+    model = graphs.load(onx)
+    op, (_, a), y = graphs.builder(model).op, model.graph.inputs, model.graph.outputs[0]
+    assert set(backpropagate(op, list(model.graph), {y: y}, [a])) == {a}
+
+
+def test_weights_are_no_constants():
+    model = graphs.load(
+        onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 21]> g (double[2] X) => (double[2] Y) <double P = {3}>
+            { Y = Pow(X, P) }"""
+        )
+    )
+    op, p, y = graphs.builder(model).op, model.graph.initializers["P"], model.graph.outputs[0]
+    backpropagate(op, list(model.graph), {y: y}, [model.graph.inputs[0], p])
+    slope = next(node for node in list(model.graph)[1:] if node.op_type == "Pow")
+    assert slope.inputs[1].producer() is not None, "the exponent of the gradient is computed from P"
+    assert p.const_value is not None, "and P has its value again"
+
+
+def test_gradients_have_the_shape_of_their_primal():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[N,3] X, float[3] B, float[M,1] C) => (float[P,3] Y)
+        { Z = Add(X, B) Y = Mul(Z, C) }"""
+    )
+    shapes = {o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim] for o in onnx_derivative(onx).graph.output}
+    assert shapes == {"X_grad": ["N", 3], "B_grad": [3], "C_grad": ["M", 1]}
+
+
+# ------------------------------------------------------------------ captured
+
+
+def test_operands_of_a_graph_inside():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (bool C, double[3] X, double[3] A) => (double[3] Y) {
+        Y = If (C) <then_branch = t () => (double[3] T) { P = Exp(X) T = Mul(P, A) },
+                    else_branch = e () => (double[3] E) { E = If (C) <then_branch = u () => (double[3] U) { U = Neg(X) },
+                                                                     else_branch = v () => (double[3] V) { V = Identity(A) }> }> }"""
+    )
+    model = graphs.load(onx)
+    (node,) = [n for n in model.graph if n.op_type == "If"]
+    assert [v.name for v in captured(node)] == ["X", "A", "C"]
+    assert [v.name for v in operands(node)] == ["C", "X", "A", "C"]
+    assert dependents(list(model.graph), [model.graph.inputs[1]]) >= set(node.outputs)
+
+
+def test_an_outer_value_that_is_an_output_of_the_inner_graph():
+    outer = ir.val("outer", ir.DataType.DOUBLE, [3])
+    inner = ir.Graph([], [outer], nodes=[], name="inner", opset_imports={"": 21})
+    node = ir.node("If", [], {"then_branch": inner})
+    assert captured(node) == (outer,)
+
+
+# -------------------------------------------------------------------- rules
+
+
+@pytest.fixture
+def own_rule(monkeypatch):
+    """Register rules of a domain of one's own; they are forgotten after the test."""
+    monkeypatch.setattr(RULES, "_entries", dict(RULES._entries))
+    return lambda *names, **options: gradient(*names, domain="my", **options)
+
+
+def derive(body):
+    model = vector(body)
+    model.opset_import.append(onnx.helper.make_opsetid("my", 1))
+    for name in ("Y", "Z"):
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [3]))
+    return onnx_derivative(model, inputs=["X"])
+
+
+def test_a_rule_of_ones_own(own_rule):
+    @own_rule("Cube")
+    def cube(op, node, dy):
+        (x,) = node.inputs
+        return op.Mul(dy, op.Mul(3.0, op.Mul(x, x)))
+
+    assert [n.op_type for n in derive("Y = my.Cube(X)").graph.node] == ["Mul", "Mul", "Mul"]
+
+
+WRONG_RULES = [
+    (lambda op, node, dy: op.Cast(dy, to=1), r"The rule of my:Odd \(node 'odd'\) gave .*FLOAT\[3\] as the gradient of X: DOUBLE\[3\]"),
+    (lambda op, node, dy: op.Concat(dy, dy, axis=0), r"gave .*DOUBLE\[6\] as the gradient of X"),
+    (lambda op, node, dy: op.Unsqueeze(dy, [0]), r"gave .*DOUBLE\[1,3\] as the gradient of X"),
+    (lambda op, node, dy: (dy, dy), r"gave 2 gradients for 1 operands"),
+    (lambda op, node, dy: {}["gone"], r"The rule of my:Odd \(node 'odd'\) failed on \(X: DOUBLE\[3\]\): KeyError: 'gone'"),
+    (lambda op, node, dy: op.MatMul(dy, op.Unsqueeze(dy, [0])), r"MatMul\(.*\) is not valid"),
+]
+
+
+@pytest.mark.parametrize("rule, message", WRONG_RULES)
+def test_a_wrong_rule_is_named(own_rule, rule, message):
+    own_rule("Odd")(rule)
+    with pytest.raises((GradientError, ModelError), match=message):
+        derive("[odd] Y = my.Odd(X)")
+
+
+def test_no_rule_names_the_node_and_the_path():
+    with pytest.raises(GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"):
+        derive("[odd] Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, A)")
+    with pytest.raises(GradientError, match=r"@onnxtrain.gradient\('Odd', domain='my'\)"):
+        derive("Y = my.Odd(X)")
+
+
+def test_a_flat_operator_stops_the_walk(own_rule):
+    no_gradient("Steps", domain="my")
+    assert {n.op_type for n in derive("Z = my.Steps(X) Y = Mul(Z, X)").graph.node} == {"Steps", "Mul"}
+
+
+@pytest.mark.parametrize("register", [lambda: no_gradient("Exp"), lambda: gradient("Sign")(lambda op, node, dy: dy)])
+def test_a_second_registration_raises(register):
+    with pytest.raises(ValueError, match="is registered already"):
+        register()
+
+
+def test_the_domain_of_onnx_has_two_names():
+    assert derivative_of(ir.node("Exp", [], domain="ai.onnx")) is RULES["Exp"]
+    assert derivative_of(ir.node("Exp", [], domain="my")) is None
+
+
+def test_attribute_and_its_default():
+    node = ir.node("Elu", [], {"alpha": 2.0})
+    assert (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0), attribute(node, "beta")) == (2.0, 1.0, None)
