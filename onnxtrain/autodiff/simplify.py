@@ -144,7 +144,9 @@ def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Expand", "Reshape", "Squeeze", "Unsqueeze", "ReduceSum", "ReduceMean", "Tile")
-def same_shape_as_before(op: Any, node: ir.Node) -> ir.Value | None:  # A change of shape to the same shape changes nothing
+def same_shape_as_before(
+    op: Any, node: ir.Node
+) -> ir.Value | None:  # A change of shape to the same shape changes nothing
     x = node.inputs[0]
     same = _alike(x, node.outputs[0]) or (node.op_type == "Expand" and _alike(x, _target(node)))
     return x if same else None
@@ -261,7 +263,9 @@ def transposed_by_gemm(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("MatMul")
-def transposed_by_a_product(op: Any, node: ir.Node) -> ir.Value | None:  # A product of matrices takes a transposed one as it is
+def transposed_by_a_product(
+    op: Any, node: ir.Node
+) -> ir.Value | None:  # A product of matrices takes a transposed one as it is
     operands = node.inputs
     if any(rank(x) != 2 for x in operands) or not any(_made_by(x, "Transpose") for x in operands):
         return None

@@ -50,7 +50,7 @@ def _typed(
         if value is None or not is_float(value):
             continue
         if schema is None:
-            yield value, values is node.inputs or node.domain in ("", "ai.onnx")
+            yield value, True  # an operator of a user: what goes in comes out
             continue
         formals = schema.inputs if values is node.inputs else schema.outputs
         yield value, formals[min(i, len(formals) - 1)].type_str in (name, *(t.type_param_str for t in schema.type_constraints))

@@ -27,13 +27,15 @@ REAL = {getattr(onnx.TensorProto, name) for name in ("FLOAT16", "BFLOAT16", "FLO
 ASKED = 640
 
 TABLE = tomllib.loads(Path(__file__).with_name("backend_cases.toml").read_text(encoding="utf-8"))
-#: name -> reason, for what is compared a little beside its point, with known dimensions only, or not at all
-KINKS, STATIC_ONLY, LEFT_OUT = (
+#: name -> reason, for what is compared a little beside its point, to fewer digits, with known dimensions only, or not
+KINKS, FEW_DIGITS, STATIC_ONLY, LEFT_OUT = (
     {name: reason for reason, names in TABLE[part].items() for name in names}
-    for part in ("kinks", "static_only", "left_out")
+    for part in ("kinks", "few_digits", "static_only", "left_out")
 )
 #: operator -> inputs that are real numbers but no variables
 SETTINGS = TABLE["settings"]
+#: operators that only onnx.reference runs in float64, slowly: a corner of the image of this size must do
+SLOW, CORNER = {"AveragePool", "LpPool"}, 14
 
 
 def has_reals(values):
@@ -67,7 +69,7 @@ def feeds_of(case):
     if case.name in KINKS:
         rng = np.random.default_rng(0)
         for name, value in feeds.items():
-            if value.dtype.kind == "f":
+            if value.dtype.kind == "f" or value.dtype.name == "bfloat16":
                 feeds[name] = value.astype(np.float64) + rng.uniform(0.002, 0.01, value.shape)
     return feeds
 
@@ -86,12 +88,32 @@ def with_symbolic_shapes(model):
     return symbolic
 
 
+def cropped(model, feeds):
+    """Return the model and the feeds with no axis longer than CORNER."""
+    small = onnx.ModelProto()
+    small.CopyFrom(model)
+    for value in small.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_value = min(dim.dim_value, CORNER)
+    for value in small.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    return small, {name: value[tuple(slice(CORNER) for _ in value.shape)] for name, value in feeds.items()}
+
+
 def check(case, *, symbolic=False):
-    graph = case.model.graph
-    settings = {node.input[i] for node in graph.node for i in SETTINGS.get(node.op_type, ()) if i < len(node.input)}
-    reals = [v.name for v in graph.input if v.type.tensor_type.elem_type in REAL and v.name not in settings]
-    model = with_symbolic_shapes(case.model) if symbolic else case.model
-    check_gradient(model, feeds_of(case), inputs=reals, max_entries=4 if symbolic else 12)
+    model, feeds = case.model, feeds_of(case)
+    operators = {node.op_type for node in model.graph.node}
+    slow = bool(operators & SLOW)
+    if slow:
+        model, feeds = cropped(model, feeds)
+    if symbolic:
+        model = with_symbolic_shapes(model)
+    nodes = model.graph.node
+    settings = {node.input[i] for node in nodes for i in SETTINGS.get(node.op_type, ()) if i < len(node.input)}
+    reals = [v.name for v in model.graph.input if v.type.tensor_type.elem_type in REAL and v.name not in settings]
+    rtol = 2e-3 if case.name in FEW_DIGITS else 1e-5
+    check_gradient(model, feeds, inputs=reals, rtol=rtol, max_entries=2 if symbolic or slow else 10)
 
 
 def parameters(*tables):
@@ -121,7 +143,7 @@ def test_a_kink_is_one(name, monkeypatch):
 
 
 def test_every_name_in_the_table_is_a_case():
-    assert {*KINKS, *STATIC_ONLY, *LEFT_OUT} <= CASES.keys()
+    assert {*KINKS, *FEW_DIGITS, *STATIC_ONLY, *LEFT_OUT} <= CASES.keys()  # a case that onnx renamed or dropped
 
 
 def test_as_many_are_right_as_was_asked():

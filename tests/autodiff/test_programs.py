@@ -118,7 +118,9 @@ UNARY = [
     Operator("ReduceMean", 1, reduced("mean"), reduction, has_axes),
     Operator("ReduceMax", 1, reduced("max"), reduction, has_axes),
     Operator("Softmax", 1, softmax, axis_of, has_axes),
-    Operator("Transpose", 1, transpose, lambda draw, x: {"perm": tuple(draw(st.permutations(range(x.ndim))))}, has_axes),
+    Operator(
+        "Transpose", 1, transpose, lambda draw, x: {"perm": tuple(draw(st.permutations(range(x.ndim))))}, has_axes
+    ),
     Operator("Flatten", 1, flatten, axis_of, has_axes),
 ]
 BINARY = [
@@ -179,10 +181,7 @@ class Program:
                 )
                 for i, x in enumerate(self.inputs)
             ],
-            [
-                helper.make_tensor_value_info(f"v{i}", TensorProto.DOUBLE, [None] * self.values[i].ndim)
-                for i in outputs
-            ],
+            [helper.make_tensor_value_info(f"v{i}", TensorProto.DOUBLE, [None] * self.values[i].ndim) for i in outputs],
             self.constants,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)

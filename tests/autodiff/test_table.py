@@ -48,5 +48,7 @@ def test_the_page_names_every_operator_of_onnx():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     page = module.page()
-    missing = [s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated and s.name not in page]
+    missing = [
+        s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated and s.name not in page
+    ]
     assert not missing
