@@ -55,9 +55,7 @@ def deep_network():
         if layer < 2:
             nodes.append(onnx.helper.make_node("Tanh", [f"layer{layer}"], [x]))
     info = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes, "deep", [info("X", 1, ["N", 3])], [info(x, 1, ["N", 3])], initializers
-    )
+    graph = onnx.helper.make_graph(nodes, "deep", [info("X", 1, ["N", 3])], [info(x, 1, ["N", 3])], initializers)
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
 
 
@@ -73,47 +71,59 @@ def deep_torch(x, *weights):
 #: name -> the model, and the same in PyTorch, a function of the real inputs and the weights
 MODELS = {
     "linear regression": (
-        model("g (float[N,3] X) => (float[N,1] Y) <float[3,1] coef = {1,2,3}, float[1] b = {0.5}>"
-              "{ m = MatMul(X, coef) Y = Add(m, b) }"),
+        model(
+            "g (float[N,3] X) => (float[N,1] Y) <float[3,1] coef = {1,2,3}, float[1] b = {0.5}>"
+            "{ m = MatMul(X, coef) Y = Add(m, b) }"
+        ),
         lambda x, w, b: (x @ w + b,),
     ),
     "logistic regression": (
-        model("g (float[N,3] X) => (float[N,2] P) <float[3,2] W = {1,-2,3,0.5,0.1,-1}, float[2] b = {0.5,0}>"
-              "{ m = MatMul(X, W) s = Add(m, b) P = Softmax<axis = -1>(s) }"),
+        model(
+            "g (float[N,3] X) => (float[N,2] P) <float[3,2] W = {1,-2,3,0.5,0.1,-1}, float[2] b = {0.5,0}>"
+            "{ m = MatMul(X, W) s = Add(m, b) P = Softmax<axis = -1>(s) }"
+        ),
         lambda x, w, b: (torch.softmax(x @ w + b, dim=1),),
     ),
     "labels beside probabilities": (
-        model("g (float[N,3] X) => (int64[N] L, float[N,2] P) <float[3,2] W = {1,-2,3,0.5,0.1,-1}>"
-              "{ s = MatMul(X, W) P = Sigmoid(s) L = ArgMax<axis = 1, keepdims = 0>(s) }"),
+        model(
+            "g (float[N,3] X) => (int64[N] L, float[N,2] P) <float[3,2] W = {1,-2,3,0.5,0.1,-1}>"
+            "{ s = MatMul(X, W) P = Sigmoid(s) L = ArgMax<axis = 1, keepdims = 0>(s) }"
+        ),
         lambda x, w: (torch.sigmoid(x @ w),),
     ),
     "three layers, 18 weights": (deep_network(), deep_torch),
     "two outputs": (
-        model("g (float[N,3] X, float[N,2] Z) => (float[N,2] A, float[N,2] B) <float[3,2] W = {1,-2,3,0.5,0.1,-1}>"
-              "{ m = MatMul(X, W) A = Mul(m, Z) B = Tanh(A) }"),
+        model(
+            "g (float[N,3] X, float[N,2] Z) => (float[N,2] A, float[N,2] B) <float[3,2] W = {1,-2,3,0.5,0.1,-1}>"
+            "{ m = MatMul(X, W) A = Mul(m, Z) B = Tanh(A) }"
+        ),
         lambda x, z, w: (x @ w * z, torch.tanh(x @ w * z)),
     ),
     "an output that is an input of the other": (
-        model("g (float[N,3] X) => (float[N,3] Y, float[N,3] X2) <float[3] w = {1,2,3}>"
-              "{ X2 = Identity(X) Y = Mul(X, w) }"),
+        model(
+            "g (float[N,3] X) => (float[N,3] Y, float[N,3] X2) <float[3] w = {1,2,3}>{ X2 = Identity(X) Y = Mul(X, w) }"
+        ),
         lambda x, w: (x * w, x),
     ),
     "outputs that are inputs, a weight that reaches none": (
-        model("g (float[N,3] X, int64[N,2] I) => (float[N,3] Y, int64[N,2] J) <float[3] w = {1,2,3}>"
-              "{ Y = Identity(X) J = Identity(I) Z = Mul(Y, w) }"),
+        model(
+            "g (float[N,3] X, int64[N,2] I) => (float[N,3] Y, int64[N,2] J) <float[3] w = {1,2,3}>"
+            "{ Y = Identity(X) J = Identity(I) Z = Mul(Y, w) }"
+        ),
         None,
     ),
     "gradients passed on as they are": (
-        model("g (float[N,3] X, float[N,3] Z) => (float[N,3] Y) <float[3] w = {1,2,3}>"
-              "{ a = Add(X, Z) Y = Add(a, w) }"),
+        model("g (float[N,3] X, float[N,3] Z) => (float[N,3] Y) <float[3] w = {1,2,3}>{ a = Add(X, Z) Y = Add(a, w) }"),
         lambda x, z, w: (x + z + w,),
     ),
     "embedding": (
-        model("g (int64[N,2] I, float[N,2,2] X) => (float[N,2,2] Y) <float[4,2] E = {1,2,3,4,5,6,7,8}>"
-              "{ e = Gather(E, I) Y = Mul(e, X) }"),
+        model(
+            "g (int64[N,2] I, float[N,2,2] X) => (float[N,2,2] Y) <float[4,2] E = {1,2,3,4,5,6,7,8}>"
+            "{ e = Gather(E, I) Y = Mul(e, X) }"
+        ),
         None,
     ),
-}  # fmt: skip
+}
 INDICES = np.array([[0, 3], [1, 1], [2, 0], [3, 1], [0, 0]])
 
 
@@ -132,7 +142,11 @@ def case(name, builder, dtype="float32", **options):
         shape = [5 if isinstance(d, str) else d for d in t.shape]
         inputs.append(weight if weight is not None else rng.normal(size=shape).astype(dtype) if t.is_real else INDICES)
     outputs = made.new_instance().forward(inputs)
-    dys = [rng.normal(size=y.shape()).astype(dtype) for y in outputs if "float" in y.data_type() or "double" in y.data_type()]
+    dys = [
+        rng.normal(size=y.shape()).astype(dtype)
+        for y in outputs
+        if "float" in y.data_type() or "double" in y.data_type()
+    ]
     return made, inputs, dys
 
 
@@ -258,7 +272,9 @@ def test_some_weights_stay_and_some_inputs_get_no_gradient(builder):
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-@pytest.mark.parametrize("name", ["outputs that are inputs, a weight that reaches none", "gradients passed on as they are"])
+@pytest.mark.parametrize(
+    "name", ["outputs that are inputs, a weight that reaches none", "gradients passed on as they are"]
+)
 def test_results_have_memory_of_their_own(name, builder):
     made, inputs, dys = case(name, builder)
     function = made.new_instance()
@@ -403,7 +419,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), REFUSED)
+@pytest.mark.parametrize("arguments, error, words", REFUSED)
 def test_what_is_refused_at_once(arguments, error, words):
     with pytest.raises(error, match=words):
         OrtGradientForwardBackward(**{"onnx_model": MODELS["linear regression"][0]} | arguments)
@@ -412,7 +428,9 @@ def test_what_is_refused_at_once(arguments, error, words):
 @pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="for a machine without a GPU"
 )
-@pytest.mark.parametrize("providers", ["cuda", "cuda:1", "gpu", ["CUDAExecutionProvider"], SimpleNamespace(type="cuda", index=0)])
+@pytest.mark.parametrize(
+    "providers", ["cuda", "cuda:1", "gpu", ["CUDAExecutionProvider"], SimpleNamespace(type="cuda", index=0)]
+)
 def test_no_gpu(providers):
     with pytest.raises(DeviceError, match="CUDAExecutionProvider"):
         OrtGradientForwardBackward(MODELS["linear regression"][0], providers=providers)
@@ -435,14 +453,18 @@ def wrong_tensors(rng, right):
     ways = {
         "one too many": lambda: [*arrays, a],
         "one too few": lambda: arrays[:-1],
-        "none at all": lambda: [],
+        "none at all": list,
         "no list": lambda: rng.choice([None, 3, "X"]),
         "an array": lambda: a,
         "a dict": lambda: dict(enumerate(arrays)),
         "None": lambda: [*arrays[:i], None, *arrays[i + 1 :]],
         "a string": lambda: [*arrays[:i], "X", *arrays[i + 1 :]],
         "a list": lambda: [*arrays[:i], a.tolist(), *arrays[i + 1 :]],
-        "another type": lambda: [*arrays[:i], a.astype(rng.choice(["float16", "float64", "int32", "bool", "U", "complex64"])), *arrays[i + 1 :]],
+        "another type": lambda: [
+            *arrays[:i],
+            a.astype(rng.choice(["float16", "float64", "int32", "bool", "U", "complex64"])),
+            *arrays[i + 1 :],
+        ],
         "objects": lambda: [*arrays[:i], a.astype(object), *arrays[i + 1 :]],
         "an axis too many": lambda: [*arrays[:i], a[None], *arrays[i + 1 :]],
         "an axis too few": lambda: [*arrays[:i], a[0], *arrays[i + 1 :]],
@@ -451,7 +473,7 @@ def wrong_tensors(rng, right):
         "other rows": lambda: [*arrays[:i], np.concatenate([a, a[:1]]), *arrays[i + 1 :]],
         "a vector of another length": lambda: as_vector(arrays[:-1]),
         "a vector of other shapes": lambda: as_vector([x[None] for x in arrays]),
-    }  # fmt: skip
+    }
     how = str(rng.choice(sorted(ways)))
     return how, ways[how]()
 
@@ -466,10 +488,8 @@ def test_a_thousand_wrong_calls(name, builder):
         kind = rng.choice(["forward", "training", "backward", "too early", "closed", "cache"])
         if kind == "backward" and not function.states_:
             function.forward(inputs, training=True)
-        with pytest.raises(OnnxTrainError) as caught:
-            how = abuse(str(kind), function, made, rng, inputs, dys)
-            pytest.fail(f"{kind} with {how} went through")
-        assert len(str(caught.value)) > 20
+        with pytest.raises(OnnxTrainError, match=r".{20}"):
+            abuse(str(kind), function, made, rng, inputs, dys)
     function.forward(inputs, training=True)
     assert len(function.backward(dys)) == len(made.cls_type_._onx_out)
 
@@ -488,12 +508,11 @@ def abuse(kind, function, made, rng, inputs, dys):
             function.backward(tensors)
         else:
             function.forward(tensors, training=kind == "training")
-        return how
-    return kind
+        pytest.fail(f"{kind} with {how} went through")
+    pytest.fail(f"{kind} went through")
 
 
 def test_indices_out_of_range_are_an_error_too():
     made, inputs, _ = case("embedding", "builtin")
     with pytest.raises(DataError, match="onnxruntime cannot run"):
         made.new_instance().forward([inputs[0] + 10, *inputs[1:]], training=True)
-

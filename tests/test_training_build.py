@@ -25,10 +25,22 @@ needs_training = pytest.mark.skipif(
 
 ADVICE = [
     ({}, (3, 11), "Linux", "x86_64", ["no onnxruntime at all", "onnxtrain[training]", "onnxtrain[training-cpu]"]),
-    ({"onnxruntime": "1.31.1"}, (3, 12), "Linux", "x86_64", ["pip uninstall -y onnxruntime &&", "onnxtrain[training-cpu]"]),
+    (
+        {"onnxruntime": "1.31.1"},
+        (3, 12),
+        "Linux",
+        "x86_64",
+        ["pip uninstall -y onnxruntime &&", "onnxtrain[training-cpu]"],
+    ),
     ({"onnxruntime": "1.31.1"}, (3, 12), "Darwin", "arm64", ["onnxruntime 1.31.1", "onnxtrain[training-cpu]"]),
     ({"onnxruntime": "1.31.1"}, (3, 13), "Linux", "x86_64", ["There is none", "Python 3.13", 'builder="builtin"']),
-    ({"onnxruntime-gpu": "1.31.1"}, (3, 11), "Linux", "aarch64", ["There is none", "aarch64", "onnxruntime-gpu 1.31.1"]),
+    (
+        {"onnxruntime-gpu": "1.31.1"},
+        (3, 11),
+        "Linux",
+        "aarch64",
+        ["There is none", "aarch64", "onnxruntime-gpu 1.31.1"],
+    ),
     (
         {"onnxruntime": "1.31.1", "onnxruntime-training-cpu": "1.19.2"},
         (3, 11),
@@ -36,10 +48,10 @@ ADVICE = [
         "AMD64",
         ["onnxruntime-training-cpu was overwritten", "uninstall -y onnxruntime onnxruntime-training-cpu"],
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("found", "python", "system", "machine", "words"), ADVICE)
+@pytest.mark.parametrize("found, python, system, machine, words", ADVICE)
 def test_advice(found, python, system, machine, words):
     advice = training_build.advice(found, python, system, machine)
     for word in words:
@@ -59,8 +71,11 @@ def test_without_the_training_build(monkeypatch, module):
 def test_options_have_the_same_bits():
     o = DerivativeOptions
     assert (o.KeepYieldOp, o.KeepOutputs, o.FillGrad, o.Loss) == (
-        _derive.KEEP_YIELD_OP, _derive.KEEP_OUTPUTS, _derive.FILL_GRAD, _derive.LOSS,
-    )  # fmt: skip
+        _derive.KEEP_YIELD_OP,
+        _derive.KEEP_OUTPUTS,
+        _derive.FILL_GRAD,
+        _derive.LOSS,
+    )
 
 
 def test_installed_names_what_is_imported():
@@ -78,67 +93,96 @@ def model(body, head="float[N,4] X", out="float[N,4] Y", weights=""):
 
 
 #: name -> model; each is derived by both builders and by central differences
-EQUIVALENTS = {
-    "MatMul by a vector": model("{ Y = MatMul(X, w) }", out="float[N] Y", weights="float[4] w = {1,2,3,4}"),
-    "a vector times MatMul": model("{ Y = MatMul(w, X) }", "float[3,4] X", "float[4] Y", "float[3] w = {1,2,3}"),
-    "a vector times a vector": model("{ Y = MatMul(w, X) }", "float[3] X", "float Y", "float[3] w = {1,2,3}"),
-    "Where with broadcast operands": model(
-        "{ c = Greater(X, z) Y = Where(c, w, X) }", weights="float z = {0}, float[4] w = {1,2,3,4}"
-    ),
-    "Where with a broadcast condition": model("{ c = Greater(Z, w) Y = Where(c, X, w) }", "float[N,4] X, float[N,1] Z",
-                                              weights="float w = {0.1}"),
-    "Pow with a broadcast base": model("{ Y = Pow(X, E) }", "float[4] X, int64[N,4] E"),
-    "Split with an unused output": model("{ Y, b = Split<axis=1, num_outputs=2>(X) }", out="float[N,2] Y"),
-    "Split into given parts": model(
-        "{ a, b = Split<axis=1>(X, s) Y = Neg(b) }", out="float[N,3] Y", weights="int64[2] s = {1,3}"
-    ),
-    "weights as the bounds of Clip": model(
-        "{ c = Clip(X, low, high) Y = Mul(c, high) }", weights="float low = {-0.3}, float high = {0.4}"
-    ),
-    "BatchNormalization": model(
-        "{ Y = BatchNormalization(X, s, b, m, v) }",
-        weights="float[4] s = {1,2,3,4}, float[4] b = {1,2,3,4}, float[4] m = {1,0,-1,1}, float[4] v = {1,2,3,4}",
-    ),
-    "an operand twice": model("{ a = Mul(X, X) Y = Sum(a, X, a) }"),
-    "Max of an operand twice": model("{ Y = Max(X, w, X) }", weights="float[4] w = {1,-2,0.3,0}"),
-    "Sum": model("{ Y = Sum(X, w, X) }", weights="float[4] w = {1,2,3,4}"),
-    "Sum of one": model("{ Y = Sum(X) }"),
-    "Mean": model("{ Y = Mean(X, w) }", weights="float[4] w = {1,2,3,4}"),
-    "Reciprocal": model("{ a = Exp(X) Y = Reciprocal(a) }"),
-    "Sign": model("{ a = Sign(X) Y = Mul(a, X) }"),
-    "Floor and Ceil": model("{ a = Floor(X) b = Ceil(X) c = Mul(a, b) Y = Mul(c, X) }"),
-    "Dropout": model("{ Y, mask = Dropout(X) }", out="float[N,4] Y, bool[N,4] mask"),
-    "LayerNormalization without bias": model("{ Y = LayerNormalization(X, s) }", weights="float[4] s = {1,2,3,4}"),
-    "Transpose": model("{ Y = Transpose(X) }", out="float[4,N] Y"),
-    "CastLike": model("{ a = CastLike(X, d) b = CastLike(a, X) Y = Mul(b, X) }", weights="double d = {1}"),
-    "Pow of an integer": model("{ Y = Pow(X, n) }", weights="int64 n = {3}"),
-    "SoftmaxCrossEntropyLoss": model(
-        "{ Y = SoftmaxCrossEntropyLoss(X, L) }", "float[N,4] X, int64[N] L", "float Y"
-    ),
-    "a gradient's name": model("{ X_grad = Neg(X) Y = Mul(X_grad, Y_grad) }", weights="float[4] Y_grad = {1,2,3,4}"),
-    "an output that is an input": model("{ Y = Neg(X) }", out="float[N,4] Y, float[N,4] X"),
-    "a weight that reaches nothing": model("{ Y = Neg(X) b = Neg(w) }", weights="float[4] w = {1,2,3,4}"),
-    "only through Shape": model("{ s = Shape(w) z = Expand(o, s) Y = Sub(X, z) }",
-                                weights="float[4] w = {1,2,3,4}, float o = {1}"),
-    "batched MatMul": model("{ Y = MatMul(X, w) }", "float[2,N,4] X", "float[2,N,4] Y",
-                            "float[1,4,4] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}"),
-} | {
-    op: model(f"{{ Y = {op}(X) }}")
-    for op in (
-        "Elu", "Celu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "ThresholdedRelu", "Tan",
-        "Sinh", "Cosh", "Relu", "Softmax", "LogSoftmax", "Abs", "LpNormalization",
-    )
-} | {
-    op: model(f"{{ Y = {op}<keepdims=1>(X, axes) }}", out="float[N,1] Y", weights="int64[1] axes = {1}")
-    for op in ("ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin")
-} | {
-    "ReduceLogSum": model("{ a = Exp(X) Y = ReduceLogSum<keepdims=0>(a) }", out="float Y"),
-    "Gelu by tanh": model("{ Y = Gelu<approximate=\"tanh\">(X) }"),
-    "PRelu": model("{ Y = PRelu(X, w) }", weights="float[4] w = {1,2,3,4}"),
-    "Acosh": model("{ a = Exp(X) b = Add(a, o) Y = Acosh(b) }", weights="float o = {1.1}"),
-    "Atanh": model("{ a = Tanh(X) Y = Atanh(a) }"),
-    "GlobalMaxPool": model("{ Y = GlobalMaxPool(X) }", "float[N,2,4] X", "float[N,2,1] Y"),
-}  # fmt: skip
+EQUIVALENTS = (
+    {
+        "MatMul by a vector": model("{ Y = MatMul(X, w) }", out="float[N] Y", weights="float[4] w = {1,2,3,4}"),
+        "a vector times MatMul": model("{ Y = MatMul(w, X) }", "float[3,4] X", "float[4] Y", "float[3] w = {1,2,3}"),
+        "a vector times a vector": model("{ Y = MatMul(w, X) }", "float[3] X", "float Y", "float[3] w = {1,2,3}"),
+        "Where with broadcast operands": model(
+            "{ c = Greater(X, z) Y = Where(c, w, X) }", weights="float z = {0}, float[4] w = {1,2,3,4}"
+        ),
+        "Where with a broadcast condition": model(
+            "{ c = Greater(Z, w) Y = Where(c, X, w) }", "float[N,4] X, float[N,1] Z", weights="float w = {0.1}"
+        ),
+        "Pow with a broadcast base": model("{ Y = Pow(X, E) }", "float[4] X, int64[N,4] E"),
+        "Split with an unused output": model("{ Y, b = Split<axis=1, num_outputs=2>(X) }", out="float[N,2] Y"),
+        "Split into given parts": model(
+            "{ a, b = Split<axis=1>(X, s) Y = Neg(b) }", out="float[N,3] Y", weights="int64[2] s = {1,3}"
+        ),
+        "weights as the bounds of Clip": model(
+            "{ c = Clip(X, low, high) Y = Mul(c, high) }", weights="float low = {-0.3}, float high = {0.4}"
+        ),
+        "BatchNormalization": model(
+            "{ Y = BatchNormalization(X, s, b, m, v) }",
+            weights="float[4] s = {1,2,3,4}, float[4] b = {1,2,3,4}, float[4] m = {1,0,-1,1}, float[4] v = {1,2,3,4}",
+        ),
+        "an operand twice": model("{ a = Mul(X, X) Y = Sum(a, X, a) }"),
+        "Max of an operand twice": model("{ Y = Max(X, w, X) }", weights="float[4] w = {1,-2,0.3,0}"),
+        "Sum": model("{ Y = Sum(X, w, X) }", weights="float[4] w = {1,2,3,4}"),
+        "Sum of one": model("{ Y = Sum(X) }"),
+        "Mean": model("{ Y = Mean(X, w) }", weights="float[4] w = {1,2,3,4}"),
+        "Reciprocal": model("{ a = Exp(X) Y = Reciprocal(a) }"),
+        "Sign": model("{ a = Sign(X) Y = Mul(a, X) }"),
+        "Floor and Ceil": model("{ a = Floor(X) b = Ceil(X) c = Mul(a, b) Y = Mul(c, X) }"),
+        "Dropout": model("{ Y, mask = Dropout(X) }", out="float[N,4] Y, bool[N,4] mask"),
+        "LayerNormalization without bias": model("{ Y = LayerNormalization(X, s) }", weights="float[4] s = {1,2,3,4}"),
+        "Transpose": model("{ Y = Transpose(X) }", out="float[4,N] Y"),
+        "CastLike": model("{ a = CastLike(X, d) b = CastLike(a, X) Y = Mul(b, X) }", weights="double d = {1}"),
+        "Pow of an integer": model("{ Y = Pow(X, n) }", weights="int64 n = {3}"),
+        "SoftmaxCrossEntropyLoss": model(
+            "{ Y = SoftmaxCrossEntropyLoss(X, L) }", "float[N,4] X, int64[N] L", "float Y"
+        ),
+        "a gradient's name": model(
+            "{ X_grad = Neg(X) Y = Mul(X_grad, Y_grad) }", weights="float[4] Y_grad = {1,2,3,4}"
+        ),
+        "an output that is an input": model("{ Y = Neg(X) }", out="float[N,4] Y, float[N,4] X"),
+        "a weight that reaches nothing": model("{ Y = Neg(X) b = Neg(w) }", weights="float[4] w = {1,2,3,4}"),
+        "only through Shape": model(
+            "{ s = Shape(w) z = Expand(o, s) Y = Sub(X, z) }", weights="float[4] w = {1,2,3,4}, float o = {1}"
+        ),
+        "batched MatMul": model(
+            "{ Y = MatMul(X, w) }",
+            "float[2,N,4] X",
+            "float[2,N,4] Y",
+            "float[1,4,4] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}",
+        ),
+    }
+    | {
+        op: model(f"{{ Y = {op}(X) }}")
+        for op in (
+            "Elu",
+            "Celu",
+            "Gelu",
+            "Selu",
+            "HardSigmoid",
+            "HardSwish",
+            "Mish",
+            "Softplus",
+            "Softsign",
+            "ThresholdedRelu",
+            "Tan",
+            "Sinh",
+            "Cosh",
+            "Relu",
+            "Softmax",
+            "LogSoftmax",
+            "Abs",
+            "LpNormalization",
+        )
+    }
+    | {
+        op: model(f"{{ Y = {op}<keepdims=1>(X, axes) }}", out="float[N,1] Y", weights="int64[1] axes = {1}")
+        for op in ("ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin")
+    }
+    | {
+        "ReduceLogSum": model("{ a = Exp(X) Y = ReduceLogSum<keepdims=0>(a) }", out="float Y"),
+        "Gelu by tanh": model('{ Y = Gelu<approximate="tanh">(X) }'),
+        "PRelu": model("{ Y = PRelu(X, w) }", weights="float[4] w = {1,2,3,4}"),
+        "Acosh": model("{ a = Exp(X) b = Add(a, o) Y = Acosh(b) }", weights="float o = {1.1}"),
+        "Atanh": model("{ a = Tanh(X) Y = Atanh(a) }"),
+        "GlobalMaxPool": model("{ Y = GlobalMaxPool(X) }", "float[N,2,4] X", "float[N,2,1] Y"),
+    }
+)
 
 
 def feeds_of(onx):
@@ -194,9 +238,10 @@ def test_central_differences_agree(name):
 def test_loss():
     onx = model(
         "{ m = MatMul(X, w) a = Add(m, b) d = Sub(a, L) loss = Mul(d, d) label = ArgMax<axis=1>(a) }",
-        "float[N,4] X, float[N,2] L", "float[N,2] loss, float[N,2] a, int64[N,1] label",
+        "float[N,4] X, float[N,2] L",
+        "float[N,2] loss, float[N,2] a, int64[N,1] label",
         "float[4,2] w = {1,2,3,4,5,6,7,8}, float[2] b = {1,2}",
-    )  # fmt: skip
+    )
     feeds, _ = feeds_of(onx)
     options = DerivativeOptions.Loss | DerivativeOptions.KeepOutputs
     graphs = [
@@ -213,24 +258,31 @@ def test_loss():
 REFUSED = [
     (model("{ Y = Atan(X) }"), "not been registered: Atan"),
     (model("{ a = Abs(X) Y = Pow(a, X) }"), "'X' had no influence"),
-    (model("{ Y = Pad(X, p, w) }", out="float[N,M] Y", weights="int64[4] p = {0,0,0,1}, float w = {1}"), "'w' had no influence"),
     (
-        model("{ Y = ScatterElements<axis=0, reduction=\"add\">(X, I, Z) }", "float[N,4] X, int64[N,4] I, float[N,4] Z"),
+        model("{ Y = Pad(X, p, w) }", out="float[N,M] Y", weights="int64[4] p = {0,0,0,1}, float w = {1}"),
+        "'w' had no influence",
+    ),
+    (
+        model('{ Y = ScatterElements<axis=0, reduction="add">(X, I, Z) }', "float[N,4] X, int64[N,4] I, float[N,4] Z"),
         "wrongly with reduction='add'",
     ),
     (
-        model("{ Y = AveragePool<kernel_shape=[2], auto_pad=\"SAME_UPPER\">(X) }", "float[N,1,4] X", "float[N,1,4] Y"),
+        model('{ Y = AveragePool<kernel_shape=[2], auto_pad="SAME_UPPER">(X) }', "float[N,1,4] X", "float[N,1,4] Y"),
         "wrongly with auto_pad",
     ),
     (
-        model("{ Y, I = MaxPool<kernel_shape=[2,2], storage_order=1>(X) }", "float[N,1,4,4] X", "float[N,1,3,3] Y, int64[N,1,3,3] I"),
+        model(
+            "{ Y, I = MaxPool<kernel_shape=[2,2], storage_order=1>(X) }",
+            "float[N,1,4,4] X",
+            "float[N,1,3,3] Y, int64[N,1,3,3] I",
+        ),
         "wrongly with storage_order",
     ),
-]  # fmt: skip
+]
 
 
 @needs_training
-@pytest.mark.parametrize(("onx", "words"), REFUSED)
+@pytest.mark.parametrize("onx, words", REFUSED)
 def test_what_it_cannot_derive_is_refused(onx, words):
     with pytest.raises(GradientError, match=words) as caught:
         onnx_derivative(onx, builder="onnxruntime-training")
@@ -271,7 +323,9 @@ def test_a_newer_opset_is_refused_or_brought_down():
 
 @needs_training
 def test_all_of_the_foreign_message_is_kept():
-    assert "Node arg nope is not found" in str(_native._refused(RuntimeError("f(const X& y) Node arg nope is not found.")))
+    assert "Node arg nope is not found" in str(
+        _native._refused(RuntimeError("f(const X& y) Node arg nope is not found."))
+    )
 
 
 # --------------------------------------------- the table of the gradient issue
@@ -313,6 +367,7 @@ def test_the_builders_agree_on_the_node_tests(name):
         feeds = {n: np.asarray(a).astype(types[n]) for n, a in backend_feeds(case).items() if n in types}
         wanted = [v.name for v in first.graph.output if v.name.endswith("_grad")]
         found, expected = run(second, feeds, outputs=wanted), run(first, feeds, outputs=wanted)
+        found, expected = zip(*((a, b) for a, b in zip(found, expected, strict=True) if b is not None), strict=True)
     except OnnxTrainError as e:
         pytest.skip(f"only one can: {str(e)[:100]}")
     if name in DIFFER:
@@ -321,7 +376,7 @@ def test_the_builders_agree_on_the_node_tests(name):
         return
     rtol = 1e-5 if all(np.asarray(a).dtype != np.float16 for a in expected) else 1e-2
     for a, b in zip(found, expected, strict=True):
-        scale = np.max(np.abs(b), initial=1.0)
+        scale = np.max(np.abs(b), initial=1.0, where=np.isfinite(b))
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * scale)
 
 
@@ -346,10 +401,18 @@ def test_estimators_end_at_the_same_weights(kind):
         start.fit(X, y)
     # 2 batches an epoch, 50 epochs: 100 steps
     first, second = (
-        ours(start, batch_size=75, max_iter=50, tol=0, n_iter_no_change=100, l2=1e-3, random_state=0, gradient_builder=builder)
-        .fit(X, y)
+        ours(
+            start,
+            batch_size=75,
+            max_iter=50,
+            tol=0,
+            n_iter_no_change=100,
+            l2=1e-3,
+            random_state=0,
+            gradient_builder=builder,
+        ).fit(X, y)
         for builder in ("builtin", "onnxruntime-training")
-    )  # fmt: skip
+    )
     assert first.weights_.keys() == second.weights_.keys()
     for name, w in first.weights_.items():
         np.testing.assert_allclose(second.weights_[name], w, rtol=1e-4, atol=1e-4 * np.abs(w).max())

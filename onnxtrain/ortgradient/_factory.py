@@ -180,7 +180,7 @@ class OrtGradientForwardBackward:
         found = make(self._arranged, self.weights_to_train, self.inputs_require_grad)
         if self._logger is not None:
             self._logger.info(
-                "[OrtGradientForwardBackward] weights_to_train=%r, input_names=%r, output_names=%r, gradients=%r, on %r",
+                "[OrtGradientForwardBackward] weights_to_train=%r, input_names=%r, output_names=%r, gradients=%r on %r",
                 self.weights_to_train, self.input_names, self.output_names, list(found.gradients), device,
             )  # fmt: skip
         attributes = self._class_attributes(found, device)
@@ -225,7 +225,11 @@ class OrtGradientForwardBackward:
         run_forward = Runner(forward, where, inputs, outputs, self.run_options)
         backward = self._open(found.backward, device)
         names = [*found.incoming_names, *found.needed]
-        return TwoSessions(found, run_forward, Runner(backward, where, names, found.gradients, self.run_options)), forward, None
+        return (
+            TwoSessions(found, run_forward, Runner(backward, where, names, found.gradients, self.run_options)),
+            forward,
+            None,
+        )
 
     def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
         asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers

@@ -106,7 +106,9 @@ class OrtGradientForwardBackwardFunction:
         self.states_.append(Saved(memory, shapes, (inputs, feeds)))
         self.save_for_backward(feeds)
         if cls._logger is not None:
-            cls._logger.debug("[%s.forward] %d outputs, %d forwards wait", cls.__name__, len(outputs), len(self.states_))
+            cls._logger.debug(
+                "[%s.forward] %d outputs, %d forwards wait", cls.__name__, len(outputs), len(self.states_)
+            )
         return _handed(outputs, receiver)
 
     def backward(self, grad_outputs: Any, backward_outputs_cache: Any = None) -> Any:
@@ -137,7 +139,9 @@ class OrtGradientForwardBackwardFunction:
             raise DataError("No forward waits for a backward: call forward(inputs, training=True) first.")
         saved = self.states_[-1]
         real = [i for i, y in enumerate(graphs.outputs) if y.is_real]
-        expected = [Tensor(f"{graphs.outputs[i].name}_grad", graphs.outputs[i].elem_type, saved.shapes[i]) for i in real]
+        expected = [
+            Tensor(f"{graphs.outputs[i].name}_grad", graphs.outputs[i].elem_type, saved.shapes[i]) for i in real
+        ]
         given = _without_flat(grad_outputs, real, len(graphs.outputs))
         dy = _checked(given, expected, [cls._devices[0]] * len(expected))
         gradients = [value for i, value in zip(real, dy, strict=True) if i in graphs.incoming]

@@ -100,7 +100,8 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
     for value, tensor in zip(values, expected, strict=True):
         if value.element_type() != tensor.elem_type:
             raise DataError(
-                f"{tensor.name!r} must be of type {_type_name(tensor.elem_type)}, got {_type_name(value.element_type())}."
+                f"{tensor.name!r} must be of type {_type_name(tensor.elem_type)}, "
+                f"got {_type_name(value.element_type())}."
             )
         shape = tuple(value.shape())
         if tensor.shape is None:
@@ -114,7 +115,8 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
                 before, where = lengths.setdefault(dim, (length, tensor.name))
                 if before != length:
                     raise DataError(
-                        f"The dimension {dim!r} is {before} in {where!r} and {length} in {tensor.name!r}: they must agree."
+                        f"The dimension {dim!r} is {before} in {where!r} and {length} in {tensor.name!r}: "
+                        "they must agree."
                     )
 
 

@@ -67,7 +67,7 @@ def _inline(model: ir.Model, foreign: ir.Model, known: dict[str, ir.Value]) -> d
     build = graphs.builder(model)
     for name, value in foreign.graph.initializers.items():
         if name not in known:
-            known[name] = build.op.initializer(value.const_value, name=name)
+            known[name] = build.op.initializer(value.const_value, name=name)  # type: ignore[arg-type]
     passes.TopologicalSortPass()(foreign)
     for node in foreign.graph:
         twin = ir.node(

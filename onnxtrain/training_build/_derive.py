@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,8 +61,7 @@ def derive(
     found = model.opset_imports.get("", 0)
     if found > graphs.OPSET:
         raise GradientError(
-            f"The model needs opset {found}, onnxruntime-training reads {graphs.OPSET} at most. "
-            'Use builder="builtin".'
+            f'The model needs opset {found}, onnxruntime-training reads {graphs.OPSET} at most. Use builder="builtin".'
         )
     result = _Derivation(model, inputs, weights, loss).build(options)
     check_kernels(result)
@@ -71,9 +71,7 @@ def derive(
 class _Derivation:
     """A model made ready for the foreign builder, and what its values are called by the user and by it."""
 
-    def __init__(
-        self, model: ir.Model, inputs: Sequence[ir.Value], weights: Sequence[ir.Value], loss: ir.Value | None
-    ):
+    def __init__(self, model: ir.Model, inputs: Sequence[ir.Value], weights: Sequence[ir.Value], loss: ir.Value | None):
         self.model = model
         self.loss = loss
         self.weights = list(weights)
@@ -104,7 +102,7 @@ class _Derivation:
         for name, known in values_by_name(self.model.graph).items():
             if name in self.values:  # the foreign builder forgets the types of its outputs
                 self.values[name].type, self.values[name].shape = known.type, known.shape
-        self.op = graphs.builder(model).op
+        self.op: Any = graphs.builder(model).op
         replace_float_only(self.op, model)
         self.values = values_by_name(model.graph)
         self._take_inputs(model.graph, options)
@@ -164,11 +162,13 @@ class _Derivation:
             value = self.values.get(f"{x.name}_grad") if x in self.reached else self._zeros(x, yields)
             if value is None:
                 raise GradientError(
-                    f'onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. '
+                    f"onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. "
                     'Use builder="builtin".'
                 )
             if yields and _source(value) in yields:
-                value = self.op.Sum(value)  # a copy that no optimizer removes: TrainingAgent cannot return what it is given
+                value = self.op.Sum(
+                    value
+                )  # a copy that no optimizer removes: TrainingAgent cannot return what it is given
             named.append((graphs.unique_name(f"{self.user_name[str(x.name)]}_grad", taken), value))
         return named
 
@@ -228,9 +228,9 @@ class _Derivation:
         """Give `value` a name; another that has it already gets a new one."""
         if value.name == name:
             return
-        for other in values_by_name(self.op.builder.graph).get(name), :
-            if other is not None and other is not value:
-                other.name = graphs.unique_name(name, self.op.builder.names)
+        other = values_by_name(self.op.builder.graph).get(name)
+        if other is not None and other is not value:
+            other.name = graphs.unique_name(name, self.op.builder.names)
         value.name = name
 
 

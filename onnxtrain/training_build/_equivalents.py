@@ -134,9 +134,10 @@ def _even_split(op, node, axis):
 @equivalent("BatchNormalization")
 def batch_normalization(op, node):
     x, *parameters = node.inputs
-    if rank(x) is None:
+    axes_of_x = rank(x)
+    if axes_of_x is None:
         return None
-    axes = list(range(1, rank(x) - 1))
+    axes = list(range(1, axes_of_x - 1))
     scale, bias, mean, variance = (op.Unsqueeze(p, axes) if axes else p for p in parameters)
     deviation = op.Sqrt(op.Add(variance, number(variance, attribute(node, "epsilon", 1e-5))))
     return op.Add(op.Mul(op.Div(op.Sub(x, mean), deviation), scale), bias)
@@ -145,9 +146,10 @@ def batch_normalization(op, node):
 @equivalent("Transpose")
 def transpose(op, node):
     (x,) = node.inputs
-    if "perm" in node.attributes or rank(x) is None:
+    axes = rank(x)
+    if "perm" in node.attributes or axes is None:
         return None
-    return op.Transpose(x, perm=list(reversed(range(rank(x)))))
+    return op.Transpose(x, perm=list(reversed(range(axes))))
 
 
 # -------------------------------------------------------------------- missing
@@ -214,8 +216,13 @@ def layer_normalization(op, node):
     zero = ir.tensor(np.zeros(1, scale.dtype.numpy()), name="zero")
     bias = op.ConstantOfShape(op.Shape(scale), value=zero)
     return op.LayerNormalization(
-        x, scale, bias, axis=attribute(node, "axis", -1), epsilon=attribute(node, "epsilon", 1e-5),
-        stash_type=attribute(node, "stash_type", 1), _outputs=len(node.outputs),
+        x,
+        scale,
+        bias,
+        axis=attribute(node, "axis", -1),
+        epsilon=attribute(node, "epsilon", 1e-5),
+        stash_type=attribute(node, "stash_type", 1),
+        _outputs=len(node.outputs),
     )
 
 
@@ -259,7 +266,8 @@ def reduce_max(op, node):
 @equivalent("GlobalMaxPool")
 def global_max_pool(op, node):
     (x,) = node.inputs
-    return op.ReduceMax(x, list(range(2, rank(x))), keepdims=1) if rank(x) else None
+    axes = rank(x)
+    return op.ReduceMax(x, list(range(2, axes)), keepdims=1) if axes else None
 
 
 @equivalent("LpNormalization")

@@ -66,6 +66,5 @@ def check_kernels(onx: onnx.ModelProto) -> None:
         onnxruntime.InferenceSession(onx.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise GradientError(
-            f"onnxruntime-training derived a graph that it cannot run: {str(e).splitlines()[0]}. "
-            'Use builder="builtin".'
+            f'onnxruntime-training derived a graph that it cannot run: {str(e).splitlines()[0]}. Use builder="builtin".'
         ) from e

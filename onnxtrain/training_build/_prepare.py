@@ -33,7 +33,12 @@ IGNORED: Mapping[str, frozenset[int]] = {
 }
 
 #: Outputs that the gradient needs although ONNX lets them be left out.
-OPTIONAL_OUTPUTS: Mapping[str, int] = {"LayerNormalization": 3, "Dropout": 2, "SoftmaxCrossEntropyLoss": 2, "MaxPool": 2}
+OPTIONAL_OUTPUTS: Mapping[str, int] = {
+    "LayerNormalization": 3,
+    "Dropout": 2,
+    "SoftmaxCrossEntropyLoss": 2,
+    "MaxPool": 2,
+}
 
 #: onnxruntime-training calls the gradient of x "x_grad", whatever else has that name.
 _SUFFIX = "_grad"
@@ -45,7 +50,8 @@ def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
     Nodes that have an equivalent give way to it, outputs that the gradient needs
     are declared, operands that stand twice in a node are copied.
     """
-    op = graphs.builder(model).op
+    build = graphs.builder(model)
+    op = build.op
     active = set(wanted)
     done: set[ir.Node] = set()
     for node in model.graph:  # what a replacement appends is visited too
@@ -58,7 +64,7 @@ def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
             _copy_repeated(op, node)
             active.update(y for y in node.outputs if graphs.is_float(y) or y.dtype is None)
     _own_outputs(op, model)
-    _free_names(model, op.builder.names)
+    _free_names(model, build.names)
     passes.NameFixPass()(model)
     passes.TopologicalSortPass()(model)
     return active
@@ -72,8 +78,7 @@ def _refuse(node: ir.Node, active: set[ir.Value]) -> None:
         reason = f"as if its input {ignored[0]!r} had no influence"
     if reason:
         raise GradientError(
-            f"onnxruntime-training derives {node.op_type} (node {node.name!r}) {reason}. "
-            'Use builder="builtin".'
+            f'onnxruntime-training derives {node.op_type} (node {node.name!r}) {reason}. Use builder="builtin".'
         )
 
 
@@ -81,14 +86,15 @@ def wrong(node: ir.Node) -> str:
     """Return in which form the operator of a node is derived wrongly, empty where it is not."""
     if node.domain not in ("", "ai.onnx"):
         return ""
+    axes = graphs.rank(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
     padding, dilations = attribute(node, "auto_pad", "NOTSET"), attribute(node, "dilations", [])
     if node.op_type in ("Conv", "AveragePool") and padding.startswith("SAME"):
         return f"wrongly with auto_pad={padding!r}"
     if node.op_type.startswith("Scatter") and attribute(node, "reduction", "none") != "none":
         return f"wrongly with reduction={attribute(node, 'reduction')!r}"
-    if node.op_type == "AveragePool" and (max(dilations, default=1) > 1 or graphs.rank(node.inputs[0]) == 5):
+    if node.op_type == "AveragePool" and (max(dilations, default=1) > 1 or axes == 5):
         return "wrongly with dilations or three spatial axes"
-    if node.op_type == "MaxPool" and max(dilations, default=1) > 1 and graphs.rank(node.inputs[0]) == 5:
+    if node.op_type == "MaxPool" and max(dilations, default=1) > 1 and axes == 5:
         return "wrongly with dilations and three spatial axes"
     if node.op_type == "MaxPool" and attribute(node, "storage_order", 0):
         return "wrongly with storage_order=1"
