@@ -182,6 +182,26 @@ def check_model():
     return lambda model, feeds, **options: check_gradient(model, feeds, run=run_either, **options)
 
 
+@pytest.fixture
+def check_float32():
+    """``check_float32(onx, feeds)``: along a random direction in each input, where float64 has no kernel."""
+
+    def check(model, feeds):
+        rng = np.random.default_rng(0)
+        feeds = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+        ys = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, feeds), strict=True))
+        dys = {f"{name}_grad": rng.uniform(-1, 1, y.shape).astype(np.float32) for name, y in ys.items()}
+        names = [name for name, a in feeds.items() if a.dtype.kind == "f"]
+        found = run_onnxruntime(onnx_derivative(model, inputs=names), feeds | dys)
+        for name, dx in zip(names, found, strict=True):
+            direction = rng.uniform(-1, 1, dx.shape).astype(np.float32)
+            high, low = (run_onnxruntime(model, feeds | {name: feeds[name] + h * direction}) for h in (1e-2, -1e-2))
+            moved = (np.sum(dy * (a - b)) for dy, a, b in zip(dys.values(), high, low, strict=True))
+            assert float(np.sum(dx * direction)) == pytest.approx(float(sum(moved)) / 2e-2, rel=1e-2, abs=2e-3), name
+
+    return check
+
+
 def check_closed(derived):
     """Assert that a gradient is made of standard operators that have a derivative themselves."""
     for node in derived.graph.node:

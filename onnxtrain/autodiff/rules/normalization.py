@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import reshape_like, sum_to
+from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, sum_to
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.graph import rank
@@ -158,7 +158,7 @@ def _through_deviation(
 
 def _mean_slope(op: Any, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Return ones in the shape of `x` over the number of entries along `axes`."""
-    ones = op.Expand(op.CastLike(1.0, x), op.Shape(x))
+    ones = expand_like(op, scalar_like(op, 1.0, x), x)
     return op.Div(ones, op.ReduceSum(ones, axes, keepdims=1))
 
 

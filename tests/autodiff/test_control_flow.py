@@ -1,0 +1,259 @@
+"""Rules of If, Loop and Scan, and of the recurrent operators made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from onnxtrain.errors import GradientError
+from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.testing import check_gradient
+
+rng = np.random.default_rng(14)
+
+
+def real(*shape):
+    return rng.uniform(-1, 1, shape)
+
+
+def parse(signature, body, opset=21):
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\nflow ({signature}) {{\n{body}\n}}')
+
+
+IF = """
+    c = Cast <to = 9> (C)
+    Y = If (c) <
+        then_branch = g1 () => (double[N,3] a) { a = Mul(X, W) },
+        else_branch = g2 () => (double[N,3] b) { e = Exp(X)  b = Add(e, e) }>"""
+
+# one branch hands out what is outside, and both put out one value twice
+IF_TWICE = """
+    c = Cast <to = 9> (C)
+    Y, Z = If (c) <
+        then_branch = g1 () => (double[N,3] a, double[N,3] a2) { a = Mul(X, W)  a2 = Identity(a) },
+        else_branch = g2 () => (double[N,3] b, double[N,3] d) { b = Identity(X)  d = Identity(W) }>"""
+
+LOOP = """
+    {count}
+    yes = Constant <value = bool {{1}}> ()
+    last, each = Loop (M, yes, X) <body = g (int64 i, bool going, double[N,3] x) => (bool on, double[N,3] y, double[N,3] s) {{
+        on = Identity(going)
+        m = MatMul(x, W)
+        y = Tanh(m)
+        k = Cast <to = 11> (i)
+        s = Mul(y, k)
+    }}>"""
+
+# the body stops itself, carries an integer and uses no state in its derivative
+WHILE = """
+    zero = Constant <value = int64 {0}> ()
+    four = Constant <value = int64 {4}> ()
+    yes = Constant <value = bool {1}> ()
+    n, last = Loop (, yes, zero, X) <body = g (int64 i, bool going, int64 k, double[N,3] x)
+        => (bool on, int64 k1, double[N,3] y) {
+        one = Constant <value = int64 {1}> ()
+        k1 = Add(k, one)
+        on = Less(k1, four)
+        y = Add(x, W)
+    }>"""
+
+SCAN = """
+    last, each = Scan <num_scan_inputs = 1 {attributes},
+        body = g (double[3] h, double[3] x) => (double[3] y, double[3] s) {{
+            p = Mul(h, W)
+            q = Add(p, x)
+            y = Tanh(q)
+            s = Mul(y, x)
+        }}> (H, X)"""
+
+NESTED = """
+    last = Scan <num_scan_inputs = 1, body = g (double[3] h, double[3] x) => (double[3] y) {
+            zero = Constant <value = double {0.0}> ()
+            total = ReduceSum <keepdims = 0> (x)
+            up = Greater(total, zero)
+            y = If (up) <
+                then_branch = t () => (double[3] a) { m = Mul(h, W)  a = Add(m, x) },
+                else_branch = e () => (double[3] b) { b = Sub(h, x) }>
+        }> (H, X)"""
+
+STATE, STEPS = {"H": real(3), "W": real(3)}, "double[3] H, double[3] W, double[T,3] X"
+
+ROWS = {
+    "if": ("bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y", IF, {"C": np.array(True), "X": real(2, 3), "W": real(2, 3)}),
+    "else": ("bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y", IF, {"C": np.array(False), "X": real(2, 3), "W": real(2, 3)}),
+    "twice": (
+        "bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y, double[N,3] Z",
+        IF_TWICE,
+        {"C": np.array(True), "X": real(2, 3), "W": real(2, 3)},
+    ),
+    "outside": (
+        "bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y, double[N,3] Z",
+        IF_TWICE,
+        {"C": np.array(False), "X": real(2, 3), "W": real(2, 3)},
+    ),
+    "loop": (
+        "double[N,3] X, double[3,3] W) => (double[N,3] last, double[M,N,3] each",
+        LOOP.format(count="M = Constant <value = int64 {3}> ()"),
+        {"X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop of a length given": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last, double[T,N,3] each",
+        LOOP.format(count=""),
+        {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop that uses its last state only": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last",
+        LOOP.format(count=""),
+        {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop that uses its turns only": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[T,N,3] each",
+        LOOP.format(count=""),
+        {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "while": ("double[N,3] X, double[N,3] W) => (int64 n, double[N,3] last", WHILE, {"X": real(2, 3), "W": real(2, 3)}),
+    "scan": (f"{STEPS}) => (double[3] last, double[T,3] each", SCAN.format(attributes=""), {**STATE, "X": real(4, 3)}),
+    "scan, one turn": (f"{STEPS}) => (double[3] last, double[T,3] each", SCAN.format(attributes=""), {**STATE, "X": real(1, 3)}),
+    "scan from the end": (
+        f"{STEPS}) => (double[3] last, double[T,3] each",
+        SCAN.format(attributes=", scan_input_directions = [1], scan_output_directions = [1]"),
+        {**STATE, "X": real(4, 3)},
+    ),
+    "scan along columns": (
+        "double[3] H, double[3] W, double[3,T] X) => (double[3] last, double[3,T] each",
+        SCAN.format(attributes=", scan_input_axes = [1], scan_output_axes = [1]"),
+        {**STATE, "X": real(3, 4)},
+    ),
+    "if in scan": (f"{STEPS}) => (double[3] last", NESTED, {**STATE, "X": real(4, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_flow(check_model, name):
+    signature, body, feeds = ROWS[name]
+    model = parse(signature, body)
+    check_model(model, feeds)
+
+
+@pytest.mark.parametrize("name", ["if", "outside", "loop of a length given", "scan"])
+def test_derivative_of_a_derivative(name):
+    signature, body, feeds = ROWS[name]
+    derived = onnx_derivative(parse(signature, body))
+    onnx.checker.check_model(derived, full_check=True)
+    shapes = {"Y_grad": (2, 3), "Z_grad": (2, 3), "last_grad": (2, 3), "each_grad": (2, 2, 3)}
+    if name == "scan":
+        shapes |= {"last_grad": (3,), "each_grad": (4, 3)}
+    given = {i.name: real(*shapes[i.name]) for i in derived.graph.input if i.name.endswith("_grad")}
+    check_gradient(derived, feeds | given, max_entries=6)
+
+
+def test_a_sequence_is_carried():
+    model = parse(
+        "double[3] X) => (double[K] Y",
+        """
+        M = Constant <value = int64 {2}> ()
+        yes = Constant <value = bool {1}> ()
+        empty = SequenceEmpty <dtype = 11> ()
+        s, x = Loop (M, yes, empty, X) <body = g (int64 i, bool going, seq(double[3]) l, double[3] v)
+            => (bool on, seq(double[3]) l1, double[3] w) {
+            on = Identity(going)
+            w = Mul(v, v)
+            l1 = SequenceInsert(l, w)
+        }>
+        Y = ConcatFromSequence <axis = 0> (s)""",
+    )
+    with pytest.raises(GradientError, match="ConcatFromSequence|no tensor"):
+        onnx_derivative(model)
+
+
+# ---------------------------------------------------------------- recurrent
+
+DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+
+
+def layer(op_type, gates, direction="forward", extra="", more=(), outputs=("Y", "Yh", "Yc"), dtype="double"):
+    """Return a recurrent layer of 2 units on 3 inputs with a bias, and its operands."""
+    d = DIRECTIONS[direction]
+    names = ["X", "W", "R", "B", *more]
+    shapes = {
+        "X": "T,N,3",
+        "W": f"{d},{gates * 2},3",
+        "R": f"{d},{gates * 2},2",
+        "B": f"{d},{gates * 4}",
+        "H": f"{d},N,2",
+        "C": f"{d},N,2",
+        "P": f"{d},6",
+        "Y": f"T,{d},N,2",
+        "Yh": f"{d},N,2",
+        "Yc": f"{d},N,2",
+    }
+    outputs = outputs if op_type == "LSTM" else outputs[:2]
+    inputs = ", ".join("int32[N] L" if n == "L" else f"{dtype}[{shapes[n]}] {n}" for n in names if n)
+    results = ", ".join(f"{dtype}[{shapes[n]}] {n}" for n in outputs if n)
+    body = f'{", ".join(outputs)} = {op_type} <hidden_size = 2, direction = "{direction}"{extra}> ({", ".join(names)})'
+    sizes = {"T": 3, "N": 2}
+    feeds = {n: real(*(sizes.get(s) or int(s) for s in shapes[n].split(","))) for n in names if n and n != "L"}
+    if "L" in names:
+        feeds["L"] = np.array([3, 2], np.int32)
+    return parse(f"{inputs}) => ({results}", body), feeds
+
+
+LAYERS = [
+    *((op_type, gates, way) for op_type, gates in [("RNN", 1), ("GRU", 3), ("LSTM", 4)] for way in DIRECTIONS),
+    ("GRU", 3, "forward", ", linear_before_reset = 1", ["", "H"]),
+    ("LSTM", 4, "forward", "", ["", "H", "C", "P"]),
+    ("RNN", 1, "reverse", ', activations = ["Affine"], activation_alpha = [0.5], activation_beta = [0.1]'),
+]
+
+#: onnx.reference knows neither lengths nor coupled gates.
+LAYERS_FLOAT32 = [
+    ("RNN", 1, "reverse", "", ["L"]),
+    ("GRU", 3, "bidirectional", ", linear_before_reset = 1", ["L", "H"]),
+    ("LSTM", 4, "bidirectional", "", ["L", "H", "C", "P"]),
+    ("LSTM", 4, "forward", ", input_forget = 1", ["", "", "", "P"]),
+    ("RNN", 1, "bidirectional", ', activations = ["Elu", "LeakyRelu"], activation_alpha = [0.7, 0.2]'),
+]
+
+
+@pytest.mark.parametrize("row", LAYERS)
+def test_recurrent(check_model, row):
+    model, feeds = layer(*row)
+    check_model(model, feeds, max_entries=6)
+
+
+@pytest.mark.parametrize("row", LAYERS_FLOAT32)
+def test_recurrent_in_float32(check_float32, row):
+    check_float32(*layer(*row, dtype="float"))
+
+
+ACTIVATIONS = ["Softsign", "Softplus", "Elu", "ThresholdedRelu", "HardSigmoid", "ScaledTanh"]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activation(activation):
+    """The layer is computed once more from standard operators: that graph must be the one of its functions."""
+    model, feeds = layer("RNN", 1, "forward", f', activations = ["{activation}"]')
+    derived = onnx_derivative(model, inputs=["X"])
+    turn = next(n for n in derived.graph.node if n.op_type == "Scan")
+    found = {n.op_type for n in turn.attribute[0].g.node} | {n.op_type for a in turn.attribute for n in a.g.node}
+    assert ({"ScaledTanh": "Tanh"}.get(activation, activation)) in found
+
+
+def test_batch_first(check_model):
+    model = parse(
+        "double[N,T,3] X, double[1,2,3] W, double[1,2,2] R, double[N,1,2] H) => (double[N,T,1,2] Y, double[N,1,2] Yh",
+        "Y, Yh = RNN <hidden_size = 2, layout = 1> (X, W, R, , , H)",
+    )
+    feeds = {"X": real(2, 3, 3), "W": real(1, 2, 3), "R": real(1, 2, 2), "H": real(2, 1, 2)}
+    check_model(model, feeds)
+
+
+@pytest.mark.parametrize(
+    "extra,match",
+    [(", clip = 3.0", "clips what goes into"), (', activations = ["Wave"]', "unknown activation 'Wave'")],
+)
+def test_recurrent_refused(extra, match):
+    model, _ = layer("RNN", 1, "forward", extra)
+    with pytest.raises(GradientError, match=match):
+        onnx_derivative(model)
