@@ -6,6 +6,7 @@ differentiates inputs only, so it is given the model with its weights as inputs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import onnx
@@ -19,7 +20,7 @@ AS_LEAN = {"onnx-ad": 1.0, "onnxruntime-training": 1.0}
 
 def network(*widths: int, activation: str = "Relu") -> onnx.ModelProto:
     """Return a multilayer perceptron with squared error; its weights are inputs."""
-    layers = list(zip(widths[:-1], widths[1:], strict=True))
+    layers = list(itertools.pairwise(widths))
     weights = "".join(f", float[{a},{b}] W{i}, float[{b}] b{i}" for i, (a, b) in enumerate(layers))
     body, x = "", "X"
     for i in range(len(layers)):

@@ -12,7 +12,7 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from onnxtrain import differentiable_ops  # noqa: E402
+from onnxtrain import differentiable_ops
 
 HEAD = """\
 Operators with a derivative
@@ -20,8 +20,8 @@ Operators with a derivative
 
 .. This page is written by doc/gen_operators.py: change that.
 
-Of the {total} operators of ai.onnx {opset}, {rule} have a rule, {body} are differentiated through the body by which ONNX
-defines them, {flat} are flat on purpose: their derivative is zero wherever it exists. The others
+Of the {total} operators of ai.onnx {opset}, {rule} have a rule, {body} are differentiated through the body by which
+ONNX defines them, {flat} are flat on purpose: their derivative is zero wherever it exists. The others
 raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
 run time: :func:`onnxtrain.differentiable_ops`. To add a rule, see :doc:`add_a_gradient_rule`.
 

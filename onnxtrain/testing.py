@@ -190,14 +190,15 @@ def _check_entries(f: _Function, name: str, dx: np.ndarray, limits: _Limits) -> 
     errors: list[float] = []
     wrong: list[str] = []
     for entry in entries:
+        size = max(1.0, abs(float(f.point[name][entry])))
         unit = np.zeros(dx.shape)
-        unit[entry] = max(1.0, abs(float(f.point[name][entry])))
-        expected, error = _nearest(f, {name: unit}, float(dx[entry]) * unit[entry], tolerance * unit[entry])
-        errors.append(error / unit[entry])
-        if not error <= tolerance * unit[entry]:
-            left, right = (s / unit[entry] for s in f.sides({name: unit}, STEPS[0]))
+        unit[entry] = size
+        expected, error = _nearest(f, {name: unit}, float(dx[entry]) * size, tolerance * size)
+        errors.append(error / size)
+        if not error <= tolerance * size:
+            left, right = (s / size for s in f.sides({name: unit}, STEPS[0]))
             wrong.append(
-                f"at {list(entry)}: {dx[entry]:.9g} instead of {expected / unit[entry]:.9g} "
+                f"at {list(entry)}: {dx[entry]:.9g} instead of {expected / size:.9g} "
                 f"({left:.6g} to the left, {right:.6g} to the right)"
             )
     if wrong:

@@ -56,8 +56,9 @@ def simplify(model: ir.Model, values: Sequence[ir.Value] = ()) -> list[ir.Value]
             pending.appendleft(node)
             continue
         pending.extendleft(y.consumers())
-        if better.producer() is not None:
-            pending.append(better.producer())
+        maker = better.producer()
+        if maker is not None:
+            pending.append(maker)
         ir.convenience.replace_all_uses_with(y, better, replace_graph_outputs=True)
         instead[y] = better
     return [_last(instead, value) for value in values]
@@ -118,7 +119,8 @@ def _alike(a: ir.Value | None, b: ir.Value | None) -> bool:
 
 
 @rewriting("Add", "Sub", "Mul", "Div", "Where", "Min", "Max", "Sum", "Pow")
-def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:  # a * Expand(b, Shape(a)) is a * b
+def stretched_by_the_operator(op: Any, node: ir.Node) -> ir.Value | None:
+    # a * Expand(b, Shape(a)) is a * b
     (y,) = node.outputs
     for i, x in enumerate(node.inputs):
         expand = _made_by(x, "Expand")
@@ -144,9 +146,8 @@ def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Expand", "Reshape", "Squeeze", "Unsqueeze", "ReduceSum", "ReduceMean", "Tile")
-def same_shape_as_before(
-    op: Any, node: ir.Node
-) -> ir.Value | None:  # A change of shape to the same shape changes nothing
+def same_shape_as_before(op: Any, node: ir.Node) -> ir.Value | None:
+    # A change of shape to the same shape changes nothing
     x = node.inputs[0]
     same = _alike(x, node.outputs[0]) or (node.op_type == "Expand" and _alike(x, _target(node)))
     return x if same else None
@@ -169,7 +170,7 @@ def reshape_of_reshape(op: Any, node: ir.Node) -> ir.Value | None:
 @rewriting("Mul")
 def times_one(op: Any, node: ir.Node) -> ir.Value | None:
     for x, other in (node.inputs, node.inputs[::-1]):
-        if _number(other) == 1 and same_shape(x, node.outputs[0]):
+        if _number(other) == 1 and _alike(x, node.outputs[0]):
             return x
     return None
 
@@ -177,7 +178,7 @@ def times_one(op: Any, node: ir.Node) -> ir.Value | None:
 @rewriting("Div")
 def divided_by_one(op: Any, node: ir.Node) -> ir.Value | None:
     a, b = node.inputs
-    return a if _number(b) == 1 and same_shape(a, node.outputs[0]) else None
+    return a if _number(b) == 1 and _alike(a, node.outputs[0]) else None
 
 
 @rewriting("Mul")
@@ -185,11 +186,11 @@ def times_two_numbers(op: Any, node: ir.Node) -> ir.Value | None:
     """``(x * 2) * 3`` is ``x * 6``."""
     for x, other in (node.inputs, node.inputs[::-1]):
         inner, number = _made_by(x, "Mul"), _number(other)
-        if inner is None or number is None:
+        if inner is None or other is None or number is None:
             continue
         for source, factor in (inner.inputs, inner.inputs[::-1]):
             product = _number(factor)
-            if product is not None and rank(factor) == rank(other) == 0:
+            if product is not None and factor is not None and rank(factor) == rank(other) == 0:
                 return op.Mul(source, op.initializer(ir.tensor(number * product, dtype=other.dtype, name="factor")))
     return None
 
@@ -201,7 +202,8 @@ def negated_twice(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("Add")
-def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:  # a + (-b) is a - b
+def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:
+    # a + (-b) is a - b
     for a, b in (node.inputs, node.inputs[::-1]):
         inner = _made_by(b, "Neg")
         if inner is not None:
@@ -210,7 +212,8 @@ def plus_negated(op: Any, node: ir.Node) -> ir.Value | None:  # a + (-b) is a - 
 
 
 @rewriting("Sub")
-def minus_negated(op: Any, node: ir.Node) -> ir.Value | None:  # a - (-b) is a + b
+def minus_negated(op: Any, node: ir.Node) -> ir.Value | None:
+    # a - (-b) is a + b
     a, b = node.inputs
     inner = _made_by(b, "Neg")
     return None if inner is None else op.Add(a, inner.inputs[0])
@@ -237,7 +240,7 @@ def _permutation(node: ir.Node) -> list[int] | None:
 def transposed_twice(op: Any, node: ir.Node) -> ir.Value | None:
     inner, outer = _made_by(node.inputs[0], "Transpose"), _permutation(node)
     first = None if inner is None else _permutation(inner)
-    if first is None or outer is None:
+    if inner is None or first is None or outer is None:
         return None
     perm = [first[axis] for axis in outer]
     source = inner.inputs[0]
@@ -263,10 +266,8 @@ def transposed_by_gemm(op: Any, node: ir.Node) -> ir.Value | None:
 
 
 @rewriting("MatMul")
-def transposed_by_a_product(
-    op: Any, node: ir.Node
-) -> ir.Value | None:  # A product of matrices takes a transposed one as it is
-    operands = node.inputs
-    if any(rank(x) != 2 for x in operands) or not any(_made_by(x, "Transpose") for x in operands):
+def transposed_by_a_product(op: Any, node: ir.Node) -> ir.Value | None:
+    operands = node.inputs  # only Gemm takes a matrix transposed as it is
+    if any(x is None or rank(x) != 2 for x in operands) or not any(_made_by(x, "Transpose") for x in operands):
         return None
     return op.Gemm(*operands)

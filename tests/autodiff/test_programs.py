@@ -192,7 +192,10 @@ class Program:
             values.append(operator.compute(*(values[i] for i in operands), **settings))
         sum(values[i].sum() for i in outputs).backward()
         zeros = (torch.zeros_like(x) for x in values)
-        return [(zero if x.grad is None else x.grad).numpy() for x, zero in zip(values[: len(self.inputs)], zeros)]
+        return [
+            (zero if x.grad is None else x.grad).numpy()
+            for x, zero in zip(values[: len(self.inputs)], zeros, strict=False)
+        ]
 
 
 NAMES = st.sampled_from(["known", "named by size", "all different"])
