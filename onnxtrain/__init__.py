@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnxtrain.autodiff.table import differentiable_ops
     from onnxtrain.convert import trainable_weights
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
+    from onnxtrain.estimators.keep import load, save
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
@@ -40,12 +41,14 @@ _HOMES = {
     "errors": "onnxtrain.errors",
     "get_train_initializer": "onnxtrain.loss_helper",
     "gradient": "onnxtrain.autodiff",
+    "load": "onnxtrain.estimators.keep",
     "loss": "onnxtrain.losses",
     "no_gradient": "onnxtrain.autodiff",
     "onnx_derivative": "onnxtrain.grad_helper",
     "optim": "onnxtrain.optim",
     "penalty_loss_onnx": "onnxtrain.loss_helper",
     "random_feed": "onnxtrain.grad_helper",
+    "save": "onnxtrain.estimators.keep",
     "testing": "onnxtrain.testing",
     "trainable_weights": "onnxtrain.convert",
 }
@@ -63,12 +66,14 @@ __all__ = [
     "errors",
     "get_train_initializer",
     "gradient",
+    "load",
     "loss",
     "no_gradient",
     "onnx_derivative",
     "optim",
     "penalty_loss_onnx",
     "random_feed",
+    "save",
     "testing",
     "trainable_weights",
 ]

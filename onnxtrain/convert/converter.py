@@ -74,6 +74,11 @@ def convert(
     >>> [(b.name, b.shape) for b in convert(model, X, rewrite=rewrite_model).bindings][-1]
     ('logisticregression.intercept', (3,))
     """
+    if not hasattr(X, "columns") and np.ndim(X) != 2:
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), numbers or a "
+            f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Text, dictionaries and labels are encoded before."
+        )
 
     def graph_of(fitted: Any) -> onnx.ModelProto:
         onx = repair(fitted, _to_onnx(fitted, X))
@@ -132,9 +137,7 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
     if len(inputs) == 1 and not _by_column(X):
         return {inputs[0].name: np.asarray(X, dtype=np.float32)}
     types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64, onnx.TensorProto.STRING: object}
-    return {
-        i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs
-    }
+    return {i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs}
 
 
 def _some_rows(X: Any) -> Any:

@@ -98,7 +98,9 @@ class Encoder:
         if name is None:
             if self.functions:
                 return [type(value).__qualname__, None]
-            raise ExportError(f"A file cannot keep {what}, {value!r}: {type(value).__name__} is not registered by a name.")
+            raise ExportError(
+                f"A file cannot keep {what}, {value!r}: {type(value).__name__} is not registered by a name."
+            )
         return [name, {f.name: self.encode(getattr(value, f.name), what) for f in fields(value)}]
 
 

@@ -7,20 +7,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import onnx
-
 from onnxtrain.errors import ModelError
 from onnxtrain.estimators import _file
 from onnxtrain.estimators._codec import Decoder, Encoder
 from onnxtrain.estimators._model import TrainableModel, initial_weights, with_weights
 from onnxtrain.estimators._source import Source
 from onnxtrain.heads import Link
-from onnxtrain.losses import find_loss
 from onnxtrain.training.loop import TrainingState
-from onnxtrain.training.objective import Objective, weights_as_inputs
 
 #: What is learned beside the weights; the other learned attributes follow from the state.
-_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_y_ndim", "_random_state")
+_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_y_ndim", "_named", "_random_state")
 
 
 def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:
@@ -55,7 +51,6 @@ def write_estimator(
         "params": encode_parameters(estimator, encoder),
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
         "model": encoder.encode({**_parts(model, "onnx"), "link": model.link.value}, "the model"),
-        "objective": encoder.encode(_parts(estimator._objective, "model"), "the loss"),
         "names": list(weights),
         "in_graph": in_graph,
         "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},
@@ -111,16 +106,14 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     if kept["class"] not in classes:
         raise ModelError(f"The file holds a {kept['class']}; known are {', '.join(classes)}.")
     model = kept.model()
-    parts = kept.decoder.decode(kept["objective"])
     whole = with_weights(model.onnx, {}, outputs=model.outputs) if kept["has_estimator"] else None
     estimator = classes[kept["class"]](None if whole is None else whole.SerializeToString(), **kept.decoded("params"))
     for name, value in kept.decoded("attributes").items():
         if name in _ATTRIBUTES:
             setattr(estimator, name, value)
-    onx = weights_as_inputs(onnx.load_model_from_string(model.onnx), parts["weights"])
+    estimator._check_loss()  # is it registered?
     estimator._source = Source(model)
-    estimator._objective = Objective(**parts, model=onx.SerializeToString(deterministic=True))
     estimator._state = kept.state()
-    find_loss(parts["loss"], dict(parts["loss_params"]), classifies=parts["classifies"])  # is it registered?
+    estimator._prepare_objective()
     estimator._finish()
     return estimator

@@ -130,7 +130,7 @@ def train_full_batch(
 ) -> None:
     """Minimise by L-BFGS and update `state`."""
     machine = find_machine(params, device, objective, state, len(data.label))
-    common = {name: (params.l1, params.l2) for name in objective.penalized}
+    common = dict.fromkeys(objective.penalized, (params.l1, params.l2))
     l1 = {name: a for name, (a, _) in common.items()}
     l2 = {name: b for name, (_, b) in common.items()}
     for name, own1, own2 in objective.penalty:

@@ -59,6 +59,12 @@ class TrainingState:
         Epochs in a row that did not lower ``best_loss`` by ``tol``.
     plateaus : int
         How often the loss stood still and the learning rate was lowered.
+    watched : bool
+        Whether there is a validation set.
+    first_step, first_epoch : int
+        The number of the first step of this fit; how many epochs there were before it.
+    stopped : bool
+        Whether this fit has come to its end before the last epoch.
     """
 
     weights: Weights
@@ -71,6 +77,22 @@ class TrainingState:
     best_weights: Weights | None = None
     bad_epochs: int = 0
     plateaus: int = 0
+    watched: bool = False
+    first_step: int = 1
+    first_epoch: int = 0
+    stopped: bool = False
+
+    def begin(self, *, watched: bool) -> None:
+        """Begin a fit that goes on from here."""
+        self.first_step, self.first_epoch, self.stopped = self.step, self.epoch, False
+        self.watched = watched
+        if watched:
+            # the best epoch of this fit: an earlier one had other rows to watch
+            self.best_loss, self.bad_epochs, self.best_weights = np.inf, 0, None
+
+    def result(self) -> Weights:
+        """Return the weights that training has come to: those of the best epoch where there is a validation set."""
+        return self.best_weights if self.watched and self.best_weights is not None else self.weights
 
     @property
     def epoch(self) -> int:
@@ -146,6 +168,7 @@ class Trainer:
         self.optimizer = optimizer
         self.rows = data.rows
         self.learning_rate = 0.0
+        self._proven = state.weights, state.slots
         self.bound = bind(self._fixed_inputs(), self._initial_state())
 
     @property
@@ -193,9 +216,8 @@ class Trainer:
         """
         start = time.perf_counter()
         n_steps = n_epochs * self.plan.n_batches(len(self.rows))
-        first = self.state.step
-        for _ in range(n_epochs):
-            loss = self._run_epoch(first, n_steps)
+        while not self.state.stopped and self.state.epoch - self.state.first_epoch < n_epochs:
+            loss = self._run_epoch(self.state.first_step, n_steps)
             self._keep(loss)
             validation_loss = None if validate is None else validate(self.state.weights)
             if validation_loss is not None:
@@ -203,6 +225,7 @@ class Trainer:
             lower = self.state.watch(loss if validation_loss is None else validation_loss, self.plan.tol)
             if lower and validation_loss is not None:
                 self.state.best_weights = self.state.weights
+            self.state.stopped = self._stands_still()
             yield EpochInfo(
                 self.state.epoch,
                 self.state.step - 1,
@@ -212,8 +235,6 @@ class Trainer:
                 time.perf_counter() - start,
                 self.state.weights,
             )
-            if self._stands_still():
-                return
 
     def _run_epoch(self, first: int, n_steps: int) -> float:
         """Visit every row once and return the mean objective."""
@@ -259,6 +280,7 @@ class Trainer:
                 f"{self.learning_rate:.3g} (losses before: {last}). The last good weights are kept. "
                 f"Lower learning_rate, scale the data, or set clip_norm."
             )
+        self._proven = self.state.weights, self.state.slots
         self.state.weights = weights
         self.state.slots = {key: new["slot", *key] for key in self.state.slots}
         self.state.loss_curve.append(loss)

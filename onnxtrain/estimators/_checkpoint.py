@@ -1,0 +1,137 @@
+"""A fit that can be killed: what it has come to is written to a file, and read by the fit that goes on."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators._codec import Encoder
+from onnxtrain.estimators._file import remove_parts
+from onnxtrain.estimators._keep import Kept, encode_parameters, write_estimator
+from onnxtrain.training.batches import TrainingData
+
+#: Parameters that may be others where a fit goes on: they do not change its way, only its length or its place.
+_FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
+
+#: Rows of X, at either end, that are compared with those of the fit that was killed.
+_COMPARED = 100
+
+
+class Checkpoint:
+    """The file of one fit, or nothing where `path` is None.
+
+    What is drawn before the first epoch is drawn again where the fit goes on, from the
+    same state of the generator.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    path : path or None
+    every : int
+        Epochs between two writings.
+    resume : bool
+        Go on from the file, if it is there.
+    """
+
+    def __init__(self, estimator: Any, path: str | os.PathLike | None, every: int, resume: bool):
+        _check(estimator, path, every, resume)
+        self.path, self.every = path, every
+        self._kept: Kept | None = None
+        self._moments: dict[str, Any] = {}
+        if path is not None:
+            self._params = encode_parameters(estimator, Encoder(functions=True))
+        if resume and path is not None:
+            remove_parts(path)
+            self._kept = Kept(path) if os.path.exists(path) else None
+        if self._kept is not None:
+            _check_same_fit(type(estimator).__name__, self._params, self._kept)
+
+    def at(self, moment: str, random_state: np.random.RandomState) -> np.random.RandomState:
+        """Return the generator as it was at a moment of the fit that was killed, else as it is now."""
+        if self._kept is not None:
+            random_state = self._kept.decoded("more")[moment]
+        if self.path is not None:
+            self._moments[moment] = copy.deepcopy(random_state)
+        return random_state
+
+    def restore(self, estimator: Any, data: TrainingData, validation: TrainingData | None) -> bool:
+        """Put the estimator where the fit that was killed had come to; return whether there was one.
+
+        Raises
+        ------
+        DataError
+            That fit had other rows, or another model.
+        """
+        if self.path is None:
+            return False
+        self._moments["rows"] = _fingerprint(data, validation)
+        if self._kept is None:
+            return False
+        state = self._kept.state()
+        if self._kept.decoded("more")["rows"] != self._moments["rows"]:
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs.")
+        if _shapes(state.weights) != _shapes(estimator._state.weights):
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights.")
+        estimator._state = state
+        estimator._random_state = self._kept.decoded("attributes")["_random_state"]
+        estimator._source = replace(estimator._source, model=self._kept.model())
+        estimator._prepare_objective()
+        return True
+
+    def after_epoch(self, estimator: Any, n_epochs: int) -> None:
+        """Write the file where it is time to."""
+        state = estimator._state
+        done = state.epoch - state.first_epoch
+        if self.path is not None and (state.stopped or done == n_epochs or done % self.every == 0):
+            write_estimator(self.path, estimator, functions=True, more=self._moments)
+
+
+def _check(estimator: Any, path: Any, every: Any, resume: Any) -> None:
+    if path is None:
+        if resume:
+            raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")
+        return
+    if not isinstance(path, (str, os.PathLike)):
+        raise ParameterError(f"checkpoint must be a path, got {path!r}.")
+    if not isinstance(every, Integral) or every < 1:
+        raise ParameterError(f"every must be a number of epochs, 1 or more, got {every!r}.")
+    if estimator.solver == "lbfgs":
+        raise ParameterError("solver='lbfgs' cannot go on in the middle: checkpoint is for the solvers of steps.")
+
+
+def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
+    if kept["class"] != name or "rows" not in kept["more"]:
+        raise ParameterError(f"The file is no checkpoint of a fit of {name}, but a {kept['class']}.")
+    others = [key for key in params if key not in _FREE and params[key] != kept["params"].get(key)]
+    if others:
+        raise ParameterError(
+            f"The checkpoint was written with other parameters: {', '.join(others)}. "
+            "Set them as they were, or begin anew with resume=False."
+        )
+
+
+def _shapes(weights: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: w.shape for name, w in weights.items()}
+
+
+def _fingerprint(*parts: TrainingData | None) -> str:
+    """Return a text that differs where labels, weights or the first and last rows do."""
+    found = hashlib.sha256()
+    for data in parts:
+        if data is None:
+            found.update(b"none")
+            continue
+        arrays = [data.label, data.weight, data.chosen]
+        for rows in (slice(0, _COMPARED), slice(max(len(data.label) - _COMPARED, 0), None)):
+            arrays += data.take(rows).values()
+        for array in arrays:
+            found.update(b"none" if array is None else f"{array.shape}{array.dtype}".encode())
+            found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
+    return found.hexdigest()

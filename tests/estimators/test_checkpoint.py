@@ -1,0 +1,207 @@
+"""A fit that was killed and goes on ends at the same bits as one that was not."""
+
+import multiprocessing
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load
+from onnxtrain.errors import DataError, ModelError, ParameterError
+from onnxtrain.optim import SGD, Adaptive, Cosine
+
+X, y = load_diabetes(return_X_y=True)
+X, y = StandardScaler().fit_transform(X), y / y.std()
+IRIS, SPECIES = load_iris(return_X_y=True)
+
+
+def own_loss(op, y_true, y_pred):
+    return op.Abs(op.Sub(y_pred, y_true))
+
+
+MLP = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(7,), max_iter=5))
+
+FITS = {
+    "generator": (OrtGradientRegressor(MLP, random_state=np.random.RandomState(2), l1=1e-3), X, y, {}),
+    "held out": (OrtGradientRegressor(MLP, early_stopping=True, n_iter_no_change=2, learning_rate=0.05), X, y, {}),
+    "validation": (OrtGradientRegressor(Ridge(), learning_rate=0.1), X, y, dict(X_val=X[:99] + 0.1, y_val=y[:99])),
+    "plateaus": (
+        OrtGradientRegressor(solver=SGD(0.9), learning_rate=Adaptive(0.02), n_iter_no_change=1, tol=1e-3),
+        X,
+        y,
+        {},
+    ),
+    "cosine": (OrtGradientClassifier(learning_rate=Cosine(0.1), clip_norm=1.0), IRIS, SPECIES, {}),
+    "weights": (OrtGradientClassifier(class_weight="balanced"), IRIS, SPECIES, dict(sample_weight=IRIS[:, 0])),
+    "sparse": (OrtGradientRegressor(LinearRegression()), scipy.sparse.csr_array(X), y, {}),
+    "functions": (OrtGradientRegressor(loss=own_loss, learning_rate=lambda t: 0.1), X, y, {}),
+}
+
+
+class Killed(BaseException):
+    """Stands in for what no ``except`` and no ``finally`` sees."""
+
+
+def fit(name, n_epochs, path=None, killed_after=None, **params):
+    """Fit a new estimator; with `killed_after`, end it at once when so many epochs are done."""
+    model, rows, target, more = FITS[name]
+    (model,) = (type(model)(**model.get_params(deep=False)),)  # estimators that are not fitted stay so
+    seed = 5 if model.random_state is None else np.random.RandomState(2)
+    model.set_params(max_iter=n_epochs, batch_size=64, random_state=seed)
+
+    def kill(info):
+        if info.epoch == killed_after:
+            raise Killed
+
+    try:
+        return model.fit(rows, target, **more, callback=kill, checkpoint=path, **params)
+    except Killed:
+        return None
+
+
+def check_same(a, b):
+    for name, w in a.weights_.items():
+        np.testing.assert_array_equal(b.weights_[name], w, err_msg=name)
+    for key, slot in a._state.slots.items():
+        np.testing.assert_array_equal(b._state.slots[key], slot, err_msg=str(key))
+    for name in ("loss_curve_", "validation_loss_curve_", "best_loss_", "best_iteration_", "n_iter_"):
+        assert getattr(a, name) == getattr(b, name), name
+    for name in ("step", "plateaus", "bad_epochs", "stopped"):
+        assert getattr(a._state, name) == getattr(b._state, name), name
+    assert a._random_state.randint(1 << 30) == b._random_state.randint(1 << 30)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("name", FITS)
+def test_goes_on_from_any_epoch(name, every, tmp_path):
+    n = 12
+    path = tmp_path / "fit.onnx"
+    assert fit(name, n, path, killed_after=5, every=every) is None
+    assert fit(name, n, path, killed_after=9, every=every, resume=True) is None or name in ("held out", "plateaus")
+    found = fit(name, n, path, every=every, resume=True)
+    check_same(fit(name, n), found)
+    again = fit(name, n, path, resume=True, every=every)  # it had ended
+    for key, w in found.weights_.items():
+        np.testing.assert_array_equal(again.weights_[key], w)
+
+
+def test_more_epochs_than_planned(tmp_path):
+    fit("weights", 5, tmp_path / "fit.onnx")
+    check_same(fit("weights", 9), fit("weights", 9, tmp_path / "fit.onnx", resume=True))
+
+
+def test_a_warm_start_goes_on_too(tmp_path):
+    path = tmp_path / "fit.onnx"
+    whole, half = (OrtGradientRegressor(MLP, max_iter=3, random_state=0, warm_start=True).fit(X, y) for _ in range(2))
+    whole.fit(X, y)
+
+    def kill(info):
+        if info.epoch == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        half.fit(X, y, callback=kill, checkpoint=path)
+    found = OrtGradientRegressor(MLP, max_iter=3, random_state=0, warm_start=True)
+    found.fit(X, y, checkpoint=path, resume=True)
+    check_same(whole, found)
+    assert found.to_sklearn().predict(X).shape == y.shape  # the scikit-learn object is there as well
+
+
+def test_a_callback_that_stopped_the_fit_has_stopped_it(tmp_path):
+    model = OrtGradientRegressor(max_iter=9, random_state=0)
+    model.fit(X, y, callback=lambda info: info.epoch == 4, checkpoint=tmp_path / "fit.onnx", every=3)
+    assert model.n_iter_ == 4
+    assert model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True).n_iter_ == 4
+
+
+def test_a_checkpoint_is_a_model(tmp_path):
+    fit("held out", 12, tmp_path / "fit.onnx", killed_after=3, every=2)
+    so_far = load(tmp_path / "fit.onnx")
+    assert so_far.n_iter_ == 2
+    assert so_far.predict(X).shape == y.shape
+    fit("functions", 2, tmp_path / "own.onnx")
+    with pytest.raises(ModelError, match=r"names the function '(own_loss|.*lambda>)', and holds no code: go on by fit"):
+        load(tmp_path / "own.onnx")
+
+
+WRONG = [
+    (dict(resume=True), {}, ParameterError, "resume=True goes on from a file: give its path"),
+    (dict(checkpoint=3), {}, ParameterError, "checkpoint must be a path, got 3"),
+    (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be a number of epochs, 1 or more, got 0"),
+    (dict(checkpoint="PATH"), dict(solver="lbfgs"), ParameterError, "solver='lbfgs' cannot go on in the middle"),
+    (dict(checkpoint="PATH", resume=True), dict(l2=0.1, loss="huber"), ParameterError, "other parameters: l2, loss"),
+    (dict(checkpoint="PATH", resume=True, sample_weight=y), {}, DataError, "of other rows, or of other weights"),
+]
+
+
+@pytest.mark.parametrize("given, params, error, message", WRONG, ids=[row[-1] for row in WRONG])
+def test_wrong_use(given, params, error, message, tmp_path):
+    OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
+    given = {name: tmp_path / "fit.onnx" if isinstance(value, str) else value for name, value in given.items()}
+    with pytest.raises(error, match=message):
+        OrtGradientRegressor(max_iter=1, **params).fit(X, y, **given)
+
+
+def test_a_checkpoint_of_another_kind(tmp_path):
+    OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
+    with pytest.raises(ParameterError, match="no checkpoint of a fit of OrtGradientClassifier, but a Ort"):
+        OrtGradientClassifier().fit(IRIS, SPECIES, checkpoint=tmp_path / "fit.onnx", resume=True)
+    model = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(3,), max_iter=1), max_iter=1)
+    with pytest.raises(DataError, match="of a model with other weights"):
+        model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True)
+
+
+# ------------------------------------------------------------------ SIGKILL
+
+#: Run in a process of its own, forked from one that has imported everything and opened no session.
+SCRIPT = """
+import warnings
+warnings.simplefilter("ignore")
+from sklearn.datasets import load_diabetes
+from sklearn.neural_network import MLPRegressor
+from onnxtrain import OrtGradientRegressor, save
+X, y = load_diabetes(return_X_y=True)
+mlp = MLPRegressor(hidden_layer_sizes=(20,), max_iter=5)
+model = OrtGradientRegressor(mlp, early_stopping=True, max_iter=60, batch_size=16, n_threads=1, n_iter_no_change=60,
+                             random_state=1, solver="adamw")
+model.fit(X, y / y.std(), checkpoint=path, resume=True)
+save(model, done)
+"""
+
+PRELOAD = ["onnxtrain.estimators.keep", "skl2onnx", "sklearn.neural_network", "sklearn.datasets"]
+
+
+def start(path, done):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    process = context.Process(target=exec, args=(SCRIPT, {"path": str(path), "done": str(done)}))
+    process.start()
+    return process
+
+
+def test_killed_at_random_moments(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("first", "whole"):  # the first run also starts the server that forks
+        begin = time.perf_counter()
+        start(tmp_path / f"{name}.onnx", tmp_path / f"{name}.done").join()
+        duration = time.perf_counter() - begin
+    check_same(load(tmp_path / "first.done"), load(tmp_path / "whole.done"))
+    kills, chains = 0, 0
+    while kills < 20:
+        chains += 1
+        path, done = tmp_path / f"{chains}.onnx", tmp_path / f"{chains}.done"
+        while not done.exists():
+            process = start(path, done)
+            process.join(rng.uniform(0.1, 0.6) * duration)
+            kills += process.is_alive()
+            process.kill()
+            process.join()
+            if path.exists():
+                load(path)  # whole, at any moment
+        check_same(load(tmp_path / "whole.done"), load(done))
