@@ -43,8 +43,8 @@ def affine_grid(op, node, dy):
     points = op.AffineGrid(plain, one, align_corners=attribute(node, "align_corners", 0))
     points = op.Reshape(points, [-1, n])
     points = op.Pad(points, [0, 0, 0, 1], op.CastLike(1.0, points))
-    flat = op.Reshape(dy, op.Concat(op.Shape(theta, start=0, end=1), [-1, n], axis=0))
-    return op.MatMul(op.Transpose(flat, perm=[0, 2, 1]), points), None
+    flat = op.Transpose(op.Reshape(dy, [0, -1, n]), perm=[0, 2, 1])
+    return op.MatMul(flat, points), None
 
 
 def _sampled(op, node, x, grid):

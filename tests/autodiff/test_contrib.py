@@ -1,0 +1,94 @@
+"""Rules of operators of com.microsoft, on onnxruntime, which alone runs them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.training.session import run
+
+rng = np.random.default_rng(16)
+
+
+def real(*shape):
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+ROWS = [
+    ("FusedMatMul", [real(2, 3), real(3, 4)], {"alpha": 0.5}, 1),
+    ("FusedMatMul", [real(2, 3), real(2, 4)], {"transA": 1}, 1),
+    ("FusedMatMul", [real(5, 2, 3), real(5, 4, 3)], {"transB": 1, "alpha": 2.0}, 1),
+    ("FusedMatMul", [real(5, 2, 3), real(2, 3, 4)], {"transBatchA": 1}, 1),
+    ("FusedMatMul", [real(2, 3), real(3)], {}, 1),
+    ("FusedGemm", [real(2, 3), real(3, 4), real(4)], {"activation": "Tanh", "alpha": 0.5}, 1),
+    ("FusedGemm", [real(2, 3), real(4, 3)], {"activation": "LeakyRelu", "activation_alpha": 0.3, "transB": 1}, 1),
+    ("Gelu", [real(2, 3)], {}, 1),
+    ("BiasGelu", [real(2, 3), real(3)], {}, 1),
+    ("FastGelu", [real(2, 3)], {}, 1),
+    ("FastGelu", [real(2, 3), real(3)], {}, 1),
+    ("QuickGelu", [real(2, 3)], {"alpha": 1.5}, 1),
+    ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4)], {"epsilon": 0.01}, 1),
+    ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4), real(4)], {}, 4),
+    ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {}, 1),
+    ("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {}, 1),
+    ("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4)], {"epsilon": 0.01}, 4),
+    ("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {}, 1),
+    ("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {"epsilon": 0.01}, 2),
+    ("CDist", [real(3, 4), real(2, 4)], {"metric": "sqeuclidean"}, 1),
+    ("CDist", [real(3, 4), real(2, 4)], {"metric": "euclidean"}, 1),
+]
+
+#: Optional outputs that onnxruntime leaves empty.
+EMPTY = {"SkipLayerNormalization": {1, 2}, "SkipSimplifiedLayerNormalization": {1, 2}}
+
+#: Operators that onnxruntime registers without a domain of their own.
+STANDARD = {"SimplifiedLayerNormalization"}
+
+
+def model_of(op_type, arrays, attributes, outputs, free=()):
+    inputs = [
+        helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [f"x{i}_{d}" if d in free else d for d in a.shape])
+        for i, a in enumerate(arrays)
+    ]
+    ys = ["" if k in EMPTY.get(op_type, ()) else f"y{k}" for k in range(outputs)]
+    rank = {"FusedMatMul": max(a.ndim for a in arrays) - any(a.ndim == 1 for a in arrays)}.get(op_type, arrays[0].ndim)
+    results = [helper.make_tensor_value_info(y, TensorProto.FLOAT, [None] * rank) for y in ys if y]
+    node = helper.make_node(op_type, [i.name for i in inputs], ys, domain="com.microsoft", **attributes)
+    graph = helper.make_graph([node], "one", inputs, results)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def runnable(model):
+    """Return the model with the domain under which onnxruntime knows its operator."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    for node in copy.graph.node:
+        node.domain = "" if node.op_type in STANDARD else node.domain
+    return copy
+
+
+@pytest.mark.parametrize("op_type,arrays,attributes,outputs", ROWS)
+def test_along_a_direction(op_type, arrays, attributes, outputs):
+    model = model_of(op_type, arrays, attributes, outputs)
+    forward, derived = runnable(model), runnable(onnx_derivative(model))
+    assert {n.domain for n in derived.graph.node if n.op_type != op_type} <= {""}
+    feeds = {f"x{i}": a for i, a in enumerate(arrays)}
+    ys = dict(zip([o.name for o in model.graph.output], run(forward, feeds), strict=True))
+    dys = {f"{name}_grad": real(*y.shape) for name, y in ys.items()}
+    found = run(derived, feeds | dys)
+    for name, dx in zip(feeds, found, strict=True):
+        direction = real(*dx.shape)
+        ends = [run(forward, feeds | {name: feeds[name] + h * direction}) for h in (1e-2, -1e-2)]
+        moved = sum(np.sum(dy * (a - b)) for dy, a, b in zip(dys.values(), *ends, strict=True))
+        assert float(np.sum(dx * direction)) == pytest.approx(float(moved) / 2e-2, rel=1e-2, abs=2e-3), name
+
+
+def test_distance_zero():
+    """The derivative of the euclidean distance of a point to itself is 0, not NaN."""
+    x = real(3, 4)
+    derived = onnx_derivative(model_of("CDist", [x, x], {"metric": "euclidean"}, 1))
+    found = run(derived, {"x0": x, "x1": x, "y0_grad": np.eye(3, dtype=np.float32)})
+    assert all(np.all(dx == 0) for dx in found)
