@@ -151,7 +151,8 @@ class _Function:
         self.point = point
         self.rng = rng
         outputs = zip(evaluate(point), real, strict=True)
-        self.incoming = [rng.standard_normal(np.shape(y)) if is_real else None for y, is_real in outputs]
+        # an entry of an output that is infinite has no derivative
+        self.incoming = [rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs]
 
     def change(self, high: Arrays, low: Arrays) -> float:
         """Return f(high) - f(low), each output subtracted before it is summed: fewer digits are lost."""

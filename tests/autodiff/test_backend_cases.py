@@ -138,7 +138,7 @@ def test_gradient_with_symbolic_shapes(name):
 @pytest.mark.parametrize("name", KINKS)
 def test_a_kink_is_one(name, monkeypatch):
     monkeypatch.delitem(KINKS, name)
-    with pytest.raises(AssertionError, match="is wrong in"):
+    with pytest.raises(AssertionError, match="is wrong in|along a random direction"):
         check(CASES[name])
 
 
