@@ -91,7 +91,8 @@ class Kept:
     def state(self) -> TrainingState:
         """Return what training goes on from."""
         weights = initial_weights(self.onnx.SerializeToString(), self["names"])
-        return TrainingState(**self.decoded("state"), **dict.fromkeys(self["in_graph"], weights))
+        parts: dict[str, Any] = self.decoded("state") | dict.fromkeys(self["in_graph"], weights)
+        return TrainingState(**parts)
 
 
 def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
