@@ -77,7 +77,7 @@ def convert(
     if not hasattr(X, "columns") and np.ndim(X) != 2:
         raise ConversionError(
             f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), numbers or a "
-            f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Text, dictionaries and labels are encoded before."
+            f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Encode text, dictionaries and labels before."
         )
 
     def graph_of(fitted: Any) -> onnx.ModelProto:

@@ -7,6 +7,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
 from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
 from onnxtrain.estimators._report import reporter
+from onnxtrain.estimators._rows import check_named, comes_by_name, declared_inputs, feeds_by_name, n_rows
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
 from onnxtrain.estimators._validation import check_features, check_parameters, check_sample_weight, check_X, check_X_y
@@ -33,6 +35,7 @@ from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.training.batches import TrainingData, batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
+from onnxtrain.training.frozen import split_frozen
 from onnxtrain.training.loop import EpochInfo, TrainingState
 from onnxtrain.training.session import LazySession, open_session, run_session
 
@@ -176,12 +179,12 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         device = self._check()
         file = Checkpoint(self, checkpoint, every, resume)
         X, y = self._check_X_y(X, y, reset=not self._goes_on())
-        weight = self._row_weights(y, check_sample_weight(sample_weight, X, self.dtype))
+        weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
         self._random_state = file.at("start", check_random_state(self.random_state))
         if not self._goes_on():
             self._start(X, y, weight)
-        validation = self._check_validation(X_val, y_val, sample_weight_val)
         self._prepare_objective()
+        validation = self._check_validation(X_val, y_val, sample_weight_val)
         data = self._training_data(X, y, weight)
         self._random_state = file.at("split", self._random_state)
         if validation is None and self.early_stopping:
@@ -213,7 +216,7 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         device = self._check()
         first = not self.__sklearn_is_fitted__()
         X, y = self._check_X_y(X, y, reset=first)
-        weight = self._row_weights(y, check_sample_weight(sample_weight, X, self.dtype))
+        weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
         if first:
             self._random_state = check_random_state(self.random_state)
             self._start(X, y, weight)
@@ -238,7 +241,9 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
     def _check_loss(self) -> None:
         entry = find_loss(self.loss, self.loss_params, classifies=self._classifies)
         if entry.classifies != self._classifies:
-            kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
+            kind, other = (
+                ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
+            )
             raise LossError(
                 f"The loss {self.loss!r} is for {kind}, as {other} has them. Here there are: "
                 f"{', '.join(name for name, known in LOSSES.items() if known.classifies == self._classifies)}."
@@ -248,14 +253,14 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         """Read the model and take its weights, or draw them anew."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
         if not is_onnx(estimator):
-            if is_fitted(estimator) and hasattr(estimator, "n_features_in_"):
+            if is_fitted(estimator) and hasattr(estimator, "n_features_in_") and not self._named:
                 shape = (None, estimator.n_features_in_)
                 check_features(X, shape, f"{type(estimator).__name__} was fitted on")
             rows = self._rows_for_estimator(X, y, weight)
             estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
         self._source = as_source(estimator, X, dtype=self.dtype, output=self.output)
-        for shape in self._source.model.shapes.values():
-            check_features(X, shape, "the model takes")
+        if not self._named:
+            self._check_only_input(X)
         self._learn_target(y, self._source)
         names = choose_weights(self._source.model, self.weights_to_train, self._source.default)
         weights = self._source.initial_weights(names)
@@ -267,19 +272,57 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         """Return the rows on which an estimator that is not fitted is fitted."""
         return X, y, weight
 
+    def _check_only_input(self, X: Any) -> None:
+        """Compare the rows with the one input of the model."""
+        shapes = self._source.model.shapes
+        if len(shapes) > 1:
+            raise DataError(
+                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
+            )
+        for shape in shapes.values():
+            check_features(X, shape, "the model takes")
+
     def _prepare_objective(self) -> None:
         names = tuple(self._state.weights)
-        self._objective = make_objective(self, self._source.model, names, classifies=self._classifies)
+        model = self._source.model
+        self._before = None
+        if self._named:
+            self._before, behind = split_frozen(model.onnx, names, [model.output])
+            model = replace(model, onnx=behind)
+        self._objective = make_objective(self, model, names, classifies=self._classifies)
 
     def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         return sample_weight
 
     def _training_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
-        (name, dtype), *others = self._source.model.features.items()
-        if others:
-            raise DataError(f"The model has several inputs: {', '.join(self._source.model.features)}.")
         column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
-        return TrainingData({name: X}, self._encode_target(y), column, {name: dtype})
+        features = self._feeds(X)
+        dtypes = dict(self._source.model.features)
+        if self._before is not None:
+            features = self._run_chunks(open_session(self._before, "cpu", self.n_threads), features)
+            dtypes = {name: values.dtype for name, values in features.items()}
+        return TrainingData(features, self._encode_target(y), column, dtypes)
+
+    def _feeds(self, X: Any) -> dict[str, Any]:
+        """Return the rows by the names of the inputs of the model."""
+        features = self._source.model.features
+        if self._named:
+            return feeds_by_name(X, features, self._source.model.shapes)
+        (name,) = features
+        return {name: X}
+
+    def _run_chunks(
+        self, session: Any, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return outputs of a session for rows, computed in pieces of bounded size."""
+        names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
+        dtypes = self._source.model.features
+        parts = [
+            run_session(session, {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}, names)
+            for rows in batches(n_rows(feeds), _PREDICT_CHUNK)
+        ]
+        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return dict(zip(names, found, strict=True))
 
     def _check_validation(self, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
         if X is None and y is None:
@@ -287,7 +330,7 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         if X is None or y is None:
             raise DataError("X_val and y_val go together: one of them is missing.")
         X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, X, self.dtype)
+        weight = check_sample_weight(sample_weight, y, self.dtype)
         return self._training_data(X, y, self._row_weights(y, weight))
 
     def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
@@ -407,9 +450,11 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         """
         check_is_fitted(self)
         X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, X, self.dtype, keep=True)
+        weight = check_sample_weight(sample_weight, y, self.dtype, keep=True)
         device = self._device_at_hand()
-        losses = row_losses(self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0)
+        losses = row_losses(
+            self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0
+        )
         return losses if weight is None else losses * weight
 
     def _run(self, X: Any, output: str) -> np.ndarray:
@@ -419,13 +464,8 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         """
         result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         X = self._check_X(X)
-        session = self._open_session()
-        ((name, dtype),) = self._model.features.items()
-        parts = [
-            run_session(session, {name: dense(X[rows], dtype)}, [output])[0]
-            for rows in batches(X.shape[0], _PREDICT_CHUNK)
-        ]
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(result, copy=False)
+        found = self._run_chunks(self._open_session(), self._feeds(X), [output])[output]
+        return found.astype(result, copy=False)
 
     def _open_session(self) -> Any:
         return self._session.open(
@@ -444,20 +484,31 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
 
     # what goes in -----------------------------------------------------------
 
-    def _input_of(self) -> tuple[Any, int]:
+    def _input_of(self, *, reset: bool = False) -> tuple[Any, int]:
         """Return the type and the rank of X, from the model where it is known."""
-        source = getattr(self, "_source", None)
-        if source is None or len(source.model.features) != 1:
+        declared: dict[str, tuple[Any, int]] = {}
+        if not reset:
+            model = self._source.model
+            declared = {name: (dtype, len(model.shapes[name])) for name, dtype in model.features.items()}
+        elif self.estimator is not None and is_onnx(self.estimator):
+            declared = declared_inputs(self.estimator)
+        if len(declared) != 1:
             return np.dtype(self.dtype), 2
-        ((name, dtype),) = source.model.features.items()
-        return dtype, len(source.model.shapes[name])
+        ((dtype, ndim),) = declared.values()
+        return np.dtype(self.dtype) if dtype.kind == "f" else dtype, ndim
 
     def _check_X(self, X: Any) -> Any:
+        if self._named:
+            return check_named(self, X, None, reset=False)[0]
         dtype, ndim = self._input_of()
         return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
 
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        dtype, ndim = (np.dtype(self.dtype), 2) if reset else self._input_of()
+        if reset:
+            self._named = comes_by_name(X, self.estimator)
+        if self._named:
+            return check_named(self, X, y, reset=reset)
+        dtype, ndim = self._input_of(reset=reset)
         return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
 
     # copies -----------------------------------------------------------------

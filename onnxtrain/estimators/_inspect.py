@@ -8,7 +8,6 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators._model import with_weights
-from onnxtrain.training.batches import batches, dense
 from onnxtrain.training.inspect import build_loss_gradient, build_score_gradients, with_result
 from onnxtrain.training.session import open_session, run_session
 
@@ -35,6 +34,8 @@ class Inspectable:
         _check_X: Any
         _check_X_y: Any
         _device_at_hand: Any
+        _feeds: Any
+        _run_chunks: Any
         _training_data: Any
 
     def gradient(self, X: Any, y: Any = None, wrt: str = "X") -> np.ndarray:
@@ -66,7 +67,7 @@ class Inspectable:
         feature = self._feature(wrt)
         if y is None:
             X = self._check_X(X)
-            found = self._run_chunks(build_score_gradients(self._with_weights(), self._asked, feature), feature, X)
+            found = self._run_all(build_score_gradients(self._with_weights(), self._asked, feature), X)
             stacked = np.stack(found, axis=-1)
             return stacked[..., 0] if len(found) == 1 else stacked
         X, y = self._check_X_y(X, y, reset=False)
@@ -100,8 +101,7 @@ class Inspectable:
         ModelError
             There is no such result.
         """
-        feature = self._feature("X")
-        (found,) = self._run_chunks(with_result(self._with_weights(), output), feature, self._check_X(X))
+        (found,) = self._run_all(with_result(self._with_weights(), output), self._check_X(X))
         return found
 
     @property
@@ -136,8 +136,6 @@ class Inspectable:
     def _with_weights(self) -> bytes:
         return with_weights(self._model.onnx, self.weights_).SerializeToString()
 
-    def _run_chunks(self, onx: bytes, feature: str, X: Any) -> list[np.ndarray]:
+    def _run_all(self, onx: bytes, X: Any) -> list[np.ndarray]:
         session = open_session(onx, self._device_at_hand(), self.n_threads)
-        dtype = self._model.features[feature]
-        runs = [run_session(session, {feature: dense(X[rows], dtype)}) for rows in batches(X.shape[0], _CHUNK)]
-        return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
+        return list(self._run_chunks(session, self._feeds(X)).values())

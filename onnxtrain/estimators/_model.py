@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +14,6 @@ from onnxtrain.autodiff import dependents
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.heads import Link, choose_output, scores_behind
 from onnxtrain.registry import did_you_mean
-from onnxtrain.rewrite import rewrite_model
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -59,6 +57,9 @@ class TrainableModel:
         The labels that the model itself returns, by column.
     weights : tuple of str
         What may be trained.
+    default : tuple of str
+        What is trained unless other weights are asked for: not single numbers that
+        scale, such as the 0.5 in Gelu.
     penalized : tuple of str
         Those among them that multiply: penalties spare the intercepts.
     """
@@ -74,11 +75,12 @@ class TrainableModel:
     shapes: Mapping[str, tuple[int | None, ...]]
     classes: np.ndarray | None
     weights: tuple[str, ...]
+    default: tuple[str, ...]
     penalized: tuple[str, ...]
 
 
 def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) -> TrainableModel:
-    """Return an ONNX model as one that can be trained, its real numbers of type `dtype`.
+    """Return a model of ai.onnx operators as one that can be trained, its real numbers of type `dtype`.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) ->
     WeightError
         There is no weight between its inputs and the output.
     """
-    model = graph.load(rewrite_model(onx))
+    model = graph.load(onx)
     graph.cast_floats(model, DTYPES[dtype])
     chosen = choose_output(model, output)
     outputs = tuple(str(v.name) for v in model.graph.outputs)
@@ -110,6 +112,7 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) ->
         shapes={str(v.name): _shape(v) for v in inputs},
         classes=_label_classes(model),
         weights=tuple(str(w.name) for w in weights),
+        default=tuple(str(w.name) for w in weights if not _is_constant(w)),
         penalized=tuple(str(w.name) for w in weights if _multiplies(w)),
     )
 
@@ -161,6 +164,13 @@ def _multiplies(w: ir.Value) -> bool:
     return factor or any(_multiplies(v) for v in reshaped)
 
 
+def _is_constant(w: ir.Value) -> bool:
+    """Whether a weight is one number of a formula: without axes, or one that scales what it meets."""
+    if not graph.rank(w):
+        return True
+    return graph.static_shape(w) == (1,) and all(node.op_type in ("Mul", "Div", "Pow") for node in w.consumers())
+
+
 def _label_classes(model: ir.Model) -> np.ndarray | None:
     """Return the classes behind an output of labels, taken by ArgMax from the scores."""
     for value in model.graph.outputs:
@@ -183,7 +193,9 @@ def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
     return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names}
 
 
-def with_weights(onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> onnx.ModelProto:
+def with_weights(
+    onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+) -> onnx.ModelProto:
     """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
     proto = onnx.load_model_from_string(onx)
     for initializer in proto.graph.initializer:
@@ -232,7 +244,7 @@ def choose_weights(
     model : TrainableModel
     wanted : "all", a name, names, or None for `default`
     default : names, or None
-        None: all of rank 1 or more; those of rank 0 are constants such as 0.5 in Gelu.
+        None: those of the model.
 
     Raises
     ------
@@ -240,8 +252,7 @@ def choose_weights(
         A name is unknown, or does not reach the output.
     """
     if wanted is None:
-        known = {i.name: len(i.dims) for i in onnx.load_model_from_string(model.onnx).graph.initializer}
-        names = [w for w in model.weights if known[w] > 0 and (default is None or w in default)]
+        names = [w for w in model.weights if w in (model.default if default is None else default)]
     elif isinstance(wanted, str) and wanted == "all":
         names = list(model.weights)
     else:

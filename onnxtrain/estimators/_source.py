@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights
 from onnxtrain.errors import ParameterError
+from onnxtrain.estimators._merged import separate_merged
 from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.estimators._template import convert_once
 from onnxtrain.rewrite import rewrite_model
@@ -52,7 +53,7 @@ class Source:
         """Return the model that came with other weights: its inputs, outputs and types."""
         if self.original is None:
             return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
-        trained = with_weights(rewrite_model(self.original).SerializeToString(), weights)
+        trained = with_weights(_rewritten(self.original).SerializeToString(), weights)
         original = onnx.load_model_from_string(self.original)
         declared = {i.name: i for i in original.graph.input}
         for value in trained.graph.input:
@@ -67,6 +68,11 @@ class Source:
                 exact = binding.read(self.estimator)
                 weights[binding.name] = exact.astype(weights[binding.name].dtype)
         return weights
+
+
+def _rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
+    """Return the ONNX model of a user with its weights as initializers, each for itself."""
+    return separate_merged(rewrite_model(onx))
 
 
 def is_onnx(estimator: Any) -> bool:
@@ -150,7 +156,7 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -
     output : int, str or None
     """
     if is_onnx(estimator):
-        model = read_model(estimator, dtype=dtype, output=output)
+        model = read_model(_rewritten(estimator), dtype=dtype, output=output)
         return Source(model, original=graph.read(estimator).SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:

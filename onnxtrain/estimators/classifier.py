@@ -200,7 +200,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         missing = [] if expected is None else np.setdiff1d(expected, y)
         if len(missing):
             zeros = np.zeros((len(missing), *X.shape[1:]), X.dtype)
-            X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
+            X = (
+                scipy.sparse.vstack([X, zeros], format="csr")
+                if scipy.sparse.issparse(X)
+                else np.concatenate([X, zeros])
+            )
             y = np.concatenate([y, missing])
             if weight is not None:
                 weight = np.concatenate([weight, np.full(len(missing), weight.mean())])

@@ -41,10 +41,15 @@ def mean_loss(
 
 
 def loss_and_gradient(
-    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
+    objective: Objective,
+    weights: Mapping[str, np.ndarray],
+    data: TrainingData,
+    device: Device,
+    n_threads: int,
+    builder: str = "builtin",
 ) -> tuple[float, list[np.ndarray]]:
     """Return the weighted mean of the losses of the rows and its gradient for each weight, in float64."""
-    g = build_loss_and_gradient(objective)
+    g = build_loss_and_gradient(objective, builder)
     session = cached_session(g.onnx, device, n_threads)
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
     for rows in data.batches(CHUNK):

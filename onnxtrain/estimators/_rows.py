@@ -1,0 +1,102 @@
+"""Rows that are no matrix: frames with columns of several types, several inputs by name, images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+
+from onnxtrain import graph
+from onnxtrain.errors import DataError
+from onnxtrain.estimators._source import is_onnx
+from onnxtrain.registry import did_you_mean
+
+
+def declared_inputs(onx: Any) -> dict[str, tuple[np.dtype, int]]:
+    """Return type and number of axes of each input of an ONNX model."""
+    proto = graph.read(onx)
+    known = {i.name for i in proto.graph.initializer}
+    found = {}
+    for value in proto.graph.input:
+        if value.name not in known:
+            tensor = value.type.tensor_type
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            found[value.name] = dtype, len(tensor.shape.dim) or 2
+    return found
+
+
+def comes_by_name(X: Any, estimator: Any) -> bool:
+    """Whether the rows go in column by column, each under its name.
+
+    So do dictionaries, frames whose columns are not all numbers, and frames for a
+    model that asks for columns: one with several inputs, or with a ColumnTransformer.
+    """
+    if isinstance(X, Mapping):
+        return True
+    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
+        return False
+    if any(dtype.kind not in "fiub" for dtype in X.dtypes):
+        return True
+    if is_onnx(estimator):
+        return len(declared_inputs(estimator)) > 1
+    return _has_columns(estimator)
+
+
+def _has_columns(estimator: Any) -> bool:
+    if isinstance(estimator, ColumnTransformer):
+        return True
+    if not isinstance(estimator, BaseEstimator):
+        return False
+    return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
+
+
+def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray | None]:
+    """Return the rows as they are, their names and their number checked, and y as an array.
+
+    Raises
+    ------
+    DataError
+        The numbers of rows differ, or y holds NaN.
+    """
+    if isinstance(X, Mapping):
+        X = {name: np.asarray(column) for name, column in X.items()}
+        if not X:
+            raise DataError("X is an empty dictionary.")
+    else:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    try:
+        check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
+        return X, None if y is None else check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    except ValueError as e:
+        raise DataError(str(e)) from e
+
+
+def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+    """Return the rows for each input of a model, in its type.
+
+    Raises
+    ------
+    DataError
+        An input has no column of its name.
+    """
+    names = list(X) if isinstance(X, Mapping) else [str(name) for name in X.columns]
+    feeds = {}
+    for name, dtype in inputs.items():
+        if name not in names:
+            raise DataError(
+                f"The model has an input {name!r}, X has no column of that name. {did_you_mean(name, names)}"
+            )
+        column = np.asarray(X[name])
+        column = column.astype(object if dtype.kind in "OSU" else dtype)
+        feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
+    return feeds
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of rows."""
+    return (next(iter(X.values())) if isinstance(X, Mapping) else X).shape[0]
