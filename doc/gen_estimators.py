@@ -18,15 +18,15 @@ from sklearn.base import is_classifier, is_regressor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor  # noqa: E402
-from onnxtrain.convert import convert, trainable_weights  # noqa: E402
-from onnxtrain.convert.check import check, documentation  # noqa: E402
-from onnxtrain.convert.converter import feeds_of  # noqa: E402
-from onnxtrain.errors import OnnxTrainError  # noqa: E402
-from onnxtrain.export import to_sklearn  # noqa: E402
-from onnxtrain.rewrite import rewrite_model  # noqa: E402
-from onnxtrain.training.session import run  # noqa: E402
-from tests.zoo import WITHOUT_WEIGHTS, ZOO, rows  # noqa: E402
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.convert import convert, trainable_weights
+from onnxtrain.convert.check import check, documentation
+from onnxtrain.convert.converter import feeds_of
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.export import to_sklearn
+from onnxtrain.rewrite import rewrite_model
+from onnxtrain.training.session import run
+from tests.zoo import WITHOUT_WEIGHTS, ZOO, rows
 
 STEPS = 20
 
@@ -55,7 +55,9 @@ class Result:
     @property
     def reason(self) -> str:
         """Why not, empty where it trains."""
-        return self.converts or ("" if self.weights else WITHOUT_WEIGHTS.get(self.name, "?")) or self.trains or self.back
+        return (
+            self.converts or ("" if self.weights else WITHOUT_WEIGHTS.get(self.name, "?")) or self.trains or self.back
+        )
 
 
 def examine(name: str) -> Result:
@@ -132,7 +134,9 @@ def judge(result, tuned, estimator, conversion) -> str:
     first, last = result.loss
     if not last < first:
         return f"the loss goes from {first:.4g} to {last:.4g}"
-    still = [b.name for b in conversion.bindings if np.allclose(tuned.weights_[b.name], b.read(estimator), rtol=1e-6, atol=0)]
+    still = [
+        b.name for b in conversion.bindings if np.allclose(tuned.weights_[b.name], b.read(estimator), rtol=1e-6, atol=0)
+    ]
     return f"{', '.join(still[:3])} did not move" if still else ""
 
 
@@ -154,8 +158,8 @@ def page(results: list[Result]) -> str:
         ".. This page is written by doc/gen_estimators.py: do not edit.", "",
         f"Of {len(classes)} classes, fitted in {len(results)} ways: "
         + ", ".join(f"{n} {state}" for state, n in counts.items()) + ".", "",
-        f"*Trains*: the graph equals the estimator, {STEPS} steps lower the loss on moved targets, every weight moves, and the",
-        "weights written back give an estimator that predicts as the trained ONNX model does.", "",
+        f"*Trains*: the graph equals the estimator, {STEPS} steps lower the loss on moved targets, every weight",
+        "moves, and the weights written back give an estimator that predicts as the trained ONNX model does.", "",
         ".. list-table::", "   :header-rows: 1", "   :widths: 26 10 34 30", "",
         "   * - Class", "     - ", "     - Weights", "     - Why not",
     ]  # fmt: skip

@@ -46,7 +46,9 @@ def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str
     trained = copy.deepcopy(estimator)
     for name, weight in weights.items():
         if name not in known:
-            raise ExportError(f"The weight {name!r} does not come from {type(estimator).__name__}. {did_you_mean(name, known)}")
+            raise ExportError(
+                f"The weight {name!r} does not come from {type(estimator).__name__}. {did_you_mean(name, known)}"
+            )
         _write(trained, known[name], np.asarray(weight))
     for owner in {id(o): o for o in (_owner(trained, known[n]) for n in weights if known[n].kind != "leaf")}.values():
         _make_consistent(owner)
@@ -56,8 +58,8 @@ def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str
 def _write(estimator: Any, binding: Binding, weight: np.ndarray) -> None:
     if binding.kind == "derived":
         raise ExportError(
-            f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and cannot be "
-            "written back; leave it out of weights_to_train, or take the ONNX model."
+            f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and "
+            "cannot be written back; leave it out of weights_to_train, or take the ONNX model."
         )
     if weight.shape != binding.shape:
         raise ExportError(f"The weight {binding.name!r} has shape {weight.shape}, the estimator's has {binding.shape}.")

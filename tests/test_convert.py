@@ -130,7 +130,8 @@ def test_a_wrong_graph_is_refused_with_row_and_page():
         return onx
 
     with pytest.raises(
-        OnnxTrainError, match=r"'variable' differs from predict by .* in row \d.*sklearn.linear_model.LinearRegression.html"
+        OnnxTrainError,
+        match=r"'variable' differs from predict by .* in row \d.*sklearn.linear_model.LinearRegression.html",
     ):
         convert(model, X, rewrite=wrong, run=run)
 

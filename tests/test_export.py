@@ -27,7 +27,9 @@ def outputs_of(estimator, X):
     for method in ("predict", "predict_proba", "decision_function", "transform"):
         if hasattr(estimator, method):
             result = getattr(estimator, method)(X)
-            found[method] = np.concatenate([np.asarray(r) for r in result], axis=None) if isinstance(result, list) else result
+            found[method] = (
+                np.concatenate([np.asarray(r) for r in result], axis=None) if isinstance(result, list) else result
+            )
     return found
 
 
@@ -53,7 +55,8 @@ def test_weights_that_moved_predict_as_the_graph(name):
     estimator, X, conversion = converted(name)
     rng = np.random.default_rng(0)
     moved = {
-        b.name: b.read(estimator) * (1 + 0.02 * rng.uniform(-1, 1, b.shape)).astype(np.float32) for b in conversion.bindings
+        b.name: b.read(estimator) * (1 + 0.02 * rng.uniform(-1, 1, b.shape)).astype(np.float32)
+        for b in conversion.bindings
     }
     onx = onnx.ModelProto()
     onx.CopyFrom(conversion.onnx)
@@ -64,7 +67,10 @@ def test_weights_that_moved_predict_as_the_graph(name):
     back = to_sklearn(estimator, conversion.bindings, moved)
     check(pickle.loads(pickle.dumps(back)), onx, _as_float32(X), feeds_of(onx, X), run)
     before = outputs_of(estimator, X)
-    assert all(np.array_equal(a, b) for a, b in zip(map(_plain, before.values()), map(_plain, outputs_of(estimator, X).values()), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(map(_plain, before.values()), map(_plain, outputs_of(estimator, X).values()), strict=True)
+    )
 
 
 def _plain(array):
@@ -86,7 +92,7 @@ def test_derived_attributes_follow():
 
 
 @pytest.mark.parametrize(
-    ("weights", "words"),
+    "weights, words",
     [
         ({"coeff": np.zeros((5, 1))}, "'coeff' does not come from LinearRegression. Did you mean 'coef'"),
         ({"coef": np.zeros((4, 1))}, r"'coef' has shape \(4, 1\), the estimator's has \(5, 1\)"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from skl2onnx import sklapi
 from sklearn import (
     calibration,
     cluster,
@@ -75,6 +76,8 @@ def data(name: str) -> tuple[Any, Any]:
         "catint": (category, yb),
         "kern": (X @ X.T, y[:, 0]),
         "label": (species, None),
+        "text": (["a cat", "a dog", "the dog and the cat"] * 9, None),
+        "dict": ([{"a": 1.0, "b": 2.0}, {"a": 3.0}] * 9, None),
     }[name]
 
 
@@ -103,18 +106,37 @@ def add(estimator: Any, *kinds: str, variant: str = "") -> None:
 
 def _linear() -> None:
     lm = linear_model
-    for name in (
-        "ARDRegression BayesianRidge ElasticNet ElasticNetCV HuberRegressor Lars LarsCV Lasso LassoCV LassoLars LassoLarsCV "
-        "LassoLarsIC LinearRegression OrthogonalMatchingPursuit OrthogonalMatchingPursuitCV Ridge RidgeCV SGDRegressor "
-        "PassiveAggressiveRegressor QuantileRegressor RANSACRegressor TheilSenRegressor"
-    ).split():
+    for name in [
+        "ARDRegression",
+        "BayesianRidge",
+        "ElasticNet",
+        "ElasticNetCV",
+        "HuberRegressor",
+        "Lars",
+        "LarsCV",
+        "Lasso",
+        "LassoCV",
+        "LassoLars",
+        "LassoLarsCV",
+        "LassoLarsIC",
+        "LinearRegression",
+        "OrthogonalMatchingPursuit",
+        "OrthogonalMatchingPursuitCV",
+        "Ridge",
+        "RidgeCV",
+        "SGDRegressor",
+        "PassiveAggressiveRegressor",
+        "QuantileRegressor",
+        "RANSACRegressor",
+        "TheilSenRegressor",
+    ]:
         add(getattr(lm, name)(), "reg")
     add(svm.LinearSVR(), "reg")
     for kind in (lm.LinearRegression, lm.Ridge, lm.Lasso, lm.ElasticNet):
         add(kind(fit_intercept=False), "reg", variant="no intercept")
         add(kind(), "regmulti", variant="two targets")
     add(lm.Ridge(fit_intercept=False), "regmulti", variant="two targets, no intercept")
-    for name in "MultiTaskElasticNet MultiTaskElasticNetCV MultiTaskLasso MultiTaskLassoCV".split():
+    for name in ["MultiTaskElasticNet", "MultiTaskElasticNetCV", "MultiTaskLasso", "MultiTaskLassoCV"]:
         add(getattr(lm, name)(), "regmulti")
     add(lm.GammaRegressor(), "regpos")
     add(lm.PoissonRegressor(), "regpos")
@@ -150,28 +172,24 @@ def _networks() -> None:
 def _preprocessing() -> None:
     pp = preprocessing
     for estimator in (
-        pp.StandardScaler(), pp.MinMaxScaler(), pp.MaxAbsScaler(), pp.RobustScaler(), pp.Binarizer(threshold=1.5),
-        pp.PolynomialFeatures(), pp.PowerTransformer(), pp.QuantileTransformer(n_quantiles=20),
+        pp.StandardScaler(),
+        pp.MinMaxScaler(),
+        pp.MaxAbsScaler(),
+        pp.RobustScaler(),
+        pp.Binarizer(threshold=1.5),
+        pp.PolynomialFeatures(),
+        pp.PowerTransformer(),
+        pp.QuantileTransformer(n_quantiles=20),
         pp.KBinsDiscretizer(encode="onehot-dense", strategy="uniform"),
-        decomposition.PCA(2), decomposition.IncrementalPCA(2), decomposition.TruncatedSVD(2), decomposition.KernelPCA(2),
-        random_projection.GaussianRandomProjection(2, random_state=0), neighbors.NeighborhoodComponentsAnalysis(2, random_state=0),
-        feature_selection.VarianceThreshold(), feature_extraction.text.TfidfTransformer(), pp.FunctionTransformer(),
-        feature_selection.SelectKBest(k=2), feature_selection.SelectPercentile(percentile=50), feature_selection.SelectFdr(),
-        feature_selection.SelectFpr(), feature_selection.SelectFwe(), feature_selection.GenericUnivariateSelect(mode="k_best", param=2),
-        feature_selection.RFE(tree.DecisionTreeClassifier(random_state=0)), feature_selection.RFECV(tree.DecisionTreeClassifier(random_state=0)),
-        feature_selection.SelectFromModel(tree.DecisionTreeClassifier(random_state=0)),
+        pp.FunctionTransformer(),
+        feature_extraction.text.TfidfTransformer(),
         ensemble.RandomTreesEmbedding(5, max_depth=2, random_state=0, sparse_output=False),
-        neighbors.KNeighborsTransformer(),
-        cluster.KMeans(3, random_state=0, n_init=1), cluster.MiniBatchKMeans(3, random_state=0, n_init=1),
-    ):  # fmt: skip
+    ):
         add(estimator, "iris")
     for norm in ("l1", "l2", "max"):
         add(pp.Normalizer(norm), "iris", variant=norm)
     add(pp.StandardScaler(with_mean=False), "iris", variant="no mean")
     add(pp.StandardScaler(with_std=False), "iris", variant="no std")
-    add(decomposition.PCA(2, whiten=True), "iris", variant="whiten")
-    for kernel in ("linear", "rbf", "poly", "sigmoid", "cosine"):
-        add(decomposition.KernelPCA(2, kernel=kernel, gamma=0.02), "iris", variant=kernel)
     add(pp.PowerTransformer(standardize=False), "iris", variant="not standardized")
     add(impute.SimpleImputer(), "nan")
     add(impute.KNNImputer(), "nan")
@@ -181,6 +199,55 @@ def _preprocessing() -> None:
     add(pp.TargetEncoder(), "catbin")
     add(pp.LabelBinarizer(), "label")
     add(pp.LabelEncoder(), "label")
+
+
+def _projections() -> None:
+    for estimator in (
+        decomposition.PCA(2),
+        decomposition.IncrementalPCA(2),
+        decomposition.TruncatedSVD(2),
+        decomposition.KernelPCA(2),
+        random_projection.GaussianRandomProjection(2, random_state=0),
+        neighbors.NeighborhoodComponentsAnalysis(2, random_state=0),
+        neighbors.KNeighborsTransformer(),
+        cluster.KMeans(3, random_state=0, n_init=1),
+        cluster.MiniBatchKMeans(3, random_state=0, n_init=1),
+    ):
+        add(estimator, "iris")
+    add(decomposition.PCA(2, whiten=True), "iris", variant="whiten")
+    for kernel in ("linear", "rbf", "poly", "sigmoid", "cosine"):
+        add(decomposition.KernelPCA(2, kernel=kernel, gamma=0.02), "iris", variant=kernel)
+
+
+def _selections() -> None:
+    fs, stump = feature_selection, tree.DecisionTreeClassifier(random_state=0)
+    for estimator in (
+        fs.VarianceThreshold(),
+        fs.SelectKBest(k=2),
+        fs.SelectPercentile(percentile=50),
+        fs.SelectFdr(),
+        fs.SelectFpr(),
+        fs.SelectFwe(),
+        fs.GenericUnivariateSelect(mode="k_best", param=2),
+        fs.RFE(stump),
+        fs.RFECV(stump),
+        fs.SelectFromModel(stump),
+    ):
+        add(estimator, "iris")
+
+
+def _no_rows_of_numbers() -> None:
+    text = feature_extraction.text
+    add(text.CountVectorizer(), "text")
+    add(text.TfidfVectorizer(), "text")
+    add(feature_extraction.DictVectorizer(), "dict")
+    add(feature_extraction.FeatureHasher(4, input_type="dict"), "dict")
+
+
+def _of_skl2onnx() -> None:
+    add(sklapi.CastRegressor(linear_model.LinearRegression()), "reg")
+    add(sklapi.CastTransformer(), "iris")
+    add(sklapi.ReplaceTransformer(from_value=0, to_value=1), "iris")
 
 
 def _svm() -> None:
@@ -229,9 +296,12 @@ def _neighbours_and_bayes() -> None:
     add(mixture.BayesianGaussianMixture(n_components=2, random_state=0), "bin")
     add(gaussian_process.GaussianProcessRegressor(), "reg")
     for kernel in (
-        kernels.RBF(2.0), kernels.ConstantKernel(2.0) * kernels.RBF(2.0) + kernels.WhiteKernel(), kernels.Matern(2.0, nu=1.5),
-        kernels.RationalQuadratic(), kernels.DotProduct(),
-    ):  # fmt: skip
+        kernels.RBF(2.0),
+        kernels.ConstantKernel(2.0) * kernels.RBF(2.0) + kernels.WhiteKernel(),
+        kernels.Matern(2.0, nu=1.5),
+        kernels.RationalQuadratic(),
+        kernels.DotProduct(),
+    ):
         add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=1.0), "reg", variant=str(kernel))
     add(gaussian_process.GaussianProcessClassifier(), "bin")
 
@@ -243,7 +313,12 @@ def _combined() -> None:
     add(make(scaler(), lr()), "reg", variant="scaler, linear")
     add(make(scaler(), log()), "bin", "iris", variant="scaler, logistic")
     add(make(preprocessing.MinMaxScaler(), decomposition.PCA(2), log()), "iris", variant="minmax, pca, logistic")
-    add(make(scaler(), decomposition.PCA(3), mlp((8,), max_iter=20, random_state=0)), "bin", "iris", variant="scaler, pca, mlp")
+    add(
+        make(scaler(), decomposition.PCA(3), mlp((8,), max_iter=20, random_state=0)),
+        "bin",
+        "iris",
+        variant="scaler, pca, mlp",
+    )
     add(make(preprocessing.Normalizer(), log()), "iris", variant="normalizer, logistic")
     add(make(preprocessing.PolynomialFeatures(), linear_model.Ridge()), "reg", variant="polynomial, ridge")
     add(make(impute.SimpleImputer(), scaler(), log()), "nan", variant="imputer, scaler, logistic")
@@ -270,7 +345,19 @@ def _combined() -> None:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # classes that are deprecated are converted too
-    for _family in (_linear, _networks, _preprocessing, _svm, _trees, _neighbours_and_bayes, _combined):
+    for _family in (
+        _linear,
+        _networks,
+        _preprocessing,
+        _projections,
+        _selections,
+        _svm,
+        _trees,
+        _neighbours_and_bayes,
+        _combined,
+        _no_rows_of_numbers,
+        _of_skl2onnx,
+    ):
         _family()
 
 
@@ -279,8 +366,12 @@ REFUSED = {
     "KNeighborsTransformer": "differs from transform",
     "KNeighborsRegressor: distance": "differs from predict",
     "KNNImputer": "The model cannot be read",
-    "LabelBinarizer": "cannot be converted to ONNX",
-    "LabelEncoder": "cannot be converted to ONNX",
+    "LabelBinarizer": "takes X of shape",
+    "LabelEncoder": "takes X of shape",
+    "CountVectorizer": "takes X of shape",
+    "TfidfVectorizer": "takes X of shape",
+    "DictVectorizer": "takes X of shape",
+    "FeatureHasher": "takes X of shape",
     "NearestNeighbors": "radius and n_neighbors at the same time",
     "LocalOutlierFactor": "differs from decision_function",
     "GaussianProcessClassifier": "Solve",
@@ -296,6 +387,8 @@ WITHOUT_WEIGHTS = {
     "KBinsDiscretizer": "a bin is a number of a column",
     "VarianceThreshold": "columns are chosen",
     "FunctionTransformer": "nothing is learned",
+    "CastTransformer": "nothing is learned",
+    "ReplaceTransformer": "nothing is learned",
     "SelectKBest": "columns are chosen",
     "SelectPercentile": "columns are chosen",
     "SelectFdr": "columns are chosen",

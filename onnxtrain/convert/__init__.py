@@ -6,4 +6,14 @@ from onnxtrain.convert.converters import register_converter
 from onnxtrain.convert.embed import ConvertsToOnnx
 from onnxtrain.convert.weights import Weight, default_weights, trainable_weights
 
-__all__ = ["Binding", "Conversion", "ConvertsToOnnx", "Weight", "compare", "convert", "default_weights", "register_converter", "trainable_weights"]
+__all__ = [
+    "Binding",
+    "Conversion",
+    "ConvertsToOnnx",
+    "Weight",
+    "compare",
+    "convert",
+    "default_weights",
+    "register_converter",
+    "trainable_weights",
+]

@@ -61,7 +61,9 @@ def bind(
         for name, (item, layout) in matches.items()
     ]
     bindings += _leaf_bindings(estimator, {name: a for name, a in arrays.items() if name not in matches})
-    return _renamed(_frozen(onx, {b.name for b in bindings}), bindings, {name: item.name for name, (item, _) in matches.items()})
+    return _renamed(
+        _frozen(onx, {b.name for b in bindings}), bindings, {name: item.name for name, (item, _) in matches.items()}
+    )
 
 
 def _frozen(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
-
-from sklearn.svm import NuSVC, SVC
+from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.faults import last_step
 from onnxtrain.errors import ConversionError
@@ -59,7 +58,11 @@ def _dense(found: Any) -> np.ndarray:
 
 
 def _scores_method(estimator: Any, n_outputs: int) -> str:
-    if n_outputs == 1 and hasattr(estimator, "transform") and (isinstance(estimator, SelectorMixin) or is_classifier(estimator)):
+    if (
+        n_outputs == 1
+        and hasattr(estimator, "transform")
+        and (isinstance(estimator, SelectorMixin) or is_classifier(estimator))
+    ):
         return "transform"
     last = last_step(estimator)
     if isinstance(last, (SVC, NuSVC)) and len(last.classes_) > 2:
@@ -89,7 +92,9 @@ def _compare(estimator: Any, method: str, name: str, found: np.ndarray, expected
     differences = np.abs(found - expected) / max(finite.max(initial=0.0), 1e-30)
     differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
     if not np.all(differences <= tolerance):
-        row = int(np.nanargmax(np.where(np.isnan(differences), np.inf, differences).reshape(len(found), -1).max(axis=1)))
+        row = int(
+            np.nanargmax(np.where(np.isnan(differences), np.inf, differences).reshape(len(found), -1).max(axis=1))
+        )
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from {method} by "
             f"{differences.max():.1e} of the largest value in row {row}: {found[row]} instead of {expected[row]}. "

@@ -110,7 +110,9 @@ def _python_booleans(estimator: Any) -> Callable[[dict[str, Any]], dict[str, Any
 
     def attributes(given: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: [int(v) if isinstance(v, (bool, np.bool_)) else v for v in value] if isinstance(value, list) else value
+            name: [int(v) if isinstance(v, (bool, np.bool_)) else v for v in value]
+            if isinstance(value, list)
+            else value
             for name, value in given.items()
         }
 

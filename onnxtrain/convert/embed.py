@@ -48,7 +48,8 @@ class ConvertsToOnnx:
             onx = self.get_trained_onnx()
             if len(onx.graph.input) != len(operator.inputs):
                 raise ConversionError(
-                    f"{type(self).__name__} has {len(onx.graph.input)} inputs, the pipeline gives {len(operator.inputs)}."
+                    f"{type(self).__name__} has {len(onx.graph.input)} inputs, "
+                    f"the pipeline gives {len(operator.inputs)}."
                 )
             embed(scope, container, onx, operator)
 
@@ -76,7 +77,9 @@ def embed(scope: Any, container: Any, onx: onnx.ModelProto, operator: Any) -> No
     inner = onnx.compose.add_prefix(onx, prefix).graph
 
     def cast(source: str, target: str, to: int) -> None:
-        container.add_node("Cast", [source], [target], name=scope.get_unique_operator_name("Cast"), to=to, op_version=13)
+        container.add_node(
+            "Cast", [source], [target], name=scope.get_unique_operator_name("Cast"), to=to, op_version=13
+        )
 
     for x, y in zip(operator.inputs, inner.input, strict=True):
         cast(x.onnx_name, y.name, y.type.tensor_type.elem_type)

@@ -33,20 +33,16 @@ def last_step(estimator: Any) -> Any:
     return estimator
 
 
-def options_of(estimator: Any) -> dict[str, Any] | None:
-    """Return the converter's options: probabilities as a matrix, not as a list of dictionaries."""
-    from skl2onnx.common._registration import _converter_pool  # noqa: PLC0415
+def options_of(estimator: Any) -> dict[int, dict[str, Any]] | None:
+    """Return the options of the last step's converter, by its id: probabilities as a matrix, not a list of dicts."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool
 
     last = last_step(estimator)
-    if hasattr(last, "best_estimator_"):
-        return {id(last): options} if (options := next(iter((options_of(last.best_estimator_) or {}).values()), None)) else None
-    options: dict[str, Any] = {}
-    known = _converter_pool.get(sklearn_operator_name_map.get(type(last), ""))
+    chosen = getattr(last, "best_estimator_", last)  # of a search the options are those of what it found
+    known = _converter_pool.get(sklearn_operator_name_map.get(type(last_step(chosen)), ""))
     allowed = known.get_allowed_options() if known is not None else {}
-    if isinstance(allowed, dict) and "zipmap" in allowed:
-        options["zipmap"] = False
-    return {id(last): options} if options else None
+    return {id(last): {"zipmap": False}} if isinstance(allowed, dict) and "zipmap" in allowed else None
 
 
 def as_float32(onx: onnx.ModelProto) -> onnx.ModelProto:
@@ -86,8 +82,6 @@ def _keep_columns(onx: onnx.ModelProto) -> None:
     if producer.op_type == "Reshape":
         producer.CopyFrom(helper.make_node("Identity", producer.input[:1], [name], name=producer.name))
     graph.output[0].type.tensor_type.shape.dim[-1].ClearField("value")
-
-
 
 
 def _turn_scores(onx: onnx.ModelProto) -> None:

@@ -19,17 +19,38 @@ _STEPS = {Pipeline: "named_steps", ColumnTransformer: "named_transformers_", Fea
 #: What training left behind and prediction does not use.
 _MEMORIES = frozenset(
     {
-        "loss_curve_", "best_loss_", "loss_", "validation_scores_", "best_validation_score_", "t_", "alphas_", "mse_path_",
-        "scores_", "Cs_", "coefs_paths_", "dual_gap_", "tol_", "epsilon_", "n_samples_seen_", "cv_results_", "best_score_",
-        "coef_path_", "train_score_", "oob_improvement_", "pvalues_", "n_iter_", "noise_variance_", "inertia_",
+        "loss_curve_",
+        "best_loss_",
+        "loss_",
+        "validation_scores_",
+        "best_validation_score_",
+        "t_",
+        "alphas_",
+        "mse_path_",
+        "scores_",
+        "Cs_",
+        "coefs_paths_",
+        "dual_gap_",
+        "tol_",
+        "epsilon_",
+        "n_samples_seen_",
+        "cv_results_",
+        "best_score_",
+        "coef_path_",
+        "train_score_",
+        "oob_improvement_",
+        "pvalues_",
+        "n_iter_",
+        "noise_variance_",
+        "inertia_",
     }
 )
 
 #: What an attribute is, in one word.
 KINDS = {
     "coef_": "coefficient", "coefs_": "coefficient", "intercept_": "intercept", "intercepts_": "intercept",
-    "mean_": "mean", "center_": "mean", "means_": "mean", "theta_": "mean", "min_": "mean", "_x_mean": "mean", "xbar_": "mean",
-    "scale_": "scale", "scales_": "scale", "_x_std": "scale", "components_": "components", "support_vectors_": "support",
+    "mean_": "mean", "center_": "mean", "means_": "mean", "theta_": "mean", "min_": "mean",
+    "_x_mean": "mean", "scale_": "scale", "_x_std": "scale", "components_": "components", "support_vectors_": "support",
     "dual_coef_": "dual coefficient", "_dual_coef_": "dual coefficient", "cluster_centers_": "center",
     "_intercept_": "intercept", "offset_": "intercept", "statistics_": "statistic",
 }  # fmt: skip

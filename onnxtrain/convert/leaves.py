@@ -71,7 +71,13 @@ def find_trees(estimator: Any, path: Path = ()) -> Iterator[Path]:
         yield path
     elif isinstance(estimator, BaseEstimator):
         for name, value in vars(estimator).items():
-            if name.endswith("_") or name in ("_predictors", "steps", "transformer_list", "estimator", "calibrated_classifiers_"):
+            if name.endswith("_") or name in (
+                "_predictors",
+                "steps",
+                "transformer_list",
+                "estimator",
+                "calibrated_classifiers_",
+            ):
                 yield from find_trees(value, (*path, name))
     elif isinstance(estimator, (list, tuple)) or (isinstance(estimator, np.ndarray) and estimator.dtype == object):
         for i, item in enumerate(estimator):

@@ -11,7 +11,9 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScale
 
 from onnxtrain.errors import ConversionError
 
+
 def register_transformed_target() -> None:
+    """Register the converter: the regressor, then what undoes the transformation of its target."""
     from skl2onnx import update_registered_converter
     from skl2onnx.common.data_types import FloatTensorType
 
@@ -30,8 +32,8 @@ def register_transformed_target() -> None:
 
 
 def _transformed_target(scope: Any, operator: Any, container: Any) -> None:
-    from skl2onnx.common.data_types import FloatTensorType
     from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common.data_types import FloatTensorType
 
     model = operator.raw_operator
     inner = scope.declare_local_operator(sklearn_operator_name_map[type(model.regressor_)], model.regressor_)
@@ -48,7 +50,11 @@ def _transformed_target(scope: Any, operator: Any, container: Any) -> None:
         name = scope.get_unique_variable_name("target")
         container.add_node(op_type, inputs, [name], name=scope.get_unique_operator_name(op_type), op_version=14)
     container.add_node(
-        "Identity", [name], [operator.outputs[0].full_name], name=scope.get_unique_operator_name("Identity"), op_version=14
+        "Identity",
+        [name],
+        [operator.outputs[0].full_name],
+        name=scope.get_unique_operator_name("Identity"),
+        op_version=14,
     )
 
 

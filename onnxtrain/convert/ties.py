@@ -64,7 +64,9 @@ def _replace(
     expected = _evaluate(each, [items[name].value for name in each.attributes])
     for old in [v for v in model.graph.initializers.values() if graph.is_float(v) and v not in values.values()]:
         array = old.const_value.numpy()  # type: ignore[union-attr]
-        if array.size != expected.size or not np.allclose(array.reshape(-1), expected.reshape(-1), rtol=1e-5, atol=1e-30):
+        if array.size != expected.size or not np.allclose(
+            array.reshape(-1), expected.reshape(-1), rtol=1e-5, atol=1e-30
+        ):
             continue
         for name in each.attributes:
             if name not in values:
@@ -84,7 +86,8 @@ def _evaluate(each: Tie, arrays: list[np.ndarray]) -> np.ndarray:
     )
     inner.outputs.append(result)
     onx = ir.to_proto(ir.Model(inner, ir_version=graph.IR_VERSION))
-    return np.asarray(ReferenceEvaluator(onx).run(None, {})[0])
+    (found,) = ReferenceEvaluator(onx).run(None, {})
+    return np.asarray(found)
 
 
 def ties_of(owner: Any) -> list[Tie]:
@@ -107,9 +110,7 @@ def _itself(name: str) -> Tie:
 
 def _gaussian_nb(owner: Any) -> Iterator[Tie]:
     yield _itself("var_")
-    yield Tie(
-        ("var_",), lambda op, v: op.Mul(op.ReduceSum(op.Add(op.Log(v), _LOG_2PI), [1], keepdims=0), -0.5)
-    )
+    yield Tie(("var_",), lambda op, v: op.Mul(op.ReduceSum(op.Add(op.Log(v), _LOG_2PI), [1], keepdims=0), -0.5))
     yield Tie(("class_prior_",), lambda op, p: op.Log(p))
 
 
@@ -148,7 +149,7 @@ def _full(k: int) -> Iterator[Tie]:
 
 
 def _bayesian_mixture(owner: Any) -> Iterator[Tie]:
-    """The covariances have a part in digamma functions: the means alone can move."""
+    """Return ties of the means alone: the covariances have a part in digamma functions."""
     if owner.covariance_type != "full":
         return
     for i, root in enumerate(owner.precisions_cholesky_):
@@ -164,7 +165,9 @@ def _constant(op: Any, array: np.ndarray, like: ir.Value) -> ir.Value:
 def _log_of_diagonal(op: Any, c: ir.Value) -> ir.Value:
     """Return the sum of the logarithms of the diagonals of ``c`` (..., p, p)."""
     p = graph.static_shape(c)[-1]  # type: ignore[index]
-    return op.ReduceSum(op.Log(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0)), [-1], keepdims=0)
+    return op.ReduceSum(
+        op.Log(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0)), [-1], keepdims=0
+    )
 
 
 def _tied(k: int) -> Iterator[Tie]:
@@ -190,7 +193,8 @@ def _spherical(k: int) -> Iterator[Tie]:
     yield Tie(both, lambda op, m, c: op.Mul(op.ReduceSumSquare(m, [1], keepdims=0), op.Mul(c, c)))
     yield Tie(both, lambda op, m, c: op.Transpose(op.Mul(m, op.Unsqueeze(op.Mul(c, c), [1])), perm=[1, 0]))
     yield Tie(
-        both, lambda op, m, c: op.Mul(op.Log(c), float(graph.static_shape(m)[1]))  # type: ignore[index]
+        both,
+        lambda op, m, c: op.Mul(op.Log(c), float(graph.static_shape(m)[1])),  # type: ignore[index]
     )
 
 

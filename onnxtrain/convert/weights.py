@@ -58,4 +58,3 @@ def default_weights(model: Conversion | onnx.ModelProto) -> list[str]:
         return [w.name for w in trainable_weights(model)]
     predictors = [b.name for b in model.bindings if b.predictor]
     return predictors or [b.name for b in model.bindings]
-

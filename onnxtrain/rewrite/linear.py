@@ -35,7 +35,7 @@ def linear_classifier(op, node):
 
 @rewrite("", "MatMul")
 def matmul(op, node):
-    """A vector on the right becomes a column: onnxruntime (1.31) fuses a Transpose into such a product wrongly."""
+    """Make a column of a vector on the right: onnxruntime (1.31) fuses a Transpose into such a product wrongly."""
     x, w = node.inputs
     if rank(w) != 1 or rank(x) in (None, 1):
         return None

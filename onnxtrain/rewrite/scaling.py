@@ -46,7 +46,13 @@ def _sums_to_one(x: ir.Value) -> bool:
     if node.op_type != "Concat" or len(node.inputs) != 2:
         return False
     q, p = (v.producer() for v in node.inputs)
-    return q is not None and p is not None and q.op_type == "Sub" and p.op_type == "Sigmoid" and q.inputs[1] is node.inputs[1]
+    return (
+        q is not None
+        and p is not None
+        and q.op_type == "Sub"
+        and p.op_type == "Sigmoid"
+        and q.inputs[1] is node.inputs[1]
+    )
 
 
 @rewrite("ai.onnx.ml", "Imputer")

@@ -66,7 +66,9 @@ def kernel(op: Any, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value
     }
     name = attribute(node, "kernel_type", "LINEAR")
     if name not in kernels:
-        raise RewriteError(f"{node.op_type} (node {node.name!r}): unknown kernel {name!r}. {did_you_mean(name, kernels)}")
+        raise RewriteError(
+            f"{node.op_type} (node {node.name!r}): unknown kernel {name!r}. {did_you_mean(name, kernels)}"
+        )
     return kernels[name]()
 
 

@@ -66,6 +66,54 @@ def tree_ensemble_classifier(op, node):
     return labels_of_best(op, z, classes), post_transform(op, node, z)
 
 
+@rewrite("ai.onnx.ml", "TreeEnsemble")
+def tree_ensemble(op, node):
+    """Rewrite the operator of ai.onnx.ml 5: each leaf has a number of its own, and one target."""
+    if attribute(node, "post_transform", 0):
+        raise RewriteError(
+            f"TreeEnsemble (node {node.name!r}) has post_transform={attribute(node, 'post_transform')}: 1 is SOFTMAX "
+            "in the specification and LOGISTIC in onnxruntime. Set it to 0 and add the operator that is meant."
+        )
+    weights = attribute(node, "leaf_weights").numpy()
+    leaf, target = np.arange(len(weights)), np.asarray(attribute(node, "leaf_targetids"))
+    values, given = np.zeros((2, len(weights), attribute(node, "n_targets")), np.float32)
+    values[leaf, target], given[leaf, target] = weights, 1
+    column = _trees_of_leaves(node, len(weights))
+    leaves = Leaves(values, given.astype(bool), column, leaf, column)
+    kept = ("tree_roots", "membership_values")
+    splits = {n: a for n, a in node.attributes.items() if n.startswith("nodes_") or n in kept}
+    payload = {"leaf_targetids": column.tolist(), "leaf_weights": ir.tensor(leaf.astype(weights.dtype))}
+    version = op.builder.graph.opset_imports[node.domain]
+    found = op.TreeEnsemble(
+        node.inputs[0], **splits, **payload, n_targets=leaves.n_trees, _domain=node.domain, _version=version
+    )
+    index = _as_indices(op, found, node.inputs[0], leaves)
+    return sum_of_leaves(op, index, leaves, _AGGREGATES[attribute(node, "aggregate_function", 1)])
+
+
+#: Numbers in the place of words since ai.onnx.ml 5.
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+
+
+def _trees_of_leaves(node: ir.Node, n_leaves: int) -> np.ndarray:
+    """Return the number of the tree of each leaf, found by a walk from the roots."""
+    column = np.zeros(n_leaves, dtype=np.int64)
+    branches = [
+        (np.asarray(attribute(node, f"nodes_{side}nodeids")), np.asarray(attribute(node, f"nodes_{side}leafs")))
+        for side in ("true", "false")
+    ]
+    for tree, root in enumerate(attribute(node, "tree_roots")):
+        pending = [root]
+        while pending:
+            i = pending.pop()
+            for child, is_leaf in branches:
+                if is_leaf[i]:
+                    column[child[i]] = tree
+                else:
+                    pending.append(int(child[i]))
+    return column
+
+
 def read_leaves(node: ir.Node, kind: str, k: int) -> Leaves:
     """Return the leaves of a node, from ``{kind}_ids``, ``{kind}_weights``, ..."""
     keys = np.stack([np.asarray(attribute(node, f"{kind}_{what}", ())) for what in ("treeids", "nodeids")], axis=1)
@@ -98,7 +146,12 @@ def leaf_indices(op: Any, node: ir.Node, leaves: Leaves) -> ir.Value:
         node.inputs[0], **payload, **splits, _domain=node.domain, _version=op.builder.graph.opset_imports[node.domain]
     )
     found.dtype = ir.DataType.FLOAT
-    found.shape = ir.Shape([node.inputs[0].shape[0], leaves.n_trees])
+    return _as_indices(op, found, node.inputs[0], leaves)
+
+
+def _as_indices(op: Any, found: ir.Value, x: ir.Value | None, leaves: Leaves) -> ir.Value:
+    rows = x.shape[0] if x is not None and x.shape is not None else None
+    found.shape = ir.Shape([rows, leaves.n_trees])
     return op.Cast(found, to=ir.DataType.INT64)
 
 
@@ -110,9 +163,11 @@ def sum_of_leaves(op: Any, index: ir.Value, leaves: Leaves, aggregate: str) -> i
         values = weight(op, leaves.values[np.arange(len(leaves.tree)), leaves.given.argmax(axis=1)], "leaf_values")
         z = op.MatMul(op.Gather(values, index, axis=0), constant(op, columns, "targets"))
         return op.Div(z, float(leaves.n_trees)) if aggregate == "AVERAGE" else z
+    leaf_values = weight(op, leaves.values, "leaf_values")
+    if not leaves.given.all():  # what a leaf does not speak of stays zero
+        leaf_values = op.Mul(leaf_values, constant(op, leaves.given.astype(np.float32), "given"))
     reductions = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
-    values = op.Gather(weight(op, leaves.values, "leaf_values"), index, axis=0)
-    return getattr(op, reductions[aggregate])(values, [1], keepdims=0)
+    return getattr(op, reductions[aggregate])(op.Gather(leaf_values, index, axis=0), [1], keepdims=0)
 
 
 def _one_target_each(leaves: Leaves) -> np.ndarray | None:
@@ -130,7 +185,9 @@ def _add_base(op: Any, z: ir.Value, base: np.ndarray) -> ir.Value:
     return op.Add(z, weight(op, base, "base_values")) if len(base) else z
 
 
-def _one_score(op: Any, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool) -> tuple[ir.Value, ir.Value]:
+def _one_score(
+    op: Any, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool
+) -> tuple[ir.Value, ir.Value]:
     """Return label and scores of two classes from one score (N, 1) of the second."""
     transform = attribute(node, "post_transform", "NONE")
     if transform == "LOGISTIC":

@@ -46,6 +46,27 @@ def leaves(kind, weights, ids=(0, 0, 0, 0)):
     }
 
 
+def new_trees(targets, n_targets=1):
+    """Two trees in the form of ai.onnx.ml 5: three leaves and two."""
+
+    def tensor(name, values, dtype):
+        return onnx.numpy_helper.from_array(np.array(values, dtype), name)
+
+    return {
+        "n_targets": n_targets,
+        "nodes_featureids": [0, 1, 2],
+        "nodes_modes": tensor("nodes_modes", [0, 0, 0], np.uint8),
+        "nodes_splits": tensor("nodes_splits", [0.1, -0.2, 0.3], np.float32),
+        "nodes_truenodeids": [0, 1, 3],
+        "nodes_trueleafs": [1, 1, 1],
+        "nodes_falsenodeids": [1, 2, 4],
+        "nodes_falseleafs": [0, 1, 1],
+        "tree_roots": [0, 2],
+        "leaf_targetids": targets,
+        "leaf_weights": tensor("leaf_weights", [0.5, -1.0, 2.0, 0.25, 3.0], np.float32),
+    }
+
+
 SIGNED, PARTS = [0.5, -1.0, 2.0, 0.25], [0.1, 0.4, 0.3, 0.05]
 VECTORS = {"support_vectors": [0.1, 0.2, -0.3, 0.5, -0.4, 0.2, 0.9, 0.3, 0.1], "coefficients": [0.5, -1.0, 0.25]}
 SVC = {
@@ -55,9 +76,12 @@ SVC = {
 }
 SVC_TWO = {**SVC, **TWO, "coefficients": [0.5, 0.2, -0.3, -0.4], "vectors_per_class": [2, 2], "rho": [0.05]}
 SVC_THREE = {
-    **SVC, **THREE, "coefficients": [0.5, 0.2, -0.3, -0.4, 0.1, 0.9, -0.2, 0.3], "vectors_per_class": [1, 1, 2],
+    **SVC,
+    **THREE,
+    "coefficients": [0.5, 0.2, -0.3, -0.4, 0.1, 0.9, -0.2, 0.3],
+    "vectors_per_class": [1, 1, 2],
     "rho": [0.05, -0.1, 0.02],
-}  # fmt: skip
+}
 
 
 def svr(kernel, params=(0.5, 0.1, 3.0), **more):
@@ -69,29 +93,55 @@ CASES = {
     "linear": ("LinearRegressor", {"coefficients": COEF, "intercepts": [0.7]}, X, 1),
     "linear, no intercept": ("LinearRegressor", {"coefficients": COEF}, X, 1),
     "linear, two": (
-        "LinearRegressor", {"coefficients": COEF + COEF[::-1], "intercepts": [0.7, 0.1], "targets": 2}, X, 1,
+        "LinearRegressor",
+        {"coefficients": COEF + COEF[::-1], "intercepts": [0.7, 0.1], "targets": 2},
+        X,
+        1,
     ),
     "logistic": ("LinearClassifier", {**MIRRORED, **TWO, "post_transform": "LOGISTIC"}, X, 2),
     "logistic, labels 3 and 5": (
-        "LinearClassifier", {**MIRRORED, "classlabels_ints": [3, 5], "post_transform": "LOGISTIC"}, X, 2,
+        "LinearClassifier",
+        {**MIRRORED, "classlabels_ints": [3, 5], "post_transform": "LOGISTIC"},
+        X,
+        2,
     ),
-    "logistic, one row": ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.3], **TWO, "post_transform": "LOGISTIC"}, X, 2),
+    "logistic, one row": (
+        "LinearClassifier",
+        {"coefficients": COEF, "intercepts": [0.3], **TWO, "post_transform": "LOGISTIC"},
+        X,
+        2,
+    ),
     "scores of two, integers": ("LinearClassifier", {**MIRRORED, **TWO}, X_INT, 2),
     "scores of two": ("LinearClassifier", {**MIRRORED, **TWO}, X, 2),
     "scores of two, one row": ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.3], **TWO}, X, 2),
     "softmax of two": ("LinearClassifier", {**MIRRORED, **TWO, "post_transform": "SOFTMAX"}, X, 2),
     "two that are not mirrored": (
-        "LinearClassifier", {"coefficients": COEF + COEF[::-1], "intercepts": [0.1, 0.2], **TWO}, X, 2,
+        "LinearClassifier",
+        {"coefficients": COEF + COEF[::-1], "intercepts": [0.1, 0.2], **TWO},
+        X,
+        2,
     ),
     "softmax": (
         "LinearClassifier",
-        {"coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3], "intercepts": [0.7, 0.1, 0.2], **THREE, "post_transform": "SOFTMAX"},
-        X, 2,
+        {
+            "coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3],
+            "intercepts": [0.7, 0.1, 0.2],
+            **THREE,
+            "post_transform": "SOFTMAX",
+        },
+        X,
+        2,
     ),
     "one against rest": (
         "LinearClassifier",
-        {"coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3], **THREE, "intercepts": [0.0, 0.0, 0.0], "post_transform": "LOGISTIC"},
-        X, 2,
+        {
+            "coefficients": COEF + COEF[::-1] + [0.1, 0.2, 0.3],
+            **THREE,
+            "intercepts": [0.0, 0.0, 0.0],
+            "post_transform": "LOGISTIC",
+        },
+        X,
+        2,
     ),
     "scaler": ("Scaler", {"offset": COEF, "scale": [2.0, 3.0, 0.5]}, X, 1),
     "scaler, scale": ("Scaler", {"offset": [0.0] * 3, "scale": [2.0, 3.0, 0.5]}, X, 1),
@@ -107,55 +157,100 @@ CASES = {
     "binarizer": ("Binarizer", {"threshold": 0.2}, X, 1),
     "trees": ("TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "base_values": [0.5]}, X, 1),
     "trees, mean": (
-        "TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "AVERAGE"}, X, 1,
+        "TreeEnsembleRegressor",
+        {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "AVERAGE"},
+        X,
+        1,
     ),
     "trees, smallest": (
-        "TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "MIN"}, X, 1,
+        "TreeEnsembleRegressor",
+        {**leaves("target", SIGNED), "n_targets": 1, "aggregate_function": "MIN"},
+        X,
+        1,
     ),
     "trees, two targets": ("TreeEnsembleRegressor", {**leaves("target", SIGNED + PARTS), "n_targets": 2}, X, 1),
     "trees, a target each": (
-        "TreeEnsembleRegressor", {**leaves("target", SIGNED, ids=(0, 0, 1, 1)), "n_targets": 2}, X, 1,
+        "TreeEnsembleRegressor",
+        {**leaves("target", SIGNED, ids=(0, 0, 1, 1)), "n_targets": 2},
+        X,
+        1,
     ),
     "trees, a target each, mean": (
         "TreeEnsembleRegressor",
         {**leaves("target", SIGNED, ids=(0, 0, 1, 1)), "n_targets": 2, "aggregate_function": "AVERAGE"},
-        X, 1,
+        X,
+        1,
     ),
     "trees, a tree for two targets": (
-        "TreeEnsembleRegressor", {**leaves("target", SIGNED, ids=(0, 1, 1, 1)), "n_targets": 2}, X, 1,
+        "TreeEnsembleRegressor",
+        {**leaves("target", SIGNED, ids=(0, 1, 1, 1)), "n_targets": 2},
+        X,
+        1,
+    ),
+    "trees of ai.onnx.ml 5": ("TreeEnsemble", new_trees([0, 0, 0, 0, 0]), X, 1),
+    "trees of ai.onnx.ml 5, two targets, mean": (
+        "TreeEnsemble",
+        {**new_trees([0, 0, 0, 1, 1], n_targets=2), "aggregate_function": 0},
+        X,
+        1,
+    ),
+    "trees of ai.onnx.ml 5, mixed targets": (
+        "TreeEnsemble",
+        new_trees([0, 1, 0, 1, 1], n_targets=2),
+        X,
+        1,
     ),
     "forest of two classes": ("TreeEnsembleClassifier", {**leaves("class", PARTS), "classlabels_int64s": [0, 1]}, X, 2),
     "boosting of two classes": (
         "TreeEnsembleClassifier",
         {**leaves("class", SIGNED), "classlabels_int64s": [0, 1], "post_transform": "LOGISTIC", "base_values": [0.2]},
-        X, 2,
+        X,
+        2,
     ),
     "signed scores of two classes": (
-        "TreeEnsembleClassifier", {**leaves("class", SIGNED), "classlabels_int64s": [0, 1]}, X, 2,
+        "TreeEnsembleClassifier",
+        {**leaves("class", SIGNED), "classlabels_int64s": [0, 1]},
+        X,
+        2,
     ),
     "forest of three classes": (
-        "TreeEnsembleClassifier", {**leaves("class", SIGNED + PARTS + [0.0, 1.0, 2.0, 3.0]), **THREE}, X, 2,
+        "TreeEnsembleClassifier",
+        {**leaves("class", SIGNED + PARTS + [0.0, 1.0, 2.0, 3.0]), **THREE},
+        X,
+        2,
     ),
     "boosting of three classes": (
         "TreeEnsembleClassifier",
         {**leaves("class", SIGNED, ids=(0, 0, 2, 2)), **THREE, "post_transform": "SOFTMAX", "base_values": COEF},
-        X, 2,
+        X,
+        2,
     ),
     "svr linear": ("SVMRegressor", svr("LINEAR"), X, 1),
     "svr poly": ("SVMRegressor", svr("POLY"), X, 1),
     "svr rbf": ("SVMRegressor", svr("RBF"), X, 1),
     "svr sigmoid": ("SVMRegressor", svr("SIGMOID"), X, 1),
     "svr one class": ("SVMRegressor", svr("RBF", one_class=1), X, 1),
-    "svr without vectors": ("SVMRegressor", {"coefficients": COEF, "rho": [0.3], "kernel_type": "LINEAR", "kernel_params": [0.0] * 3}, X, 1),
+    "svr without vectors": (
+        "SVMRegressor",
+        {"coefficients": COEF, "rho": [0.3], "kernel_type": "LINEAR", "kernel_params": [0.0] * 3},
+        X,
+        1,
+    ),
     "svc of two": ("SVMClassifier", SVC_TWO, X, 2),
     "svc of three": ("SVMClassifier", SVC_THREE, X, 2),
     "svc without vectors": (
         "SVMClassifier",
-        {**THREE, "coefficients": [0.1 * i for i in range(9)], "rho": [0.1, 0.2, 0.3], "kernel_type": "LINEAR",
-         "kernel_params": [0.0] * 3},
-        X, 2,
+        {
+            **THREE,
+            "coefficients": [0.1 * i for i in range(9)],
+            "rho": [0.1, 0.2, 0.3],
+            "kernel_type": "LINEAR",
+            "kernel_params": [0.0] * 3,
+        },
+        X,
+        2,
     ),
-}  # fmt: skip
+}
 
 
 def model(op_type, attributes, x=X, n_outputs=1, version=3, inputs=("X",)):
@@ -181,7 +276,7 @@ def model(op_type, attributes, x=X, n_outputs=1, version=3, inputs=("X",)):
 @pytest.mark.parametrize("name", CASES)
 def test_same_results(name):
     op_type, attributes, x, n_outputs = CASES[name]
-    onx = model(op_type, attributes, x, n_outputs)
+    onx = model(op_type, attributes, x, n_outputs, version=5 if op_type == "TreeEnsemble" else 3)
     before = onx.SerializeToString()
     rewritten = rewrite_model(onx)
     assert onx.SerializeToString() == before
@@ -190,7 +285,7 @@ def test_same_results(name):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         else:
             np.testing.assert_array_equal(found.reshape(expected.shape), expected)
-    assert {n.op_type for n in rewritten.graph.node if n.domain} <= {"TreeEnsembleRegressor", "Imputer"}
+    assert {n.op_type for n in rewritten.graph.node if n.domain} <= {"TreeEnsembleRegressor", "TreeEnsemble", "Imputer"}
 
 
 def test_no_operator_is_forgotten():
@@ -203,7 +298,9 @@ def test_no_operator_is_forgotten():
 
 @pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
 def test_probabilities_of_support_vectors_fit_their_scores(transform):
-    onx = model("SVMClassifier", {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2], "post_transform": transform}, n_outputs=2)
+    onx = model(
+        "SVMClassifier", {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2], "post_transform": transform}, n_outputs=2
+    )
     d = run(rewrite_model(model("SVMClassifier", SVC_TWO, n_outputs=2)), {"X": X})[1][:, :1]
     _, p = run(rewrite_model(onx), {"X": X})
     np.testing.assert_allclose(p[:, :1], 1 / (1 + np.exp(1.5 * d + 0.2)), rtol=1e-5)
@@ -229,11 +326,22 @@ def test_columns_are_chosen_and_put_together():
         helper.make_node("FeatureVectorizer", ["A", "X"], ["Y"], domain="ai.onnx.ml", inputdimensions=[2, 3]),
     ]
     graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 3]), helper.make_tensor_value_info("row", TensorProto.INT64, ["M", 1])],
-        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None), *(helper.make_tensor_value_info(n, TensorProto.INT64, None) for n in "BC")],
-        [onnx.numpy_helper.from_array(np.array([[2, 0]]), "columns"), onnx.numpy_helper.from_array(np.array([1, 0]), "order"), onnx.numpy_helper.from_array(np.array([7, 8]), "classes")],
-    )  # fmt: skip
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 3]),
+            helper.make_tensor_value_info("row", TensorProto.INT64, ["M", 1]),
+        ],
+        [
+            helper.make_tensor_value_info("Y", TensorProto.FLOAT, None),
+            *(helper.make_tensor_value_info(n, TensorProto.INT64, None) for n in "BC"),
+        ],
+        [
+            onnx.numpy_helper.from_array(np.array([[2, 0]]), "columns"),
+            onnx.numpy_helper.from_array(np.array([1, 0]), "order"),
+            onnx.numpy_helper.from_array(np.array([7, 8]), "classes"),
+        ],
+    )
     onx = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=10
     )
@@ -243,10 +351,19 @@ def test_columns_are_chosen_and_put_together():
 
 
 @pytest.mark.parametrize(
-    ("op_type", "attributes", "words"),
+    "op_type, attributes, words",
     [
-        ("LinearRegressor", {"coefficients": COEF, "post_transform": "PROBIT"}, "post_transform='PROBIT'.*NONE, LOGISTIC"),
-        ("LinearClassifier", {"coefficients": COEF, "intercepts": [0.1], **TWO, "post_transform": "PROBIT"}, "one score"),
+        (
+            "LinearRegressor",
+            {"coefficients": COEF, "post_transform": "PROBIT"},
+            "post_transform='PROBIT'.*NONE, LOGISTIC",
+        ),
+        (
+            "LinearClassifier",
+            {"coefficients": COEF, "intercepts": [0.1], **TWO, "post_transform": "PROBIT"},
+            "one score",
+        ),
+        ("TreeEnsemble", {**new_trees([0] * 5), "post_transform": 1}, "1 is SOFTMAX in the specification"),
         ("Normalizer", {"norm": "L7"}, "norm='L7'; known: MAX, L1, L2"),
         ("SVMRegressor", svr("RBG"), "unknown kernel 'RBG'. Did you mean 'RBF'"),
         ("SVMClassifier", {**SVC_THREE, "prob_a": [1.0] * 3, "prob_b": [0.0] * 3}, "3 classes by an iteration"),
@@ -254,7 +371,7 @@ def test_columns_are_chosen_and_put_together():
 )
 def test_what_has_no_rewriting_is_refused(op_type, attributes, words):
     with pytest.raises(RewriteError, match=words):
-        rewrite_model(model(op_type, attributes, n_outputs=1 + op_type.endswith("Classifier")))
+        rewrite_model(model(op_type, attributes, n_outputs=1 + op_type.endswith("Classifier"), version=5))
 
 
 def test_too_many_leaves(monkeypatch):
@@ -267,7 +384,16 @@ def test_a_normalizer_of_probabilities_is_dropped():
     def chain(first, norm):
         nodes = [*first, helper.make_node("Normalizer", ["P"], ["Y"], domain="ai.onnx.ml", norm=norm)]
         infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", k]) for n, k in (("X", 3), ("Y", None))]
-        graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "w"), onnx.numpy_helper.from_array(np.float32(1), "one")])
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            infos[:1],
+            infos[1:],
+            [
+                onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "w"),
+                onnx.numpy_helper.from_array(np.float32(1), "one"),
+            ],
+        )
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
         onx = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         np.testing.assert_allclose(run(rewrite_model(onx), {"X": X})[0], run(onx, {"X": X})[0], rtol=1e-5)
@@ -291,10 +417,11 @@ def scan(body, n_scans=1, tail=()):
     """A model that scans the rows of X with the vectors V as state."""
     info = helper.make_tensor_value_info
     inner = helper.make_graph(
-        [helper.make_node(*n[:3], **(n[3] if len(n) > 3 else {})) for n in body], "body",
+        [helper.make_node(*n[:3], **(n[3] if len(n) > 3 else {})) for n in body],
+        "body",
         [info("v", TensorProto.FLOAT, [4, 3]), *(info(f"x{i}", TensorProto.FLOAT, [3]) for i in range(n_scans))],
         [info("v_out", TensorProto.FLOAT, [4, 3]), info("d", TensorProto.FLOAT, [4])],
-    )  # fmt: skip
+    )
     nodes = [
         helper.make_node("Scan", ["V", *["X"] * n_scans], ["passed", "D"], num_scan_inputs=n_scans, body=inner),
         *(helper.make_node(op_type, [x], [y]) for op_type, x, y in tail),
@@ -315,14 +442,14 @@ DISTANCES = [
 
 
 @pytest.mark.parametrize(
-    ("onx", "rewritten"),
+    "onx, rewritten",
     [
         (scan(DISTANCES), "MatMul"),
         (scan(DISTANCES, tail=[("Sqrt", "D", "Y")]), "Sub"),
         (scan(DISTANCES, tail=[("Transpose", "D", "T"), ("Sqrt", "T", "Y")]), "Sub"),
         (scan(DISTANCES, tail=[("Neg", "D", "Y")]), "MatMul"),
         (scan(DISTANCES, tail=[("Neg", "passed", "Y")]), "Scan"),
-        (scan(DISTANCES[:2] + [("ReduceL1", ["difference", "axes"], ["d"], {"keepdims": 0})]), "Scan"),
+        (scan([*DISTANCES[:2], ("ReduceL1", ["difference", "axes"], ["d"], {"keepdims": 0})]), "Scan"),
         (scan(DISTANCES, n_scans=2), "Scan"),
     ],
 )
@@ -332,7 +459,7 @@ def test_distances(onx, rewritten):
     np.testing.assert_allclose(run(found, {"X": X})[0], run(onx, {"X": X})[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "n_nodes"), [((3,), 3), ((3, 2), 1)])
+@pytest.mark.parametrize("shape, n_nodes", [((3,), 3), ((3, 2), 1)])
 def test_a_product_with_a_vector_has_a_column(shape, n_nodes):
     w = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("X", ["N", 3]), ("Y", None))]
@@ -352,7 +479,9 @@ def test_one_registers_a_rewriting_of_an_own_operator():
 
     try:
         infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "XY"]
-        graph = helper.make_graph([helper.make_node("Twice", ["X"], ["Y"], domain="my.domain")], "g", infos[:1], infos[1:])
+        graph = helper.make_graph(
+            [helper.make_node("Twice", ["X"], ["Y"], domain="my.domain")], "g", infos[:1], infos[1:]
+        )
         onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("my.domain", 1)])
         np.testing.assert_array_equal(run(rewrite_model(onx), {"X": X})[0], 2 * X)
         with pytest.raises(ValueError, match="registered already"):
