@@ -367,15 +367,15 @@ def test_the_builders_agree_on_the_node_tests(name):
         feeds = {n: np.asarray(a).astype(types[n]) for n, a in backend_feeds(case).items() if n in types}
         wanted = [v.name for v in first.graph.output if v.name.endswith("_grad")]
         found, expected = run(second, feeds, outputs=wanted), run(first, feeds, outputs=wanted)
-        found, expected = zip(*((a, b) for a, b in zip(found, expected, strict=True) if b is not None), strict=True)
     except OnnxTrainError as e:
         pytest.skip(f"only one can: {str(e)[:100]}")
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if isinstance(a, np.ndarray) and b is not None]
     if name in DIFFER:
-        assert any(np.isnan(a).any() for a in found), "the two agree now: leave it out of DIFFER"
-        assert not any(np.isnan(b).any() for b in expected)
+        assert any(np.isnan(a).any() for a, _ in pairs), "the two agree now: leave it out of DIFFER"
+        assert not any(np.isnan(b).any() for _, b in pairs)
         return
-    rtol = 1e-5 if all(np.asarray(a).dtype != np.float16 for a in expected) else 1e-2
-    for a, b in zip(found, expected, strict=True):
+    rtol = 1e-5 if all(b.dtype != np.float16 for _, b in pairs) else 1e-2
+    for a, b in pairs:
         scale = np.max(np.abs(b), initial=1.0, where=np.isfinite(b))
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * scale)
 
