@@ -5,7 +5,7 @@ Static shapes never cost a node; a dimension without a name is never assumed to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnxtrain.errors import GradientError
 from onnxtrain.graph import describe, rank, same_dimension, same_shape, static_shape
 
 __all__ = [
+    "add_into_zeros",
     "expand_like",
     "integers",
     "known_rank",
@@ -23,6 +24,7 @@ __all__ = [
     "scalar_like",
     "shape_of",
     "sum_to",
+    "summing_type",
     "with_shape_of",
     "zeros_like",
 ]
@@ -55,6 +57,20 @@ def zeros_like(op: Any, x: ir.Value) -> ir.Value:
     """Return zeros of the type and the shape of `x`."""
     zero = ir.tensor([0.0], dtype=x.dtype)
     return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
+
+
+def summing_type(dtype: Any) -> Any:
+    """Return the type in which elements are added one by one: half precision loses digits, and has no kernels."""
+    return ir.DataType.FLOAT if dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else dtype
+
+
+def add_into_zeros(op: Any, scatter: Callable[..., ir.Value], dy: ir.Value, shape: ir.Value) -> ir.Value:
+    """Return ``scatter(zeros, dy)`` with zeros of a shape, summed in :func:`summing_type`."""
+    dtype = summing_type(dy.dtype)
+    zeros = op.ConstantOfShape(shape, value=ir.tensor([0.0], dtype=dtype))
+    if dtype == dy.dtype:
+        return scatter(zeros, dy)
+    return op.Cast(scatter(zeros, op.Cast(dy, to=dtype)), to=dy.dtype)
 
 
 def reshape_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, zeros_like
+from onnxtrain.autodiff.broadcast import (
+    add_into_zeros,
+    integers,
+    known_rank,
+    length_of,
+    reshape_like,
+    shape_of,
+    zeros_like,
+)
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.moving import add_at_positions, concatenated
 from onnxtrain.graph import constant, rank, static_shape
@@ -19,8 +29,12 @@ def gather(op, node, dy):
     if picked is not None and picked.ndim == 0 and rank(x) is not None:
         return op.Pad(op.Unsqueeze(dy, [axis]), _around(op, x, axis, int(picked)), None, [axis])
     if axis == 0:
-        return op.ScatterND(zeros_like(op, x), op.Unsqueeze(indices, [-1]), dy, reduction="add")
+        return _add_slices(op, shape_of(op, x), op.Unsqueeze(indices, [-1]), dy)
     return _gather_back(op, dy, indices, x, axis, known_rank(x, node), known_rank(indices, node))
+
+
+def _add_slices(op, shape, indices, dy):
+    return add_into_zeros(op, lambda zeros, dy: op.ScatterND(zeros, indices, dy, reduction="add"), dy, shape)
 
 
 def _axis(node, default):
@@ -44,16 +58,16 @@ def _gather_back(op, dy, indices, x, axis, n, q):
     dy_front = [*range(axis, axis + q), *range(axis), *range(axis + q, n + q - 1)]
     shape = static_shape(x)
     permuted = op.Gather(op.Shape(x), front) if shape is None else integers(op, [shape[i] for i in front], "shape")
-    zeros = op.ConstantOfShape(permuted, value=ir.tensor([0.0], dtype=x.dtype))
     updates = op.Transpose(dy, perm=dy_front) if q else dy
-    dx = op.ScatterND(zeros, op.Unsqueeze(indices, [-1]), updates, reduction="add")
+    dx = _add_slices(op, permuted, op.Unsqueeze(indices, [-1]), updates)
     return op.Transpose(dx, perm=[int(i) for i in np.argsort(front)])
 
 
 @gradient("GatherElements")
 def gather_elements(op, node, dy):
     x, indices = node.inputs
-    return op.ScatterElements(zeros_like(op, x), indices, dy, axis=_axis(node, 0), reduction="add")
+    scatter = partial(op.ScatterElements, axis=_axis(node, 0), reduction="add")
+    return add_into_zeros(op, lambda zeros, dy: scatter(zeros, indices, dy), dy, shape_of(op, x))
 
 
 @gradient("GatherND")
@@ -62,7 +76,7 @@ def gather_nd(op, node, dy):
     batch = attribute(node, "batch_dims", 0)
     if batch:
         return add_at_positions(op, lambda positions: op.GatherND(positions, indices, batch_dims=batch), dy, x)
-    return op.ScatterND(zeros_like(op, x), indices, dy, reduction="add")
+    return _add_slices(op, shape_of(op, x), indices, dy)
 
 
 @gradient("Compress")

@@ -9,11 +9,11 @@ its position says.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
-import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of
+from onnxtrain.autodiff.broadcast import add_into_zeros, integers, known_rank, length_of, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.graph import constant, rank, same_shape, static_shape
 
@@ -26,9 +26,10 @@ def add_at_positions(op, move, dy, x):
     shape = static_shape(x)
     size = op.Size(x) if shape is None else integers(op, math.prod(shape))
     positions = op.Reshape(op.Range(0, size, 1), shape_of(op, x), allowzero=1)
-    zeros = op.ConstantOfShape(op.Unsqueeze(size, [0]), value=ir.tensor([0.0], dtype=x.dtype))
-    indices, updates = op.Reshape(move(positions), [-1]), op.Reshape(dy, [-1])
-    return reshape_like(op, op.ScatterElements(zeros, indices, updates, axis=0, reduction="add"), x)
+    moved = op.Reshape(move(positions), [-1])
+    scatter = partial(op.ScatterElements, axis=0, reduction="add")
+    dx = add_into_zeros(op, lambda zeros, dy: scatter(zeros, moved, dy), op.Reshape(dy, [-1]), op.Unsqueeze(size, [0]))
+    return reshape_like(op, dx, x)
 
 
 # ---------------------------------------------------------------------- Pad

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from onnxtrain.autodiff.broadcast import known_rank, length_of, shape_of, zeros_like
+from onnxtrain.autodiff.broadcast import known_rank, length_of, shape_of, summing_type, zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 
 
@@ -61,10 +61,10 @@ def _other_factors(op, data, updates, put, get):
 
 def _extremum(op, dy, data, updates, y, put, get):
     """Give dy to the largest (smallest) of what meets at a position; those that are equal share it."""
-    kept = op.Cast(op.Equal(data, y), to=y.dtype)
-    written = op.Cast(op.Equal(updates, get(y)), to=y.dtype)
-    share = op.Div(dy, put(kept, written, "add"))
-    return op.Mul(share, kept), op.Mul(get(share), written)
+    kept, written = op.Equal(data, y), op.Equal(updates, get(y))
+    numbers = [op.Cast(chosen, to=summing_type(y.dtype)) for chosen in (kept, written)]
+    share = op.Div(dy, op.Cast(put(*numbers, "add"), to=y.dtype))
+    return op.Where(kept, share, 0.0), op.Where(written, get(share), 0.0)
 
 
 @gradient("TensorScatter")
