@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
@@ -127,6 +129,14 @@ def fitted(
     with warnings.catch_warnings():
         # training goes on from here: that it has not converged is no news
         warnings.simplefilter("ignore", ConvergenceWarning)
+        return _fit(estimator, X, y, sample_weight)
+
+
+def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+    routed = get_config()["enable_metadata_routing"] and sample_weight is not None
+    if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
+        return estimator.fit(X, y, sample_weight=sample_weight)
+    with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
         return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
 
 
