@@ -27,9 +27,15 @@ class Inspectable:
         weights_: dict[str, np.ndarray]
         n_threads: int | None
         to_sklearn: Any
-        _classifies: bool
+
+        @property
+        def _classifies(self) -> bool: ...
+
         _source: Source
-        _model: TrainableModel
+
+        @property
+        def _model(self) -> TrainableModel: ...
+
         _objective: Objective
         _check_X: Any
         _check_X_y: Any

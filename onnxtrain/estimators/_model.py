@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff import dependents
+from onnxtrain.convert import select_weights
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.heads import Link, choose_output, scores_behind
-from onnxtrain.registry import did_you_mean
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -130,7 +130,7 @@ def _as_output(model: ir.Model, value: ir.Value) -> str:
 def _width(output: ir.Value) -> int:
     if graph.rank(output) == 1:
         return 1
-    last = output.shape[-1] if output.shape else None  # type: ignore[index]
+    last = output.shape[-1] if output.shape else None
     if not isinstance(last, int):
         raise ModelError(f"The number of columns of the output is not known: {graph.describe(output)}.")
     return last
@@ -242,7 +242,8 @@ def choose_weights(
     Parameters
     ----------
     model : TrainableModel
-    wanted : "all", a name, names, or None for `default`
+    wanted : str, sequence of str, or None for `default`
+        As :func:`~onnxtrain.convert.select_weights` takes them.
     default : names, or None
         None: those of the model.
 
@@ -253,16 +254,8 @@ def choose_weights(
     """
     if wanted is None:
         names = [w for w in model.weights if w in (model.default if default is None else default)]
-    elif isinstance(wanted, str) and wanted == "all":
-        names = list(model.weights)
     else:
-        names = [wanted] if isinstance(wanted, str) else list(wanted)
-        for name in names:
-            if name not in model.weights:
-                raise WeightError(
-                    f"{name!r} is no weight that reaches the output {model.output!r}. "
-                    f"{did_you_mean(name, model.weights)}"
-                )
+        names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}")
     if not names:
         raise WeightError("There is no weight to train. Name some in weights_to_train.")
     return tuple(names)

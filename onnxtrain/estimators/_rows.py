@@ -55,7 +55,7 @@ def _has_columns(estimator: Any) -> bool:
     return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
 
 
-def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray | None]:
+def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
     """Return the rows as they are, their names and their number checked, and y as an array.
 
     Raises

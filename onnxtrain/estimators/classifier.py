@@ -162,7 +162,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     # targets ----------------------------------------------------------------
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(  # type: ignore[override]  # scikit-learn's signature for classifiers
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
 
         Parameters
@@ -195,9 +197,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return X, column_or_1d(y, warn=True)
 
     def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
-        """Return the rows, and a row of zeros for each class that is still to come: the estimator must know them all."""
+        """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
         expected = getattr(self, "_expected_classes", None)
-        missing = [] if expected is None else np.setdiff1d(expected, y)
+        missing = np.setdiff1d([] if expected is None else expected, y)
         if len(missing):
             zeros = np.zeros((len(missing), *X.shape[1:]), X.dtype)
             X = (

@@ -53,7 +53,8 @@ def _typed(
             yield value, True  # an operator of a user: what goes in comes out
             continue
         formals = schema.inputs if values is node.inputs else schema.outputs
-        yield value, formals[min(i, len(formals) - 1)].type_str in (name, *(t.type_param_str for t in schema.type_constraints))
+        declared = formals[min(i, len(formals) - 1)].type_str
+        yield value, declared in (name, *(t.type_param_str for t in schema.type_constraints))
 
 
 def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
@@ -70,7 +71,7 @@ def _is_given(x: ir.Value) -> bool:
     return node is None or node.op_type == "Constant"
 
 
-def _cast_tensor(tensor: ir.TensorProtocol | None, dtype: ir.DataType) -> ir.TensorProtocol | None:
+def _cast_tensor(tensor: Any, dtype: ir.DataType) -> Any:
     if tensor is None or tensor.dtype not in FLOATS or tensor.dtype == dtype:
         return tensor
     return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)

@@ -26,8 +26,10 @@ IR_VERSION = 10
 #: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
 _WIDENED_SINCE = 13
 _WIDENED = frozenset(
-    "Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul "
-    "PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where".split()
+    """
+    Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul
+    PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
+    """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
 #: A protobuf message cannot be larger.

@@ -33,7 +33,9 @@ def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
     op = graph.builder(model).op
     scores = y if graph.rank(y) == 2 else op.Reshape(y, [-1, 1])
     width = scores.shape[1]  # type: ignore[index]
-    columns = [op.ReduceSum(op.Gather(scores, k, axis=1), keepdims=0) for k in range(int(width))]
+    if not isinstance(width, int):
+        raise ModelError(f"The number of columns of {graph.describe(scores)} is not known.")
+    columns = [op.ReduceSum(op.Gather(scores, k, axis=1), keepdims=0) for k in range(width)]
     outputs = [(f"{feature}_grad_{k}", gradients(model, column, [x])[0]) for k, column in enumerate(columns)]
     model.graph.inputs[:] = [v for v in model.graph.inputs if not v.is_initializer()]
     return graph.save(model, outputs=outputs).SerializeToString()

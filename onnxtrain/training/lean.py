@@ -26,6 +26,8 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
     for node in list(graph):
         if node.op_type == "Expand":
             _skip_expand(node)
+        elif node.op_type == "Where":
+            _choose_by_product(op, node)
         elif node.op_type == "ReduceSum" and _sums_rows(node, column):
             if not ones:
                 ones.append(_ones_like(op, column))
@@ -39,6 +41,21 @@ def _skip_expand(node: ir.Node) -> None:
         others = [x for i, x in enumerate(user.inputs) if i != position and x is not None]
         if user.op_type in _BROADCASTING and any(same_shape(x, large) for x in others):
             user.replace_input_with(position, small)
+
+
+def _choose_by_product(op: Any, node: ir.Node) -> None:
+    """Choose between two constants as :math:`c (a - b) + b`: onnxruntime's Where is slow when it stretches both."""
+    condition, a, b = node.inputs
+    (y,) = node.outputs
+    numbers = [None if v is None else constant(v) for v in (a, b)]
+    if condition is None or y.dtype is None or y.is_graph_output() or any(v is None or v.size != 1 for v in numbers):
+        return
+    one, other = (v.ravel()[0] for v in numbers if v is not None)
+    if rank(y) != rank(condition) or (one - other) + other != one:
+        return  # rounding would change the number
+    chosen = op.Add(op.Mul(op.Cast(condition, to=y.dtype), float(one - other)), float(other))
+    chosen.type, chosen.shape = y.type, y.shape
+    ir.convenience.replace_all_uses_with(y, chosen)
 
 
 def _sums_rows(node: ir.Node, column: ir.Value) -> bool:

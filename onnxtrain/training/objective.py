@@ -101,7 +101,8 @@ class ObjectiveGraph:
         self.label, self.losses = add_row_loss(
             self.model, output, objective.loss, dict(objective.loss_params), classifies=objective.classifies
         )
-        self.op = graph.builder(self.model).op
+        build = graph.builder(self.model)
+        self.op, self._names = build.op, build.names
         needed = _ancestors(self.losses)
         self.features = [v for v in inputs.values() if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
@@ -122,7 +123,7 @@ class ObjectiveGraph:
 
     def unique(self, name: str) -> str:
         """Return `name`, with a number behind it where the graph has it already."""
-        return graph.unique_name(name, self.op.builder.names)
+        return graph.unique_name(name, self._names)
 
     def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
         """Return the model with these outputs and the inputs they need."""

@@ -206,7 +206,8 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
     value = g.op.ReduceSum(g.op.Mul(g.losses, g.weight), keepdims=0)
     dws = gradients(g.model, value, g.weights, builder=builder)
     outputs = [(g.unique("loss"), value)]
-    outputs += [(g.unique(f"{w.name}_grad"), dw) for w, dw in zip(g.weights, dws, strict=True)]
+    outputs += [(g.unique(f"{w.name}_grad"), g.op.Identity(dw)) for w, dw in zip(g.weights, dws, strict=True)]
+    make_lean(g.op, g.model.graph, g.losses)  # may replace a gradient, not what reads it
     inputs = _named({"label": g.label, "weight": g.weight})
     return BatchGraph(g.save(outputs), {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype)
 
@@ -229,9 +230,7 @@ def _objective_of_batch(
     return op.Add(mean, penalty), op.Add(sum_, op.Mul(penalty, batch_weight))
 
 
-def _penalties(
-    g: ObjectiveGraph, objective: Objective, l1: ir.Value | float, l2: ir.Value | float
-) -> ir.Value | None:
+def _penalties(g: ObjectiveGraph, objective: Objective, l1: ir.Value | float, l2: ir.Value | float) -> ir.Value | None:
     found = []
     for w in g.weights:
         terms = [(l1, l2)] if w.name in objective.penalized else []

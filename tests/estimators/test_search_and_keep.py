@@ -62,7 +62,8 @@ def test_a_grid_search_fine_tunes():
         mlp = MLPRegressor(hidden_layer_sizes=(8,), max_iter=20, random_state=0).fit(X, y)
     found = GridSearchCV(OrtGradientRegressor(mlp, max_iter=0), {"l2": [0.0]}, cv=2, error_score="raise").fit(X, y)
     expected = [mlp.score(X[221:], y[221:]), mlp.score(X[:221], y[:221])]
-    np.testing.assert_allclose(sorted(found.cv_results_[f"split{i}_test_score"][0] for i in (0, 1)), sorted(expected), rtol=1e-4)
+    scores = [found.cv_results_[f"split{i}_test_score"][0] for i in (0, 1)]
+    np.testing.assert_allclose(sorted(scores), sorted(expected), rtol=1e-4)
 
 
 def test_other_searches_and_curves():

@@ -1,6 +1,5 @@
 """scikit-learn's own checks, on several configurations of both estimators."""
 
-import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline

@@ -32,7 +32,8 @@ def test_a_penalty_is_scaled_by_the_learning_rate(learning_rate):
     params = dict(solver=SGD(), learning_rate=learning_rate, max_iter=1, batch_size=len(X), dtype="float64")
     plain = OrtGradientRegressor(linear, **params).fit(X, y).weights_["coef"]
     shrunk = OrtGradientRegressor(linear, l2=0.1, **params).fit(X, y).weights_["coef"]
-    np.testing.assert_allclose(plain - shrunk, learning_rate * 2 * 0.1 * linear.coef_.reshape(-1, 1), rtol=1e-6, atol=1e-12)
+    expected = learning_rate * 2 * 0.1 * linear.coef_.reshape(-1, 1)
+    np.testing.assert_allclose(plain - shrunk, expected, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["absolute_error", "elastic"])
