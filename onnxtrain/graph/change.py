@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
