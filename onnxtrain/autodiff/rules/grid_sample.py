@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import scalar_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import rank
 
 #: The parameter of the cubic kernel, that of the specification.
@@ -38,7 +39,7 @@ def affine_grid(op, node, dy):
     """The grid is linear in theta: its points, a last coordinate 1 added, times theta."""
     theta, size = node.inputs
     n = rank(dy) - 2
-    plain = op.initializer(ir.tensor(np.eye(n, n + 1)[None], dtype=theta.dtype, name="plain"))
+    plain = array_like(op, np.eye(n, n + 1)[None], theta, "plain")
     one = op.Concat([1], op.Slice(size, [1], [n + 2]), axis=0)
     points = op.AffineGrid(plain, one, align_corners=attribute(node, "align_corners", 0))
     points = op.Reshape(points, [-1, n])

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, sum_to
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import rank
 
 
@@ -116,7 +117,7 @@ def local_response_normalization(op, node, dy):
     size, beta = attribute(node, "size"), attribute(node, "beta", 0.75)
     per_entry = attribute(node, "alpha", 1e-4) / size
     flat = op.Reshape(x, [0, 0, -1])
-    near = op.CastLike(_band(x.shape[1], size), x)
+    near = array_like(op, _band(x.shape[1], size), x, "near")
     sums = reshape_like(op, op.MatMul(near, op.Mul(flat, flat)), x)
     base = op.Add(op.Mul(sums, per_entry), attribute(node, "bias", 1.0))
     pull = op.MatMul(op.Transpose(near, perm=[1, 0]), op.Reshape(op.Div(op.Mul(dy, y), base), [0, 0, -1]))

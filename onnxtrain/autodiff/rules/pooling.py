@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.window import Window, along_axes, length, sliding
+from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, length, sliding
 from onnxtrain.graph import rank, static_shape
 
 
@@ -131,5 +131,5 @@ def _matrices(op: Any, node: ir.Node, include_pads: int | None) -> dict[int, ir.
         if include_pads is not None:
             counted = (covered < n + end) if include_pads else inside
             matrix /= np.maximum(counted.sum(axis=1, keepdims=True), 1)
-        matrices[i + 2] = op.initializer(ir.tensor(matrix, dtype=x.dtype, name="covered"))
+        matrices[i + 2] = array_like(op, matrix, x, "covered")
     return matrices

@@ -83,7 +83,7 @@ def _lstm(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
 
 def _gru(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
     f, g = d.functions
-    n = d.r.shape[0]
+    n = _units(d.node)
     r_gates, r_new = op.Split(d.r, [2 * n, n], axis=1, _outputs=2)
 
     def reset_last(op, x, states):
@@ -133,8 +133,8 @@ def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, 
         wb, rb = (None, None) if bk is None else op.Split(bk, axis=0, num_outputs=2, _outputs=2)
         wk, rk = op.Transpose(wk, perm=[1, 0]), op.Transpose(rk, perm=[1, 0])
         bias, step = turn(op, _Direction(node, wk, rk, wb, rb, pk, functions[k]))
-        hk = _zero_state(op, x, rk) if hk is None else hk
-        states = [hk] if gates < 4 else [hk, _zero_state(op, x, rk) if ck is None else ck]
+        hk = _zero_state(op, x, node) if hk is None else hk
+        states = [hk] if gates < 4 else [hk, _zero_state(op, x, node) if ck is None else ck]
         xk = _reversed(op, x, lengths) if backwards else x
         *last, y = _scan(op, _sum(op, op.MatMul(xk, wk), bias), states, step, lengths)
         ys.append(op.Unsqueeze(_reversed(op, y, lengths) if backwards else y, [1]))
@@ -185,12 +185,17 @@ def _of_direction(op: Any, v: ir.Value | None, k: int, directions: int) -> ir.Va
     return op.Squeeze(v, [0]) if directions == 1 else op.Gather(v, k, axis=0)
 
 
-def _zero_state(op: Any, x: ir.Value, r: ir.Value) -> ir.Value:
-    rows, zero = x.shape[1], ir.tensor([0.0], dtype=x.dtype)
-    shape = [rows, r.shape[0]] if isinstance(rows, int) else op.Concat(op.Shape(x, start=1, end=2), [r.shape[0]], axis=0)
+def _zero_state(op: Any, x: ir.Value, node: ir.Node) -> ir.Value:
+    rows, n, zero = x.shape[1], _units(node), ir.tensor([0.0], dtype=x.dtype)
+    shape = [rows, n] if isinstance(rows, int) else op.Concat(op.Shape(x, start=1, end=2), [n], axis=0)
     state = op.ConstantOfShape(shape, value=zero)
-    state.shape = ir.Shape([rows, r.shape[0]])
+    state.shape = ir.Shape([rows, n])
     return state
+
+
+def _units(node: ir.Node) -> int:
+    """Return the length of a state; the weights may be computed, and their shape not be known."""
+    return attribute(node, "hidden_size") or node.inputs[2].shape[2]
 
 
 def _joined(op: Any, parts: Sequence[ir.Value], axis: int) -> ir.Value:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.window import along_axes
+from onnxtrain.autodiff.rules.window import along_axes, array_like
 from onnxtrain.graph import constant, rank, same_dimension
 
 #: Attributes that mean the same for one axis as for all.
@@ -56,7 +56,7 @@ def _matrix(op: Any, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.V
 def _identity(op: Any, x: ir.Value, axis: int) -> ir.Value:
     n = x.shape[axis]
     if isinstance(n, int):
-        return op.initializer(ir.tensor(np.eye(n), dtype=x.dtype, name="identity"))
+        return array_like(op, np.eye(n), x, "identity")
     length = _length(op, x, axis)
     square = op.ConstantOfShape(op.Concat(length, length, axis=0), value=ir.tensor([0.0], dtype=x.dtype))
     return op.EyeLike(square)

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.registry import attribute, gradient, no_gradient
+from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import rank
 
 no_gradient("Hardmax")
@@ -81,7 +82,7 @@ def _hits(op: Any, node: ir.Node, x: ir.Value, t: ir.Value) -> ir.Value:
     ignored = attribute(node, "ignore_index")
     n = x.shape[1]
     if isinstance(n, int):
-        classes = op.initializer(ir.tensor(np.arange(n).reshape(_column(x)), dtype=t.dtype, name="classes"))
+        classes = array_like(op, np.arange(n).reshape(_column(x)), t, "classes")
     else:
         count = op.Squeeze(op.Shape(x, start=1, end=2), [0])
         classes = op.CastLike(op.Reshape(op.Range(0, count, 1), _column(x)), t)

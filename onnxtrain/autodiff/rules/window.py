@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import shape_of
@@ -16,7 +17,7 @@ from onnxtrain.autodiff.registry import attribute
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import describe, rank
 
-__all__ = ["Window", "along_axes", "crop_like", "length", "sliding", "transposed"]
+__all__ = ["Window", "along_axes", "array_like", "crop_like", "length", "sliding", "transposed"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
         return dx
     ends = op.Gather(shape_of(op, x), wrong, axis=0)
     return op.Slice(dx, [0] * len(wrong), ends, wrong)
+
+
+def array_like(op: Any, array: Any, x: ir.Value, name: str) -> ir.Value:
+    """Return an array as a constant of the type of `x`."""
+    return op.initializer(ir.tensor(np.asarray(array).astype(x.dtype.numpy()), dtype=x.dtype, name=name))
 
 
 def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Value:
