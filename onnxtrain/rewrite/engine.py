@@ -73,12 +73,10 @@ def _rewrite_nodes(model: ir.Model) -> dict[ir.Value, ir.Value]:
     replaced: dict[ir.Value, ir.Value] = {}
     for node in list(model.graph):
         rule = REWRITES.get(key(node.domain, node.op_type))
-        if rule is None:
+        found = None if rule is None else rule(build.op, node)
+        if found is None:
             if any(y.shape is None or y.dtype is None for y in node.outputs):
                 build.infer(node)
-            continue
-        found = rule(build.op, node)
-        if found is None:
             continue
         for old, new in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
