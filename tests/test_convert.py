@@ -9,9 +9,9 @@ import onnx
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from onnxtrain.convert import convert, default_weights, trainable_weights
+from onnxtrain.convert import convert, default_weights, select_weights, trainable_weights
 from onnxtrain.convert.converter import feeds_of
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import OnnxTrainError, WeightError
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
 from tests.zoo import REFUSED, WITHOUT_WEIGHTS, ZOO, data
@@ -154,3 +154,27 @@ def test_our_estimators_are_converted_where_they_stand():
     both = VotingRegressor([("a", double), ("b", OrtGradientRegressor(max_iter=3))]).fit(X, y)
     (found,) = run(to_onnx(both, x, target_opset=21), {"X": x})
     np.testing.assert_allclose(found[:, 0], both.predict(X), rtol=1e-4)
+
+
+NAMES = ["scaler.mean", "scaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]
+
+
+@pytest.mark.parametrize(
+    "wanted, found",
+    [
+        ("all", NAMES),
+        ("pca.mean", ["pca.mean"]),
+        ("scaler", NAMES[:2]),
+        ("*.mean", ["scaler.mean", "pca.mean"]),
+        (["mlp", "scaler.scale"], ["scaler.scale", "mlp.coefs_0", "mlp.intercepts_0"]),
+        ("-pca", [n for n in NAMES if n != "pca.mean"]),
+        (["all", "-*.mean", "-mlp"], ["scaler.scale"]),
+    ],
+)
+def test_weights_by_name_pattern_and_step(wanted, found):
+    assert select_weights(NAMES, wanted) == found
+
+
+def test_a_word_that_fits_no_weight():
+    with pytest.raises(WeightError, match="'scaller' is no weight, and no step with one. Did you mean 'scaler'"):
+        select_weights(NAMES, ["-scaller"])

@@ -4,7 +4,7 @@ from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.converter import Conversion, compare, convert
 from onnxtrain.convert.converters import register_converter
 from onnxtrain.convert.embed import ConvertsToOnnx
-from onnxtrain.convert.weights import Weight, default_weights, trainable_weights
+from onnxtrain.convert.weights import Weight, default_weights, select_weights, trainable_weights
 
 __all__ = [
     "Binding",
@@ -15,5 +15,6 @@ __all__ = [
     "convert",
     "default_weights",
     "register_converter",
+    "select_weights",
     "trainable_weights",
 ]

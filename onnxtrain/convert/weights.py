@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.converter import Conversion
 from onnxtrain.convert.reach import reaching
+from onnxtrain.errors import WeightError
+from onnxtrain.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,51 @@ def trainable_weights(model: Conversion | onnx.ModelProto, output: str | None = 
     if isinstance(model, Conversion):
         return [Weight(b.name, b.step, b.shape, b.kind) for b in model.bindings if b.name in reach]
     return [Weight(name, "", graph.static_shape(value) or (), "weight") for name, value in reach.items()]
+
+
+def select_weights(names: Sequence[str], wanted: str | Sequence[str], what: str = "weight") -> list[str]:
+    """Return those of `names` that are asked for, in their order.
+
+    Parameters
+    ----------
+    names : sequence of str
+    wanted : str or sequence of str
+        ``"all"``, names, patterns (``"*.intercept*"``), names of steps
+        (``"standardscaler"``); with a minus in front (``"-pca"``) what is left out. Where
+        only such are given, of all.
+
+    what : str
+        What a name is, for the message.
+
+    Raises
+    ------
+    WeightError
+        One of them fits no name.
+
+    Examples
+    --------
+    >>> names = ["standardscaler.mean", "standardscaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]
+    >>> select_weights(names, ["standardscaler", "*coefs*"])
+    ['standardscaler.mean', 'standardscaler.scale', 'mlp.coefs_0']
+    >>> select_weights(names, "-standardscaler")
+    ['pca.mean', 'mlp.coefs_0', 'mlp.intercepts_0']
+    """
+    words = [wanted] if isinstance(wanted, str) else list(wanted)
+    found = {word: _fitting(names, word, what) for word in words}
+    added = [word for word in words if not word.startswith("-")]
+    chosen = {name for word in added for name in found[word]} if added or not words else set(names)
+    chosen -= {name for word in words if word not in added for name in found[word]}
+    return [name for name in names if name in chosen]
+
+
+def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
+    """Return the names that one word means."""
+    plain = word.removeprefix("-")
+    found = [n for n in names if plain == "all" or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
+    if not found:
+        steps = {n.rpartition(".")[0] for n in names} - {""}
+        raise WeightError(f"{plain!r} is no {what}, and no step with one. {did_you_mean(plain, [*names, *steps])}")
+    return found
 
 
 def default_weights(model: Conversion | onnx.ModelProto) -> list[str]:
