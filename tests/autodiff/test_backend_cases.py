@@ -112,15 +112,18 @@ def check(case, *, symbolic=False):
     nodes = model.graph.node
     settings = {node.input[i] for node in nodes for i in SETTINGS.get(node.op_type, ()) if i < len(node.input)}
     reals = [v.name for v in model.graph.input if v.type.tensor_type.elem_type in REAL and v.name not in settings]
-    rtol = 2e-3 if case.name in FEW_DIGITS else 1e-5
+    rtol = 5e-3 if case.name in FEW_DIGITS else 1e-5
     check_gradient(model, feeds, inputs=reals, rtol=rtol, max_entries=2 if symbolic or slow else 10)
 
 
 def parameters(*tables):
-    for name in CASES:
+    """Return the names of all cases; what a table names must fail, for as long as it is named."""
+
+    def marks(name):
         reasons = [table[name] for table in tables if name in table]
-        marks = [pytest.mark.xfail(reason=reason, raises=(OnnxTrainError, NotImplementedError)) for reason in reasons]
-        yield pytest.param(name, marks=marks[:1])
+        return [pytest.mark.xfail(reason=reasons[0], raises=(OnnxTrainError, NotImplementedError))] if reasons else []
+
+    return [pytest.param(name, marks=marks(name)) for name in CASES]
 
 
 @pytest.mark.parametrize("name", parameters(LEFT_OUT))
