@@ -1,0 +1,100 @@
+"""Devices, threads and sessions; what needs a GPU is marked and says why it is skipped."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.linear_model import LinearRegression
+from sklearn.neural_network import MLPClassifier
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError, DeviceError, ModelError
+from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.session import available_threads, open_session, run, threads_for
+
+HAS_GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="onnxruntime has no CUDAExecutionProvider here")
+
+DOUBLE = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21]> g (float[N] X) => (float[N] Y) { Y = Add(X, X) }'
+)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "cuda:-1", 0, None])
+def test_names_of_devices(name):
+    with pytest.raises(DeviceError, match="Unknown device .*Known: 'cpu', 'cuda', 'cuda:1', ..., 'auto'"):
+        find_device(name)
+
+
+def test_auto_is_what_is_there():
+    assert find_device("auto") == Device("cuda" if HAS_GPU else "cpu")
+    assert find_device("cpu") == Device("cpu", 0)
+
+
+def test_providers_carry_the_number_of_the_device():
+    (cuda, options), cpu = Device("cuda", 3).providers
+    assert (cuda, options["device_id"], cpu) == ("CUDAExecutionProvider", 3, "CPUExecutionProvider")
+
+
+@pytest.mark.parametrize("limit, expected", [("1", 1), ("999", available_threads()), ("x", available_threads())])
+def test_threads_of_a_worker(monkeypatch, limit, expected):
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert available_threads() == expected
+
+
+def test_a_small_graph_has_one_thread():
+    assert threads_for(10, None) == 1
+    assert threads_for(1e12, None) == available_threads()
+    assert threads_for(10, 2) == 2
+
+
+def test_what_onnxruntime_refuses():
+    unknown = onnx.ModelProto()
+    unknown.CopyFrom(DOUBLE)
+    unknown.graph.node[0].op_type = "Nonsense"
+    with pytest.raises(ModelError, match="onnxruntime .* cannot load the model"):
+        open_session(unknown)
+    with pytest.raises(DataError, match="onnxruntime cannot run the model"):
+        run(DOUBLE, {"X": np.ones((2, 2), np.float64)})
+
+
+def test_run_returns_what_is_asked_for():
+    x = np.arange(3, dtype=np.float32)
+    (y,) = run(DOUBLE, {"X": x}, outputs=["Y"])
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+# -------------------------------------------------------------------- GPU
+
+
+CASES = {
+    "linear": (OrtGradientRegressor, LinearRegression(), load_diabetes),
+    "network": (
+        OrtGradientClassifier,
+        MLPClassifier(hidden_layer_sizes=(32,), max_iter=5, random_state=0),
+        load_digits,
+    ),
+}
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+@pytest.mark.parametrize("solver", ["sgd", "adam", "lbfgs"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_trains_as_a_cpu(case, solver):
+    estimator, model, load = CASES[case]
+    X, y = load(return_X_y=True)
+    params = dict(estimator=model.fit(X, y), solver=solver, max_iter=5, random_state=0)
+    cpu, gpu = (estimator(device=device, **params).fit(X, y) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(gpu.loss_curve_, cpu.loss_curve_, rtol=1e-3)
+    np.testing.assert_allclose(gpu.predict(X), cpu.predict(X), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_same_seed_same_bits_on_a_gpu():
+    X, y = load_diabetes(return_X_y=True)
+    a, b = (OrtGradientRegressor(device="cuda", max_iter=3, random_state=0).fit(X, y).weights_ for _ in range(2))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
