@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.convert import convert, trainable_weights
 from onnxtrain.convert.check import check, documentation
-from onnxtrain.convert.converter import feeds_of
+from onnxtrain.convert.columns import feeds_of
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.export import to_sklearn
 from onnxtrain.rewrite import rewrite_model
@@ -143,7 +143,8 @@ def judge(result, tuned, estimator, conversion) -> str:
 def short(error: Exception) -> str:
     """Return the first sentence of an error."""
     text = f"{type(error).__name__}: {error}".replace("\n", " ")
-    return text.split(" Its converter")[0].split(" See http")[0][:200]
+    text = text.split(" Its converter")[0].split(" See http")[0][:200]
+    return "".join(f"\\{c}" if c in "*_`|\\" else c for c in text)
 
 
 def page(results: list[Result]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from onnxtrain.convert import convert, default_weights, select_weights, trainable_weights
-from onnxtrain.convert.converter import feeds_of
+from onnxtrain.convert.columns import feeds_of
 from onnxtrain.errors import OnnxTrainError, WeightError
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
@@ -118,6 +118,22 @@ def test_columns_by_name():
     assert default_weights(conversion) == ["linearregression.coef", "linearregression.intercept"]
 
 
+def test_columns_of_numbers_by_name_are_one_matrix():
+    pd = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+    X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [3.0, 1.0, 2.0, 2.0], "c": [1, 2, 3, 3]})
+    steps = make_column_transformer((StandardScaler(), ["c", "a"]), (MinMaxScaler(), ["b"]))
+    model = make_pipeline(steps, LinearRegression()).fit(X, [1.0, 2.0, 2.0, 5.0])
+    for rows in (X, X.to_numpy()):
+        conversion = convert(model, rows, rewrite=rewrite_model, run=run)
+        assert [i.name for i in conversion.onnx.graph.input] == ["X"]
+    (found,) = run(conversion.onnx, feeds_of(conversion.onnx, X))
+    np.testing.assert_allclose(found[:, 0], model.predict(X), rtol=1e-5)
+
+
 def test_a_wrong_graph_is_refused_with_row_and_page():
     X = np.arange(6.0).reshape(3, 2)
     model = LinearRegression().fit(X, [1.0, 2.0, 4.0])
@@ -176,5 +192,5 @@ def test_weights_by_name_pattern_and_step(wanted, found):
 
 
 def test_a_word_that_fits_no_weight():
-    with pytest.raises(WeightError, match="'scaller' is no weight, and no step with one. Did you mean 'scaler'"):
+    with pytest.raises(WeightError, match=r"'scaller' is no weight, and no step with one. Did you mean 'scaler'"):
         select_weights(NAMES, ["-scaller"])

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from onnxtrain.convert.check import check
-from onnxtrain.convert.converter import _as_float32, feeds_of
+from onnxtrain.convert.columns import as_float32, feeds_of
 from onnxtrain.errors import ExportError
 from onnxtrain.export import to_sklearn
 from onnxtrain.training.session import run
@@ -65,7 +65,7 @@ def test_weights_that_moved_predict_as_the_graph(name):
             array = moved[initializer.name].astype(np.float32)
             initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
     back = to_sklearn(estimator, conversion.bindings, moved)
-    check(pickle.loads(pickle.dumps(back)), onx, _as_float32(X), feeds_of(onx, X), run)
+    check(pickle.loads(pickle.dumps(back)), onx, as_float32(X), feeds_of(onx, X), run)
     before = outputs_of(estimator, X)
     assert all(
         np.array_equal(a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ import onnx
 from onnxtrain.convert.bind import bind
 from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.check import Run, check, documentation
+from onnxtrain.convert.columns import as_float32, by_column, feeds_of, input_types, positional
 from onnxtrain.convert.converters import register_converter
-from onnxtrain.convert.faults import as_float32, options_of, repair
+from onnxtrain.convert.faults import in_float32, options_of, repair
 from onnxtrain.convert.ties import tie
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET
@@ -80,9 +81,12 @@ def convert(
             f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Encode text, dictionaries and labels before."
         )
 
+    if not by_column(X):
+        estimator = positional(estimator)
+
     def graph_of(fitted: Any) -> onnx.ModelProto:
         onx = repair(fitted, _to_onnx(fitted, X))
-        return onx if rewrite is None else tie(fitted, as_float32(rewrite(onx)))
+        return onx if rewrite is None else tie(fitted, in_float32(rewrite(onx)))
 
     onx, bindings = bind(estimator, graph_of(estimator), graph_of)
     if run is not None:
@@ -93,7 +97,9 @@ def convert(
 def compare(estimator: Any, onx: onnx.ModelProto, X: Any, run: Run) -> None:
     """Compare a graph with the estimator on some rows of `X`; see :func:`onnxtrain.convert.check.check`."""
     rows = _some_rows(X)
-    check(estimator, onx, _as_float32(rows), feeds_of(onx, rows), run)
+    if not by_column(X):
+        estimator = positional(estimator)
+    check(estimator, onx, as_float32(rows), feeds_of(onx, rows), run)
 
 
 def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
@@ -105,7 +111,7 @@ def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
         try:
             return to_onnx(
                 estimator,
-                initial_types=_input_types(X),
+                initial_types=input_types(X),
                 options=options_of(estimator),
                 target_opset={"": OPSET, "ai.onnx.ml": 3},
                 model_optim=False,
@@ -117,40 +123,8 @@ def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
             ) from e
 
 
-def _input_types(X: Any) -> list[tuple[str, Any]]:
-    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
-
-    if not _by_column(X):
-        return [("X", FloatTensorType([None, np.shape(X)[1]]))]
-    kinds = {"i": Int64TensorType, "u": Int64TensorType, "b": Int64TensorType, "f": FloatTensorType}
-    return [(str(name), kinds.get(X[name].dtype.kind, StringTensorType)([None, 1])) for name in X.columns]
-
-
-def _by_column(X: Any) -> bool:
-    """Whether each column is an input of its own, under its name."""
-    return hasattr(X, "columns")
-
-
-def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
-    """Return what the inputs of a converted graph are fed for the rows `X`."""
-    inputs = list(onx.graph.input)
-    if len(inputs) == 1 and not _by_column(X):
-        return {inputs[0].name: np.asarray(X, dtype=np.float32)}
-    types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64, onnx.TensorProto.STRING: object}
-    return {i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs}
-
-
 def _some_rows(X: Any) -> Any:
     chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, _CHECKED_ROWS).astype(int))
     if hasattr(X, "toarray"):  # sparse
         return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-
-
-def _as_float32(X: Any) -> Any:
-    """Return the rows as the graph sees them: rounded to float32."""
-    if hasattr(X, "columns"):
-        return X.astype({name: np.float32 for name, dtype in X.dtypes.items() if dtype.kind == "f"}).astype(
-            {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
-        )
-    return np.asarray(X, dtype=np.float32).astype(np.float64)

@@ -45,7 +45,7 @@ def options_of(estimator: Any) -> dict[int, dict[str, Any]] | None:
     return {id(last): {"zipmap": False}} if isinstance(allowed, dict) and "zipmap" in allowed else None
 
 
-def as_float32(onx: onnx.ModelProto) -> onnx.ModelProto:
+def in_float32(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with float32 where a converter left double."""
     if not any(i.data_type == onnx.TensorProto.DOUBLE for i in onx.graph.initializer):
         return onx

@@ -1,0 +1,92 @@
+"""Columns by name and by position: what a graph is fed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline
+
+
+def by_column(X: Any) -> bool:
+    """Whether each column is an input of its own: a DataFrame that is not a matrix of numbers."""
+    return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
+
+
+def input_types(X: Any) -> list[tuple[str, Any]]:
+    """Return the names and types of the inputs, as skl2onnx takes them."""
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+
+    if not by_column(X):
+        return [("X", FloatTensorType([None, np.shape(X)[1]]))]
+    kinds = {"i": Int64TensorType, "u": Int64TensorType, "b": Int64TensorType, "f": FloatTensorType}
+    return [(str(name), kinds.get(X[name].dtype.kind, StringTensorType)([None, 1])) for name in X.columns]
+
+
+def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
+    """Return what the inputs of a converted graph are fed for the rows `X`, by name."""
+    inputs = list(onx.graph.input)
+    if len(inputs) == 1 and not by_column(X):
+        return {inputs[0].name: np.asarray(X, dtype=np.float32)}
+    types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64, onnx.TensorProto.STRING: object}
+    return {i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs}
+
+
+def as_float32(X: Any) -> Any:
+    """Return the rows as the graph sees them: rounded to float32. A matrix of numbers becomes an array."""
+    if not by_column(X):
+        return np.asarray(X, dtype=np.float32).astype(np.float64)
+    floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
+    return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)
+
+
+def positional(estimator: Any) -> Any:
+    """Return the estimator, a copy where columns are chosen by name: it chooses them by position."""
+    if not any(_named(found) for found in _on_raw_columns(estimator)):
+        return estimator
+    changed = copy.deepcopy(estimator)
+    for found in _on_raw_columns(changed):
+        positions = {name: i for i, name in enumerate(found.feature_names_in_)}
+        for attribute in ("transformers_", "transformers"):
+            items = [(n, t, _positions(columns, positions)) for n, t, columns in getattr(found, attribute)]
+            setattr(found, attribute, items)
+        found._columns = [_positions(columns, positions) for columns in found._columns]
+        found._transformer_to_input_indices = {
+            name: np.asarray(columns, dtype=int) for name, columns in found._transformer_to_input_indices.items()
+        }
+        del found.feature_names_in_
+    return changed
+
+
+def _positions(columns: Any, positions: Mapping[str, int]) -> Any:
+    if isinstance(columns, str):
+        return positions[columns]
+    if isinstance(columns, (list, tuple, np.ndarray)) and len(columns) and isinstance(columns[0], str):
+        return [positions[c] for c in columns]
+    return columns
+
+
+def _named(found: ColumnTransformer) -> bool:
+    return hasattr(found, "feature_names_in_")
+
+
+def _on_raw_columns(estimator: Any) -> Iterator[ColumnTransformer]:
+    """Return the ColumnTransformers that see the columns of X itself."""
+    if isinstance(estimator, ColumnTransformer):
+        yield estimator
+    elif isinstance(estimator, Pipeline):
+        yield from _on_raw_columns(estimator.steps[0][1])
+    elif isinstance(estimator, FeatureUnion):
+        for _, item in estimator.transformer_list:
+            yield from _on_raw_columns(item)
+    elif isinstance(estimator, BaseEstimator):
+        for name in ("best_estimator_", "regressor_", "estimator"):
+            if hasattr(estimator, name):
+                yield from _on_raw_columns(getattr(estimator, name))
+        for item in getattr(estimator, "estimators_", ()):
+            yield from _on_raw_columns(item)
