@@ -293,6 +293,9 @@ def _append_gradients(
     grads = [(graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt]
     named = first + grads + kept
     values = simplify(model, [value for _, value in named])
+    if DerivativeOptions.KeepYieldOp in options and dy:
+        given = next(iter(dy.values()))
+        values = [_behind_yield(op, v, given, depends=x in found) for x, v in zip(wrt, values, strict=True)]
     return [(name, value) for (name, _), value in zip(named, values, strict=True)]
 
 
@@ -309,7 +312,7 @@ def _incoming(
         model.graph.inputs.extend(dy.values())
         return dy
     # each incoming gradient must have the full shape of its output
-    attributes = {"full_shape_outputs": list(range(len(reals)))}
+    attributes = {"full_shape_outputs": [i for i, y in enumerate(outputs) if graphs.is_float(y)]}
     flat = [i for i, y in enumerate(outputs) if not graphs.is_float(y)]
     if flat:
         attributes["non_differentiable_outputs"] = flat
@@ -325,6 +328,21 @@ def _incoming(
     for y, given, name in zip(reals, node.outputs, names, strict=True):
         with_shape_of(given, y).name = name
     return dict(zip(reals, node.outputs, strict=True))
+
+
+def _behind_yield(op: Any, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
+    """Return a gradient as TrainingAgent can: computed in the backward pass, and not what it was given itself."""
+    if not depends:
+        positive = op.Greater(dy, 0.0)
+        never = op.And(positive, op.Not(positive))  # depends on the gradient, whatever it is
+        shape = op.Add(op.Shape(value), op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
+        zero = ir.tensor(np.zeros(1, value.dtype.numpy()), name="zero")  # type: ignore[union-attr]
+        return with_shape_of(op.ConstantOfShape(shape, value=zero), value)
+    node = value.producer()
+    while node is not None and node.op_type == "Identity":
+        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    given = node is not None and node.op_type == "YieldOp"
+    return with_shape_of(op.Sum(value), value) if given else value  # no optimizer removes a Sum of one
 
 
 def _ones_like(op: Any, y: ir.Value) -> ir.Value:

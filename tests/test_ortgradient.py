@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import pickle
@@ -19,7 +20,7 @@ from onnxruntime.capi import _pybind_state as native
 from onnxtrain import graph as graphs
 from onnxtrain import training_build
 from onnxtrain.errors import DataError, DeviceError, ModelError, OnnxTrainError, WeightError
-from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction
+from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction, _factory
 from onnxtrain.training.session import run
 
 try:
@@ -207,6 +208,19 @@ def test_backward_is_the_derivative(name, builder, dtype):
         expected = torch.autograd.grad(outputs, tensors, [torch.tensor(dy) for dy in dys])
         for dx, tensor in zip(found, expected, strict=True):
             np.testing.assert_allclose(dx, tensor.numpy(), rtol=rtol, atol=1e-6)
+
+
+@needs_training
+@pytest.mark.parametrize("name", MODELS)
+def test_the_agent_runs_the_graph_of_the_built_in_rules(name, monkeypatch):
+    usual, inputs, dys = case(name, "builtin")
+    monkeypatch.setattr(_factory, "yield_graphs", functools.partial(_factory.yield_graphs, builder="builtin"))
+    made, _, _ = case(name, "onnxruntime-training")
+    a, b = usual.new_instance(), made.new_instance()
+    for function in (a, b):
+        function.forward(inputs, training=True)
+    for x, y in zip(a.backward(dys), b.backward(dys), strict=True):
+        np.testing.assert_allclose(y.numpy(), x.numpy(), rtol=1e-6)
 
 
 @pytest.mark.skipif(torch is None, reason="needs torch")

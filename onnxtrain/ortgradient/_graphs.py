@@ -122,9 +122,11 @@ def split_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[
     )
 
 
-def yield_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[str]) -> PassGraphs:
-    """Return one graph for TrainingAgent, derived by onnxruntime-training: YieldOp stands between the passes."""
-    whole = onnx_derivative(onx, weights, inputs, DerivativeOptions.KeepYieldOp, builder="onnxruntime-training")
+def yield_graphs(
+    onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[str], *, builder: str = "onnxruntime-training"
+) -> PassGraphs:
+    """Return one graph for TrainingAgent: YieldOp stands between the passes."""
+    whole = onnx_derivative(onx, weights, inputs, DerivativeOptions.KeepYieldOp, builder=builder)
     evaluation = _evaluation(onx, weights)
     (node,) = [n for n in whole.graph.node if n.op_type == "YieldOp"]
     flat = {i for a in node.attribute if a.name == "non_differentiable_outputs" for i in a.ints}
