@@ -212,7 +212,7 @@ LAYERS_FLOAT32 = [
     ("GRU", 3, "bidirectional", ", linear_before_reset = 1", ["L", "H"]),
     ("LSTM", 4, "bidirectional", "", ["L", "H", "C", "P"]),
     ("LSTM", 4, "forward", ", input_forget = 1", ["", "", "", "P"]),
-    ("RNN", 1, "bidirectional", ', activations = ["Elu", "LeakyRelu"], activation_alpha = [0.7, 0.2]'),
+    ("RNN", 1, "bidirectional", ', activations = ["ScaledTanh", "Affine"], activation_alpha = [0.7, 0.2], activation_beta = [0.5, 0.1]'),
 ]
 
 
