@@ -10,7 +10,7 @@ from types import ModuleType
 
 import onnx
 
-from onnxtrain.errors import GradientError
+from onnxtrain.errors import DependencyError, GradientError
 
 #: All four install the module ``onnxruntime`` and overwrite each other.
 DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-training", "onnxruntime-training-cpu")
@@ -27,8 +27,8 @@ def require() -> ModuleType:
 
     Raises
     ------
-    ImportError
-        No training build is installed, or another build of onnxruntime
+    DependencyError
+        An ImportError: no training build is installed, or another build of onnxruntime
         overwrote it; the message says what is installed and what would work.
     """
     try:
@@ -37,7 +37,8 @@ def require() -> ModuleType:
         state = None
     if state is not None and hasattr(state, "OrtModuleGraphBuilder"):
         return state
-    raise ImportError(advice(installed(), sys.version_info[:2], platform.system(), platform.machine()))
+    words = advice(installed(), sys.version_info[:2], platform.system(), platform.machine())
+    raise DependencyError(words, name="onnxruntime")
 
 
 def is_available() -> bool:
