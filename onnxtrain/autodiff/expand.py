@@ -10,9 +10,6 @@ import onnx.inliner
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import ModelError
 
-#: Bodies call functions that have bodies themselves; the deepest chain of ONNX is three.
-_DEPTH = 10
-
 
 def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which each operator that has no gradient rule, but a function body, is its body.
@@ -41,10 +38,7 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     if proto.functions and functions_to_expand(proto, with_local=True):
         proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-    for _ in range(_DEPTH):
-        names = functions_to_expand(proto)
-        if not names:
-            return proto
+    while names := functions_to_expand(proto):  # bodies call functions that have bodies themselves
         try:
             typed = onnx.shape_inference.infer_shapes(proto, data_prop=True)
             _call_bodies_with_gaps(typed, names)
@@ -54,8 +48,6 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         except Exception as e:  # the inliner raises RuntimeError, inference an error of its own
             raise ModelError(f"The function body of {', '.join(names)} cannot be expanded: {e}") from e
-        if functions_to_expand(proto) == names:
-            return proto  # a body that depends on types that are unknown: the engine will name the node
     return proto
 
 

@@ -91,8 +91,11 @@ def torch_gradients(model, x, dy):
 
 
 @pytest.mark.parametrize("open_batch", [False, True], ids=["static", "open"])
-@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name,dynamo",
+    # the old exporter cannot trace the attention of PyTorch 2.13
+    [(name, dynamo) for name in MODELS for dynamo in (False, True) if dynamo or name != "transformer"],
+)
 def test_gradients_of_pytorch(name, dynamo, open_batch):
     torch.manual_seed(0)
     torch.backends.mha.set_fastpath_enabled(False)  # the fast path of eval() has no derivative, nor an export

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import onnx_ir as ir
@@ -38,12 +39,7 @@ def differentiate(
 
 def nodes_after(op: Any, last: ir.Node | None) -> list[ir.Node]:
     """Return the nodes that were appended behind `last`, in order."""
-    nodes: list[ir.Node] = []
-    for node in reversed(op.builder.graph):
-        if node is last:
-            break
-        nodes.append(node)
-    return nodes[::-1]
+    return list(takewhile(lambda node: node is not last, reversed(op.builder.graph)))[::-1]
 
 
 def _last(op: Any) -> ir.Node | None:

@@ -143,6 +143,7 @@ def _walk_back(
     op: Any, walk: _Walk, dfinal: Sequence[Gradient]
 ) -> tuple[list[Gradient], dict[int, ir.Value], list[Gradient]]:
     """Return the gradients of the first states, of what was sliced, and of what the body takes from outside."""
+    _check_tensors(walk)
     outside = captured(walk.node)
     wanted = [x for x in outside if _varies(x)]
     real = [k for k in range(walk.states) if is_float(walk.body.inputs[walk.first_state + k])]
@@ -183,7 +184,6 @@ def _gradient_body(
     inner, nodes = inner_builder(op, body), list(body)
     inputs, outputs = list(body.inputs), list(body.outputs)
     for k, x in enumerate(inputs):
-        _check_tensor(walk.node, x)
         if k not in walk.saved:  # the condition of a Loop: it held in each turn that was made
             x.replace_all_uses_with(inner.initializer(ir.tensor(True, name="true")))
     ends = {walk.first_output + k: _like(op, outputs[walk.first_output + k]) for k in real}
@@ -209,12 +209,13 @@ def _remove_unused(body: ir.Graph) -> None:
             body.remove(node, safe=True)
 
 
-def _check_tensor(node: ir.Node, x: ir.Value) -> None:
-    if not isinstance(x.type, ir.TensorType):
-        raise GradientError(
-            f"{node.op_type} (node {node.name!r}) carries {x.name!r}, which is no tensor: it has no derivative "
-            "here. Carry tensors, or leave out the weights before this node."
-        )
+def _check_tensors(walk: _Walk) -> None:
+    for x in walk.body.inputs:
+        if not isinstance(x.type, ir.TensorType):
+            raise GradientError(
+                f"{walk.node.op_type} (node {walk.node.name!r}) carries {x.name!r}, which is no tensor: it has no "
+                "derivative here. Carry tensors, or leave out the weights before this node."
+            )
 
 
 # ------------------------------------------------------------------- graphs
