@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import onnx
@@ -102,3 +103,49 @@ def test_what_has_no_place_is_named(weights, words):
     estimator, _, conversion = converted("LinearRegression")
     with pytest.raises(ExportError, match=words):
         to_sklearn(estimator, conversion.bindings, weights)
+
+
+def test_leaf_values_learn_another_loss_and_the_trees_stay():
+    from sklearn.datasets import load_diabetes
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    from onnxtrain import OrtGradientRegressor
+
+    X, y = load_diabetes(return_X_y=True)
+    boosting = GradientBoostingRegressor(n_estimators=30, random_state=0).fit(X, y)
+    tuned = OrtGradientRegressor(boosting, loss="absolute_error", learning_rate=0.1, max_iter=20, random_state=0).fit(
+        X, y
+    )
+    back = tuned.to_sklearn()
+    before, after = (np.abs(y - model.predict(X)).mean() for model in (boosting, back))
+    assert after < 0.9 * before
+    np.testing.assert_allclose(back.predict(X), tuned.predict(X), rtol=1e-5)
+    for old, new in zip(boosting.estimators_.flat, back.estimators_.flat, strict=True):
+        np.testing.assert_array_equal(old.tree_.threshold, new.tree_.threshold)
+        np.testing.assert_array_equal(old.tree_.feature, new.tree_.feature)
+
+
+def test_a_pipeline_is_tuned_whole_and_comes_back_better():
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import PCA
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import train_test_split
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import Pipeline, make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from onnxtrain import OrtGradientClassifier
+
+    X, X_test, y, y_test = train_test_split(*load_digits(return_X_y=True), random_state=0)
+    network = MLPClassifier((30,), max_iter=40, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has not converged
+        fitted = make_pipeline(StandardScaler(), PCA(20), network).fit(X, y)
+    tuned = OrtGradientClassifier(
+        fitted, weights_to_train="all", learning_rate=3e-4, l2=1e-5, max_iter=10, early_stopping=True, random_state=0
+    ).fit(X, y)
+    back = tuned.to_sklearn()
+    assert isinstance(back, Pipeline)
+    assert len(tuned.weights_) == 8
+    np.testing.assert_allclose(back.predict_proba(X_test), tuned.predict_proba(X_test), atol=1e-5)
+    assert log_loss(y_test, back.predict_proba(X_test)) < log_loss(y_test, fitted.predict_proba(X_test))

@@ -365,7 +365,7 @@ with warnings.catch_warnings():
 REFUSED = {
     "KNeighborsTransformer": "differs from transform",
     "KNeighborsRegressor: distance": "differs from predict",
-    "KNNImputer": "The model cannot be read",
+    "KNNImputer": "is not one that can be trained",
     "LabelBinarizer": "takes X of shape",
     "LabelEncoder": "takes X of shape",
     "CountVectorizer": "takes X of shape",

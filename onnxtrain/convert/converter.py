@@ -17,7 +17,7 @@ from onnxtrain.convert.columns import as_float32, by_column, feeds_of, input_typ
 from onnxtrain.convert.converters import register_converter
 from onnxtrain.convert.faults import in_float32, options_of, repair
 from onnxtrain.convert.ties import tie
-from onnxtrain.errors import ConversionError
+from onnxtrain.errors import ConversionError, ModelError
 from onnxtrain.graph import OPSET
 
 #: Rows on which graph and estimator are compared.
@@ -86,7 +86,12 @@ def convert(
 
     def graph_of(fitted: Any) -> onnx.ModelProto:
         onx = repair(fitted, _to_onnx(fitted, X))
-        return onx if rewrite is None else tie(fitted, in_float32(rewrite(onx)))
+        try:
+            return onx if rewrite is None else tie(fitted, in_float32(rewrite(onx)))
+        except ModelError as e:
+            raise ConversionError(
+                f"The graph of {type(fitted).__name__} is not one that can be trained: {e} See {documentation(fitted)}."
+            ) from e
 
     onx, bindings = bind(estimator, graph_of(estimator), graph_of)
     if run is not None:
