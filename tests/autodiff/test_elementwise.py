@@ -46,6 +46,8 @@ ROWS = [
     ("Pow", [A, np.array(3)], {}),
     ("Pow", [A, np.array([2, 0, 1])], {}),
     ("Pow", [A, np.array(0)], {}),
+    ("Pow", [A, np.array(1)], {}),
+    ("Pow", [np.array([0.0, 1.0, -2.0]), np.array(0)], {}),
     ("Pow", [positive(2, 3), np.array([-1])], {}),
     ("Where", [A > 0, A, B], {}),
     ("Where", [ROW > 0, COLUMN, SCALAR], {}),
