@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx.parser import parse_model
 
@@ -250,7 +251,9 @@ def test_closed_under_itself(run):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_any_number_of_rows(run, rows):
+def test_any_number_of_rows(run, rows, request):
+    if rows == 0 and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20):
+        request.applymarker(pytest.mark.xfail("onnxruntime" in request.node.name, reason="its Gemm wants rows"))
     grad = onnx_derivative(parsed())
     feeds = random_feed(grad.graph.input, batch=rows, random_state=0)
     shapes = [y.shape for y in run(grad, feeds)]

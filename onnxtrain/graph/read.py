@@ -23,6 +23,9 @@ ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 OPSET = 21
 IR_VERSION = 10
 
+#: Scan had a batch axis before; onnx's converter passes over the difference.
+_SCAN_WITHOUT_BATCH = 9
+
 #: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
 _WIDENED_SINCE = 13
 _WIDENED = frozenset(
@@ -189,6 +192,8 @@ def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     if found >= _WIDENED_SINCE and _only_widened(proto.graph, found):
         imports[""].version = OPSET  # the converter takes longer than all the rest
         return proto
+    if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
+        raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
     try:
         return onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
