@@ -4,6 +4,7 @@ A page ``X.rst`` for which there is a script ``gen_X.py`` is made by it where it
 is missing: remove the page to have it made anew. Some take minutes.
 """
 
+import logging
 import subprocess
 import sys
 import warnings
@@ -45,6 +46,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "abort_on_example_error": True,
 }
+logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # sphinx-gallery listens from INFO
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
 
 
