@@ -212,9 +212,10 @@ def jax_scan(problem: Problem) -> Fit:
 
         return jax.lax.scan(step, carry, order)
 
+    run = jax.jit(epoch, donate_argnums=0)
+
     def fit(epochs: int) -> float:
         rng = np.random.default_rng(0)
-        run = jax.jit(lambda *args: epoch(*args), donate_argnums=0)
         weights = [
             (jnp.asarray(rng.normal(size=(a, b), scale=a**-0.5), jnp.float32), jnp.zeros(b))
             for a, b in zip(problem.sizes, problem.sizes[1:], strict=False)

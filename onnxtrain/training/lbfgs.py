@@ -77,7 +77,10 @@ def minimize_lbfgs(
         value, gradient = smooth(w)
         return value + float(l1 @ np.abs(w)), gradient + l1 * np.sign(w)
 
-    if not np.isfinite(smooth(flat)[0]):
+    value, gradient = smooth(flat)
+    eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
+    noise = np.sqrt(eps) * float(np.abs(gradient).max())
+    if not np.isfinite(value):
         raise ConvergenceError(
             "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
         )
@@ -94,11 +97,11 @@ def minimize_lbfgs(
         method="L-BFGS-B",
         bounds=None if split is None else split.bounds,
         callback=callback,
-        # 64 eps: the objective no longer changes beyond its rounding
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 64 * np.finfo(float).eps},
+        # the objective no longer changes beyond its rounding: in float64 that of its sums, too
+        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": max(eps, _ROUNDING)},
     )
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
-    if _stopped_at_a_kink(result, tol) and w.size <= LARGEST:
+    if _stopped_at_a_kink(result, noise) and w.size <= LARGEST:
         w, value = minimize_bfgs(whole, w, max_iter=10 * max_iter)
     return unflatten(w, weights), value
 
@@ -106,10 +109,14 @@ def minimize_lbfgs(
 #: What L-BFGS-B reports when its line search finds no step.
 _NO_STEP = 2
 
+#: scikit-learn's value for LogisticRegression.
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
-def _stopped_at_a_kink(result: OptimizeResult, tol: float) -> bool:
-    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is far from zero."""
-    return result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
+
+def _stopped_at_a_kink(result: OptimizeResult, noise: float) -> bool:
+    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is more than rounding."""
+    stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
+    return stuck and float(np.abs(result.jac).max()) > noise
 
 
 @dataclass(frozen=True)

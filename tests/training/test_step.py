@@ -138,6 +138,8 @@ def test_parts():
 
 # ------------------------------------------------------------- lean graphs
 
+CHOICE = {"Greater": 1, "Cast": 1, "Mul": 1, "Add": 1, "Neg": 1}
+KEPT = {"Greater": 1, "Where": 1, "Neg": 1}
 GRAPHS = {
     "Expand before Mul": ("y = Expand(s, shape) z = Mul(y, x)", {"Mul": 1}),
     "Expand used twice": ("y = Expand(s, shape) w = Mul(y, x) z = Add(w, y)", {"Mul": 1, "Add": 1}),
@@ -151,6 +153,9 @@ GRAPHS = {
         {"Shape": 1, "ConstantOfShape": 1, "Gemm": 1, "Reshape": 1, "Neg": 1},
     ),
     "an output": ("z = ReduceSum<keepdims = 1>(x, rows)", {"ReduceSum": 1}),
+    "a choice of two numbers": ("c = Greater(x, s) y = Where(c, one, minus) z = Neg(y)", CHOICE),
+    "a choice that would be rounded": ("c = Greater(x, s) y = Where(c, tiny, minus) z = Neg(y)", KEPT),
+    "a choice of a number": ("c = Greater(x, s) y = Where(c, x, minus) z = Neg(y)", KEPT),
     "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
     "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
 }
@@ -162,7 +167,7 @@ def test_lean_graphs_give_the_same(name):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
-        <int64[1] rows = {{0}}, int64[1] columns = {{1}}>
+        <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float tiny = {{1e-30}}>
         {{ shape = Shape(x) {body} }}""")
     onx.graph.output[0].type.tensor_type.ClearField("shape")
     model = graph.load(onx)
