@@ -48,7 +48,8 @@ def fused_gemm(op, node, dy):
 
 
 def _fused_gemm(op, node, a, b, c=None):
-    same = {name: node.attributes[name].value for name in ("alpha", "beta", "transA", "transB") if name in node.attributes}
+    names = ("alpha", "beta", "transA", "transB")
+    same = {name: node.attributes[name].value for name in names if name in node.attributes}
     y = op.Gemm(a, b, **same) if c is None else op.Gemm(a, b, c, **same)
     alpha, beta = attribute(node, "activation_alpha"), attribute(node, "activation_beta")
     given = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}

@@ -193,7 +193,8 @@ def _gradient_body(
     found = backpropagate(inner, nodes, incoming, [*starts, *wanted, *(inputs[k] for k in sliced)])
     total = [inner.Add(s, found[x]) if x in found else s for s, x in zip(sums, wanted, strict=True)]
     body.inputs.clear()
-    starts, slices = ([found.get(x) or zeros_like(inner, x) for x in xs] for xs in (starts, [inputs[k] for k in sliced]))
+    starts = [found.get(x) or zeros_like(inner, x) for x in starts]
+    slices = [found.get(inputs[k]) or zeros_like(inner, inputs[k]) for k in sliced]
     _put_out(inner, body, [*starts, *total, *slices])
     _remove_unused(body)
     needed = [k for k in walk.saved if inputs[k].uses()]

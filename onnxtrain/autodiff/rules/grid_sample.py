@@ -36,7 +36,7 @@ def grid_sample(op, node, dy):
 
 @gradient("AffineGrid")
 def affine_grid(op, node, dy):
-    """The grid is linear in theta: its points, a last coordinate 1 added, times theta."""
+    """Multiply by the points: the grid is linear in theta, its points with a last coordinate 1 times theta."""
     theta, size = node.inputs
     n = rank(dy) - 2
     plain = array_like(op, np.eye(n, n + 1)[None], theta, "plain")

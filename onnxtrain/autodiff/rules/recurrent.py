@@ -1,6 +1,7 @@
 """Rules of RNN, GRU and LSTM: each is a Scan of its own turn, and that is differentiated.
 
-``x`` is (T, N, inputs), ``h`` and ``c`` the states (N, H), ``w`` and ``r`` the weights of one direction, ``p`` the peepholes.
+``x`` is (T, N, inputs), ``h`` and ``c`` the states (N, H), ``w`` and ``r`` the weights of one
+direction, ``p`` the peepholes.
 """
 
 from __future__ import annotations

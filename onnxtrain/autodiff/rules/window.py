@@ -37,6 +37,7 @@ class Window:
 
     @property
     def pads(self) -> list[int]:
+        """The padding as ONNX has it: all begins, then all ends."""
         return [*self.begins, *self.ends]
 
     def with_padding(self, begins: Any, ends: Any) -> Window:
