@@ -41,6 +41,7 @@ class Window:
         return [*self.begins, *self.ends]
 
     def with_padding(self, begins: Any, ends: Any) -> Window:
+        """Return the same window with other padding."""
         return Window(self.kernel, self.strides, self.dilations, tuple(begins), tuple(ends))
 
 
