@@ -53,13 +53,13 @@ def options(description: str | None) -> Options:
     """Read the command line, set the number of threads, silence warnings on convergence."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each contender (5)")
+    parser.add_argument("--rounds", type=int, help="runs of each contender (5; 3 with --quick)")
     parser.add_argument(
         "--threads", type=int, default=os.cpu_count() or 1, help="threads of each contender (all cores)"
     )
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # few epochs: nobody converges
-    return Options(given.quick, given.rounds, given.threads)
+    return Options(given.quick, given.rounds or (3 if given.quick else 5), given.threads)
 
 
 def need(*modules: str) -> None:

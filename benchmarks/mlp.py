@@ -66,9 +66,9 @@ def main(given: Options) -> None:
         epochs = 5 if given.quick else 20
         makers = {name: whole_fit(make, problem, epochs) for name, make in CONTENDERS.items()}
         case(f"{problem.name}: fit, {epochs} epochs", makers, given, targets={} if given.quick else targets)
-    for problem, targets in STEPS[: 4 if given.quick else None]:
+    for problem, targets in STEPS[: 3 if given.quick else None]:
         problem = with_threads(problem, given)
-        epochs = max(1, (300 if given.quick else 2000) // (problem.steps * max(1, sum(problem.sizes) // 200)))
+        epochs = max(1, (250 if given.quick else 2000) // (problem.steps * max(1, sum(problem.sizes) // 200)))
         makers = {n: steps_alone(m, problem, epochs) for n, m in CONTENDERS.items() if n != "skorch"}
         case(f"{problem.name}: one step", makers, given, unit="us", scale=1e6, targets=targets)
 

@@ -27,7 +27,9 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
         if node.op_type == "Expand":
             _skip_expand(node)
         elif node.op_type == "Where":
-            _choose_by_product(op, node)
+            _choose_by_sign(op, node)
+        elif node.op_type == "Mul":
+            _skip_one(node)
         elif node.op_type == "ReduceSum" and _sums_rows(node, column):
             if not ones:
                 ones.append(_ones_like(op, column))
@@ -43,19 +45,28 @@ def _skip_expand(node: ir.Node) -> None:
             user.replace_input_with(position, small)
 
 
-def _choose_by_product(op: Any, node: ir.Node) -> None:
-    """Choose between two constants as :math:`c (a - b) + b`: onnxruntime's Where is slow when it stretches both."""
-    condition, a, b = node.inputs
+def _choose_by_sign(op: Any, node: ir.Node) -> None:
+    """Choose between 1 and -1 as [c] - [not c]: onnxruntime's Where is slow when it stretches two numbers."""
+    condition, *numbers = node.inputs
     (y,) = node.outputs
-    numbers = [None if v is None else constant(v) for v in (a, b)]
-    if condition is None or y.dtype is None or y.is_graph_output() or any(v is None or v.size != 1 for v in numbers):
+    values = [None if v is None else constant(v) for v in numbers]
+    if condition is None or y.dtype is None or y.is_graph_output() or rank(y) != rank(condition):
         return
-    one, other = (v.ravel()[0] for v in numbers if v is not None)
-    if rank(y) != rank(condition) or (one - other) + other != one:
-        return  # rounding would change the number
-    chosen = op.Add(op.Mul(op.Cast(condition, to=y.dtype), float(one - other)), float(other))
-    chosen.type, chosen.shape = y.type, y.shape
-    ir.convenience.replace_all_uses_with(y, chosen)
+    if [None if v is None or v.size != 1 else v.item() for v in values] == [1, -1]:
+        sign = op.Sub(op.Cast(condition, to=y.dtype), op.Cast(op.Not(condition), to=y.dtype))
+        sign.type, sign.shape = y.type, y.shape
+        ir.convenience.replace_all_uses_with(y, sign)
+
+
+def _skip_one(node: ir.Node) -> None:
+    """Leave out a product with the constant 1."""
+    (y,) = node.outputs
+    for one, x in (node.inputs, node.inputs[::-1]):
+        value = None if one is None else constant(one)
+        if value is not None and value.size == 1 and value.item() == 1 and x is not None and same_shape(x, y):
+            if not y.is_graph_output():
+                ir.convenience.replace_all_uses_with(y, x)
+            return
 
 
 def _sums_rows(node: ir.Node, column: ir.Value) -> bool:

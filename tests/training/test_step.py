@@ -138,7 +138,7 @@ def test_parts():
 
 # ------------------------------------------------------------- lean graphs
 
-CHOICE = {"Greater": 1, "Cast": 1, "Mul": 1, "Add": 1, "Neg": 1}
+SIGN = {"Greater": 1, "Not": 1, "Cast": 2, "Sub": 1, "Neg": 1}
 KEPT = {"Greater": 1, "Where": 1, "Neg": 1}
 GRAPHS = {
     "Expand before Mul": ("y = Expand(s, shape) z = Mul(y, x)", {"Mul": 1}),
@@ -153,9 +153,12 @@ GRAPHS = {
         {"Shape": 1, "ConstantOfShape": 1, "Gemm": 1, "Reshape": 1, "Neg": 1},
     ),
     "an output": ("z = ReduceSum<keepdims = 1>(x, rows)", {"ReduceSum": 1}),
-    "a choice of two numbers": ("c = Greater(x, s) y = Where(c, one, minus) z = Neg(y)", CHOICE),
-    "a choice that would be rounded": ("c = Greater(x, s) y = Where(c, tiny, minus) z = Neg(y)", KEPT),
-    "a choice of a number": ("c = Greater(x, s) y = Where(c, x, minus) z = Neg(y)", KEPT),
+    "a sign": ("c = Greater(x, s) y = Where(c, one, minus) z = Neg(y)", SIGN),
+    "two numbers": ("c = Greater(x, s) y = Where(c, two, minus) z = Neg(y)", KEPT),
+    "a number": ("c = Greater(x, s) y = Where(c, x, minus) z = Neg(y)", KEPT),
+    "once": ("w = Neg(x) y = Mul(w, one) z = Neg(y)", {"Neg": 2}),
+    "one times": ("w = Neg(x) y = Mul(one, w) z = Neg(y)", {"Neg": 2}),
+    "one times, stretched": ("y = Mul(column, x) w = Mul(y, two) z = Neg(w)", {"Mul": 2, "Neg": 1}),
     "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
     "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
 }
@@ -167,7 +170,7 @@ def test_lean_graphs_give_the_same(name):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
-        <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float tiny = {{1e-30}}>
+        <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float two = {{2}}>
         {{ shape = Shape(x) {body} }}""")
     onx.graph.output[0].type.tensor_type.ClearField("shape")
     model = graph.load(onx)
