@@ -10,7 +10,7 @@ import pytest
 
 from onnxtrain import graph as graphs
 from onnxtrain.autodiff import backpropagate, dependents, gradient, no_gradient
-from onnxtrain.autodiff.engine import captured, operands
+from onnxtrain.autodiff.engine import _path, captured, operands
 from onnxtrain.autodiff.registry import RULES, attribute, derivative_of
 from onnxtrain.errors import GradientError, ModelError
 from onnxtrain.grad_helper import onnx_derivative
@@ -142,6 +142,12 @@ def test_an_outer_value_that_is_an_output_of_the_inner_graph():
     assert captured(node) == (outer,)
 
 
+def test_attributes_that_are_no_graphs():
+    outer = ir.val("outer", ir.DataType.DOUBLE, [3])
+    inner = ir.Graph([], [], nodes=[ir.node("Elu", [outer], {"alpha": 2.0})], name="inner", opset_imports={"": 21})
+    assert captured(ir.node("Scan", [], {"num_scan_inputs": 0, "body": inner})) == (outer,)
+
+
 # -------------------------------------------------------------------- rules
 
 
@@ -191,6 +197,12 @@ def test_no_rule_names_the_node_and_the_path():
         derive("[odd] Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, A)")
     with pytest.raises(GradientError, match=r"@onnxtrain.gradient\('Odd', domain='my'\)"):
         derive("Y = my.Odd(X)")
+
+
+def test_the_path_is_one_of_several():
+    with pytest.raises(GradientError, match="Odd -> Z -> Exp -> W -> Mul -> Y"):
+        derive("Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, V)")
+    assert _path(ir.node("Exp", []), set()) == ["Exp"]
 
 
 def test_a_flat_operator_stops_the_walk(own_rule):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
 rng = np.random.default_rng(4)
@@ -88,6 +89,7 @@ def test_rule(check_rule, op_type, arrays, attributes):
     "arrays, attributes",
     [
         ([X, ints(0, -1, 2, 1, 0, -2)], {}),
+        ([X, ints(0, -1, 0, 0, 0, -2)], {}),
         ([X, ints(-1, 0, 1, 2), np.array(0.5), ints(-1, 1)], {}),
         ([IMAGE, ints(0, 0, -1, 1, 0, 0, 2, -2)], {"mode": "edge"}),
     ],
@@ -100,3 +102,12 @@ def test_negative_pads(check_rule, arrays, attributes):
 def test_split(check_rule, arrays, attributes):
     attributes = attributes if len(arrays) == 2 else {**attributes, "num_outputs": 3}
     check_rule("Split", arrays, attributes, outputs=3)
+
+
+@pytest.mark.parametrize("start", [1, -3, 9])
+def test_the_end_of_a_slice_at_run_time(check_model, start):
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (double[2,5] X, int64[1] E) => (double[2,M] Y)
+        {{ S = Constant<value_ints = [{start}]>() A = Constant<value_ints = [1]>() Y = Slice(X, S, E, A) }}"""
+    )
+    check_model(model, {"X": real(2, 5), "E": ints(4)})
