@@ -9,7 +9,15 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import graph as graphs
-from onnxtrain.autodiff.broadcast import expand_like, length_of, reshape_like, shape_of, sum_to, with_shape_of, zeros_like
+from onnxtrain.autodiff.broadcast import (
+    expand_like,
+    length_of,
+    reshape_like,
+    shape_of,
+    sum_to,
+    with_shape_of,
+    zeros_like,
+)
 
 SHAPES = [(), (1,), (3,), (2, 1), (1, 3), (2, 3), (4, 1, 3), (4, 2, 1), (1, 1, 1), (0, 3), (1, 0)]
 
@@ -87,7 +95,7 @@ def test_what_is_known_costs_no_node(function, given, wanted, expected):
 @pytest.mark.parametrize("dtype", sorted(graphs.FLOATS))
 def test_zeros(dtype):
     x = ir.val("x", dtype, [2, 3])
-    model, op, _ = fresh()
+    _, op, _ = fresh()
     zeros = zeros_like(op, x)
     assert (zeros.dtype, zeros.shape) == (dtype, x.shape)
     assert not shape_of(op, x).producer()

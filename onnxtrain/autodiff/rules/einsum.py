@@ -41,7 +41,8 @@ def explicit_terms(node: ir.Node) -> tuple[list[str], str]:
     equation = str(attribute(node, "equation")).replace(" ", "")
     left, _, right = equation.partition("->")
     terms = left.split(",")
-    dots = [known_rank(x, node) - len(t.replace("...", "")) if "..." in t else 0 for x, t in zip(node.inputs, terms, strict=True)]
+    operands = list(zip(node.inputs, terms, strict=True))
+    dots = [known_rank(x, node) - len(t.replace("...", "")) if "..." in t else 0 for x, t in operands]
     free = "".join(letter for letter in ascii_letters if letter not in equation)[: max(dots)]
     counts = Counter(left.replace(",", "").replace(".", ""))
     if "->" not in equation:

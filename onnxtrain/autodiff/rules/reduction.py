@@ -39,9 +39,8 @@ def _spread(op, node, v):
 def _again(op, node, reduction, x):
     """Return another reduction of `x` over the same axes, which are kept with length 1."""
     axes = _axes(node)
-    return getattr(op, reduction)(
-        x, *([] if axes is None else [axes]), keepdims=1, noop_with_empty_axes=attribute(node, "noop_with_empty_axes", 0)
-    )
+    noop = attribute(node, "noop_with_empty_axes", 0)
+    return getattr(op, reduction)(x, *([] if axes is None else [axes]), keepdims=1, noop_with_empty_axes=noop)
 
 
 def _reduced_axes(node):
