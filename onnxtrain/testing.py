@@ -152,7 +152,9 @@ class _Function:
         self.rng = rng
         outputs = zip(evaluate(point), real, strict=True)
         # an entry of an output that is infinite has no derivative
-        self.incoming = [rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs]
+        self.incoming = [
+            rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs
+        ]
 
     def change(self, high: Arrays, low: Arrays) -> float:
         """Return f(high) - f(low), each output subtracted before it is summed: fewer digits are lost."""
@@ -294,7 +296,10 @@ def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.Model
 def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
     from onnxtrain.training.session import open_session  # onnxruntime is slow to import
 
-    session = open_session(onx, n_threads=1)
+    try:
+        session = open_session(onx, n_threads=1)
+    except ModelError:  # an opset too new for an older onnxruntime
+        session = open_session(graphs.save(graphs.load(onx)), n_threads=1)
     return partial(session.run, None)
 
 

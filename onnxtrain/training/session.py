@@ -45,6 +45,10 @@ def open_session(
     try:
         return onnxruntime.InferenceSession(content, options, providers=device.providers)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
+        if "FusedMatMul" in str(e):
+            # up to 1.19 a product is fused into an operator that has no kernel in float64
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            return onnxruntime.InferenceSession(content, options, providers=device.providers)
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
 
 

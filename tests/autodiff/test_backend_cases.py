@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx.backend.test.loader import load_model_tests
 
@@ -34,6 +35,8 @@ KINKS, FEW_DIGITS, STATIC_ONLY, LEFT_OUT = (
 )
 #: operator -> inputs that are real numbers but no variables
 SETTINGS = TABLE["settings"]
+#: operators that onnxruntime 1.19 computes in float32 even where it returns float64
+OLD = {"GridSample"} if onnxruntime.__version__.startswith("1.19.") else set()
 #: operators that only onnx.reference runs in float64, slowly: a corner of the image of this size must do
 SLOW, CORNER = {"AveragePool", "LpPool"}, 14
 
@@ -112,7 +115,7 @@ def check(case, *, symbolic=False):
     nodes = model.graph.node
     settings = {node.input[i] for node in nodes for i in SETTINGS.get(node.op_type, ()) if i < len(node.input)}
     reals = [v.name for v in model.graph.input if v.type.tensor_type.elem_type in REAL and v.name not in settings]
-    rtol = 5e-3 if case.name in FEW_DIGITS else 1e-5
+    rtol = 5e-3 if case.name in FEW_DIGITS or operators & OLD else 1e-5
     check_gradient(model, feeds, inputs=reals, rtol=rtol, max_entries=2 if symbolic or slow else 10)
 
 
