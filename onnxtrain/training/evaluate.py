@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,10 @@ from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
 
 #: Rows evaluated at once.
 CHUNK = 20_000
+
+#: Rows that are read twice, forward and backward, at most so many bytes at once: they stay in the cache of a core.
+_CACHED_BYTES = 2**21
+_FEWEST_ROWS = 4096
 
 
 def row_losses(
@@ -52,7 +57,7 @@ def loss_and_gradient(
     g = build_loss_and_gradient(objective, builder)
     session = cached_session(g.onnx, device, n_threads)
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
-    for rows in data.batches(CHUNK):
+    for rows in data.batches(_rows_in_cache(data)):
         feeds = {g.features[name]: x for name, x in data.take(rows).items()}
         feeds[g.inputs["label"]] = label = data.label[rows]
         feeds[g.inputs["weight"]] = _row_weights(data, rows, len(label), g.dtype.numpy())
@@ -61,6 +66,11 @@ def loss_and_gradient(
         for dw, part in zip(dws, gradients, strict=True):
             dw += part
     return loss / data.total_weight, [dw / data.total_weight for dw in dws]
+
+
+def _rows_in_cache(data: TrainingData) -> int:
+    row = sum(math.prod(x.shape[1:]) * data.dtypes[name].itemsize for name, x in data.features.items())
+    return min(CHUNK, max(_FEWEST_ROWS, _CACHED_BYTES // max(row, 1)))
 
 
 def _row_weights(data: TrainingData, rows: np.ndarray | slice, n: int, dtype: np.dtype) -> np.ndarray:

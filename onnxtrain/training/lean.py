@@ -52,8 +52,10 @@ def _choose_by_sign(op: Any, node: ir.Node) -> None:
     values = [None if v is None else constant(v) for v in numbers]
     if condition is None or y.dtype is None or y.is_graph_output() or rank(y) != rank(condition):
         return
-    if [None if v is None or v.size != 1 else v.item() for v in values] == [1, -1]:
-        sign = op.Sub(op.Cast(condition, to=y.dtype), op.Cast(op.Not(condition), to=y.dtype))
+    signs = [None if v is None or v.size != 1 else v.item() for v in values]
+    if signs in ([1, -1], [-1, 1]):
+        yes, no = op.Cast(condition, to=y.dtype), op.Cast(op.Not(condition), to=y.dtype)
+        sign = op.Sub(yes, no) if signs[0] == 1 else op.Sub(no, yes)
         sign.type, sign.shape = y.type, y.shape
         ir.convenience.replace_all_uses_with(y, sign)
 

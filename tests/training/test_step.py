@@ -154,6 +154,7 @@ GRAPHS = {
     ),
     "an output": ("z = ReduceSum<keepdims = 1>(x, rows)", {"ReduceSum": 1}),
     "a sign": ("c = Greater(x, s) y = Where(c, one, minus) z = Neg(y)", SIGN),
+    "the other sign": ("c = Greater(x, s) y = Where(c, minus, one) z = Neg(y)", SIGN),
     "two numbers": ("c = Greater(x, s) y = Where(c, two, minus) z = Neg(y)", KEPT),
     "a number": ("c = Greater(x, s) y = Where(c, x, minus) z = Neg(y)", KEPT),
     "once": ("w = Neg(x) y = Mul(w, one) z = Neg(y)", {"Neg": 2}),
