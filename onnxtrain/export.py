@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from onnxtrain.convert.binding import Binding, get
 from onnxtrain.errors import ExportError
 from onnxtrain.registry import did_you_mean
+
+
+#: How neighbours are found: an index of the rows that were fitted.
+_SEARCH_TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 
 
 def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str, np.ndarray]) -> Any:
@@ -84,6 +89,11 @@ def _make_consistent(owner: Any) -> None:
         owner.dual_coef_, owner.intercept_ = sign * owner._dual_coef_, sign * owner._intercept_
         if hasattr(owner, "offset_"):
             owner.offset_ = -owner._intercept_
+    elif getattr(owner, "_fit_method", None) in _SEARCH_TREES:
+        search = _SEARCH_TREES[owner._fit_method]
+        owner._tree = search(
+            owner._fit_X, owner.leaf_size, metric=owner.effective_metric_, **owner.effective_metric_params_
+        )
     elif isinstance(owner, MaxAbsScaler):
         owner.max_abs_ = owner.scale_.copy()
     elif isinstance(owner, MinMaxScaler):

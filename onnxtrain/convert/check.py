@@ -42,6 +42,7 @@ def check(estimator: Any, onx: onnx.ModelProto, X: Any, feeds: Mapping[str, np.n
     method = _scores_method(estimator, len(found))
     if floats and hasattr(estimator, method):
         expected = _ask(estimator, method, X)
+        expected = expected[0] if method == "kneighbors" else expected
         several = isinstance(expected, list) and len(expected) == len(floats) > 1
         for i, (name, array) in enumerate(floats.items()):
             scores = _compare(estimator, method, name, array, _dense(expected[i] if several else expected))
@@ -83,7 +84,8 @@ def _scores_method(estimator: Any, n_outputs: int) -> str:
         return "decision_function"
     if n_outputs > 1 and hasattr(estimator, "predict_proba"):
         return "predict_proba"
-    return "transform" if hasattr(estimator, "transform") else "predict"
+    known = [name for name in ("transform", "predict", "kneighbors") if hasattr(estimator, name)]
+    return known[0] if known else "predict"
 
 
 def _compare(estimator: Any, method: str, name: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:

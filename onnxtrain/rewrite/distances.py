@@ -7,8 +7,8 @@ import onnx_ir as ir
 from onnxtrain.rewrite.registry import attribute, rewrite
 from onnxtrain.rewrite.svm import squared_distances
 
-#: What may stand between the distances and a square root.
-_PASSING = frozenset({"Identity", "Transpose", "Reshape", "Flatten", "Cast", "Div"})
+#: Behind these a distance is no distance any more.
+_ENDS = frozenset({"Exp", "MatMul", "Gemm", "Pow"})
 
 
 @rewrite("", "Scan")
@@ -29,6 +29,6 @@ def scan(op, node):
 
 def _square_root_follows(value: ir.Value) -> bool:
     return any(
-        node.op_type == "Sqrt" or (node.op_type in _PASSING and _square_root_follows(node.outputs[0]))
+        node.op_type == "Sqrt" or (node.op_type not in _ENDS and any(_square_root_follows(y) for y in node.outputs))
         for node in value.consumers()
     )
