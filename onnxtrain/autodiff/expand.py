@@ -80,7 +80,8 @@ def has_function_body(op_type: str, opset: int) -> bool:
         schema = onnx.defs.get_schema(op_type, opset, "")
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    # onnx's own stubs do not know these attributes
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
 
 
 def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
@@ -97,7 +98,7 @@ def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
         operands = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         body = onnx.FunctionProto.FromString(
-            schema.get_context_dependent_function_with_opset_version(
+            schema.get_context_dependent_function_with_opset_version(  # type: ignore[attr-defined]
                 schema.since_version, node.SerializeToString(), operands
             )
         )

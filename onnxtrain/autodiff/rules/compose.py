@@ -33,7 +33,8 @@ def differentiate(
     last = _last(op)
     outputs = forward(op, node, *node.inputs)
     incoming = {y: d for y, d in zip(outputs, dy, strict=False) if y is not None and d is not None}
-    found = backpropagate(op, nodes_after(op, last), incoming, {x for x in node.inputs if is_float(x)})
+    wanted = {x for x in node.inputs if x is not None and is_float(x)}
+    found = backpropagate(op, nodes_after(op, last), incoming, wanted)
     return [None if x is None else found.get(x) for x in node.inputs]
 
 

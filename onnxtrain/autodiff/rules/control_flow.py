@@ -134,7 +134,8 @@ def _keep(op: Any, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
     turns = ir.SymbolicDim(unique_name(f"{node.outputs[0].name}_turns", op.builder.names))
     for x, stacked in zip(values, node.outputs[start:], strict=True):
         stacked.name = unique_name(f"{x.name}_each_turn", op.builder.names)
-        stacked.dtype, stacked.shape = x.dtype, None if x.shape is None else ir.Shape([turns, *x.shape])
+        stacked.dtype = x.dtype  # type: ignore[assignment]  # a result of a body has a type
+        stacked.shape = None if x.shape is None else ir.Shape([turns, *x.shape])
     kept = iter(node.outputs[start:])
     return [walk.saved[k] or _Scanned(next(kept), 0, 0) for k in needed]
 

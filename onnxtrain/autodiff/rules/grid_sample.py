@@ -25,7 +25,7 @@ _A = -0.75
 class _Tap(NamedTuple):
     """A neighbour of each place along one axis: which one, with which weight; None is 1."""
 
-    index: ir.Value
+    place: ir.Value
     weight: ir.Value | None
 
 
@@ -76,9 +76,9 @@ def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
 
 def _flat_index(op: Any, corner: tuple[_Tap, ...], lengths: list[ir.Value]) -> ir.Value:
     """Return the number of a pixel, counted row by row."""
-    flat = corner[0].index
+    flat = corner[0].place
     for tap, length in zip(corner[1:], lengths[1:], strict=True):
-        flat = op.Add(op.Mul(flat, length), tap.index)
+        flat = op.Add(op.Mul(flat, length), tap.place)
     return op.Cast(flat, to=ir.DataType.INT64)
 
 

@@ -194,7 +194,7 @@ def _zero_state(op: Any, x: ir.Value, node: ir.Node) -> ir.Value:
     return state
 
 
-def _units(node: ir.Node) -> int:
+def _units(node: ir.Node) -> Any:
     """Return the length of a state; the weights may be computed, and their shape not be known."""
     return attribute(node, "hidden_size") or node.inputs[2].shape[2]
 

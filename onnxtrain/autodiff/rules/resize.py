@@ -29,7 +29,8 @@ _ATTRIBUTES = (
 
 @gradient("Resize")
 def resize(op, node, dy):
-    (x, roi, *_), y = [*node.inputs, None], node.outputs[0]
+    x, roi = [*node.inputs, None][:2]
+    (y,) = node.outputs
     axes = [axis % rank(x) for axis in attribute(node, "axes") or range(rank(x))]
     crops = attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize"
     scales = _scales(op, node, axes)
