@@ -237,8 +237,7 @@ HEADS = {
         "Y",
     ),
     "a complement to a number that is trained": (
-        "(float[n, 1] S, float one) => (float[n, 2] Y)"
-        "{ P = Sigmoid(S) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }",
+        "(float[n, 1] S, float one) => (float[n, 2] Y){ P = Sigmoid(S) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }",
         Link.SIGMOID,
         "S",
     ),

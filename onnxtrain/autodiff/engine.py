@@ -170,11 +170,15 @@ def _call(rule: Rule, op: Any, node: ir.Node, incoming: Sequence[Gradient]) -> l
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
     """Refuse a gradient that cannot be one: of another type or shape than its primal."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype
-    same_shape = x.shape is None or dx.shape is None or (
-        len(x.shape) == len(dx.shape)
-        and all(
-            same_dimension(a, b) or not (isinstance(a, int) and isinstance(b, int))
-            for a, b in zip(x.shape, dx.shape, strict=True)
+    same_shape = (
+        x.shape is None
+        or dx.shape is None
+        or (
+            len(x.shape) == len(dx.shape)
+            and all(
+                same_dimension(a, b) or not (isinstance(a, int) and isinstance(b, int))
+                for a, b in zip(x.shape, dx.shape, strict=True)
+            )
         )
     )
     if not (same_type and same_shape):

@@ -155,7 +155,9 @@ def check_rule(request):
     run, shapes, constant = WAYS[request.param]
 
     def check(op_type, arrays, attributes=None, *, second=True, max_entries=40, outputs=1):
-        if request.param == "symbolic-open" and not any(np.asarray(a).dtype.kind in "biu" for a in arrays if a is not None):
+        if request.param == "symbolic-open" and not any(
+            np.asarray(a).dtype.kind in "biu" for a in arrays if a is not None
+        ):
             return  # nothing to open: the same as "symbolic"
         dtype = "float32" if op_type in FLOAT32_ONLY else "float64"
         model = make_model(op_type, arrays, attributes, outputs=outputs, shapes=shapes, constant=constant, dtype=dtype)

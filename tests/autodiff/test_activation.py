@@ -11,7 +11,10 @@ INSIDE = X / 6
 
 ROWS = [
     *((op, [X], {}) for op in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSwish", "Mish")),
-    *((op, [X], {}) for op in ("LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "HardSigmoid", "Shrink", "Swish")),
+    *(
+        (op, [X], {})
+        for op in ("LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "HardSigmoid", "Shrink", "Swish")
+    ),
     *((op, [X], {"alpha": 0.7}) for op in ("LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Swish")),
     ("Selu", [X], {"gamma": 1.3}),
     ("HardSigmoid", [X], {"alpha": 0.15, "beta": 0.4}),

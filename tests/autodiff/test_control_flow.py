@@ -80,8 +80,16 @@ NESTED = """
 STATE, STEPS = {"H": real(3), "W": real(3)}, "double[3] H, double[3] W, double[T,3] X"
 
 ROWS = {
-    "if": ("bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y", IF, {"C": np.array(True), "X": real(2, 3), "W": real(2, 3)}),
-    "else": ("bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y", IF, {"C": np.array(False), "X": real(2, 3), "W": real(2, 3)}),
+    "if": (
+        "bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y",
+        IF,
+        {"C": np.array(True), "X": real(2, 3), "W": real(2, 3)},
+    ),
+    "else": (
+        "bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y",
+        IF,
+        {"C": np.array(False), "X": real(2, 3), "W": real(2, 3)},
+    ),
     "twice": (
         "bool C, double[N,3] X, double[N,3] W) => (double[N,3] Y, double[N,3] Z",
         IF_TWICE,
@@ -119,7 +127,11 @@ ROWS = {
     ),
     "while": ("double[N,3] X, double[N,3] W) => (int64 n, double[N,3] last", WHILE, {"X": real(2, 3), "W": real(2, 3)}),
     "scan": (f"{STEPS}) => (double[3] last, double[T,3] each", SCAN.format(attributes=""), {**STATE, "X": real(4, 3)}),
-    "scan, one turn": (f"{STEPS}) => (double[3] last, double[T,3] each", SCAN.format(attributes=""), {**STATE, "X": real(1, 3)}),
+    "scan, one turn": (
+        f"{STEPS}) => (double[3] last, double[T,3] each",
+        SCAN.format(attributes=""),
+        {**STATE, "X": real(1, 3)},
+    ),
     "scan from the end": (
         f"{STEPS}) => (double[3] last, double[T,3] each",
         SCAN.format(attributes=", scan_input_directions = [1], scan_output_directions = [1]"),
@@ -217,7 +229,12 @@ LAYERS_FLOAT32 = [
     ("GRU", 3, "bidirectional", ", linear_before_reset = 1", ["L", "H"]),
     ("LSTM", 4, "bidirectional", "", ["L", "H", "C", "P"]),
     ("LSTM", 4, "forward", ", input_forget = 1", ["", "", "", "P"]),
-    ("RNN", 1, "bidirectional", ', activations = ["ScaledTanh", "Affine"], activation_alpha = [0.7, 0.2], activation_beta = [0.5, 0.1]'),
+    (
+        "RNN",
+        1,
+        "bidirectional",
+        ', activations = ["ScaledTanh", "Affine"], activation_alpha = [0.7, 0.2], activation_beta = [0.5, 0.1]',
+    ),
 ]
 
 

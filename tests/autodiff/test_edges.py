@@ -95,7 +95,9 @@ def test_convention(slope, op_type, arrays, attributes, expected):
         np.testing.assert_allclose(np.squeeze(dx), right, rtol=1e-7, atol=1e-12)
 
 
-SCATTER = "g (double[3] X, int64[3] I, double[3] A) => (double[3] Y) {{ Y = ScatterElements<reduction = \"{}\">(X, I, A) }}"
+SCATTER = (
+    'g (double[3] X, int64[3] I, double[3] A) => (double[3] Y) {{ Y = ScatterElements<reduction = "{}">(X, I, A) }}'
+)
 TIES = [
     ("max", [2, 2, 0], [2, 1, 5], [0.5, 1, 0], [0.5, 0, 1]),
     ("min", [2, 2, 9], [2, 3, 5], [0.5, 1, 0], [0.5, 0, 1]),
@@ -223,7 +225,12 @@ PRODUCT = RNG.uniform(0.5, 2, (2, 4))
 PRODUCT[0, 1] = PRODUCT[1, 0] = PRODUCT[1, 3] = 0
 
 NEWER = [
-    *(("CumProd", [PRODUCT, np.array(a)], {"exclusive": e, "reverse": r}) for a in (0, -1) for e in (0, 1) for r in (0, 1)),
+    *(
+        ("CumProd", [PRODUCT, np.array(a)], {"exclusive": e, "reverse": r})
+        for a in (0, -1)
+        for e in (0, 1)
+        for r in (0, 1)
+    ),
     ("TensorScatter", [CACHE, UPDATE, np.array([1, 3])], {}),
     ("TensorScatter", [CACHE, UPDATE], {"axis": 1}),
     ("TensorScatter", [CACHE, UPDATE, np.array([4, 0])], {"mode": "circular"}),
@@ -234,7 +241,6 @@ NEWER = [
 @pytest.mark.parametrize("op_type, arrays, attributes", NEWER, ids=lambda v: v if isinstance(v, str) else "")
 def test_newer_than_opset_21(check_rule, op_type, arrays, attributes):
     check_rule(op_type, arrays, attributes)
-
 
 
 @pytest.mark.parametrize("axis", [0, -1])

@@ -30,7 +30,11 @@ ROWS = [
     ("Erf", [A], {}),
     ("Cast", [A], {"to": 11}),
     ("CastLike", [A, real(1)], {}),
-    *((op, [a, b], {}) for op in ("Add", "Sub", "Mul") for a, b in [(A, B), (A, ROW), (COLUMN, ROW), (SCALAR, A), (A, DEEP)]),
+    *(
+        (op, [a, b], {})
+        for op in ("Add", "Sub", "Mul")
+        for a, b in [(A, B), (A, ROW), (COLUMN, ROW), (SCALAR, A), (A, DEEP)]
+    ),
     ("Div", [A, positive(3)], {}),
     ("Div", [A, -positive(4, 1, 3)], {}),
     ("Mod", [A, positive(3)], {"fmod": 1}),

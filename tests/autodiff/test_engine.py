@@ -114,7 +114,10 @@ def test_gradients_have_the_shape_of_their_primal():
         """<ir_version: 10, opset_import: ["" : 21]> g (float[N,3] X, float[3] B, float[M,1] C) => (float[P,3] Y)
         { Z = Add(X, B) Y = Mul(Z, C) }"""
     )
-    shapes = {o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim] for o in onnx_derivative(onx).graph.output}
+    shapes = {
+        o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim]
+        for o in onnx_derivative(onx).graph.output
+    }
     assert shapes == {"X_grad": ["N", 3], "B_grad": [3], "C_grad": ["M", 1]}
 
 
@@ -176,11 +179,17 @@ def test_a_rule_of_ones_own(own_rule):
 
 
 WRONG_RULES = [
-    (lambda op, node, dy: op.Cast(dy, to=1), r"The rule of my:Odd \(node 'odd'\) gave .*FLOAT\[3\] as the gradient of X: DOUBLE\[3\]"),
+    (
+        lambda op, node, dy: op.Cast(dy, to=1),
+        r"The rule of my:Odd \(node 'odd'\) gave .*FLOAT\[3\] as the gradient of X: DOUBLE\[3\]",
+    ),
     (lambda op, node, dy: op.Concat(dy, dy, axis=0), r"gave .*DOUBLE\[6\] as the gradient of X"),
     (lambda op, node, dy: op.Unsqueeze(dy, [0]), r"gave .*DOUBLE\[1,3\] as the gradient of X"),
     (lambda op, node, dy: (dy, dy), r"gave 2 gradients for 1 operands"),
-    (lambda op, node, dy: {}["gone"], r"The rule of my:Odd \(node 'odd'\) failed on \(X: DOUBLE\[3\]\): KeyError: 'gone'"),
+    (
+        lambda op, node, dy: {}["gone"],
+        r"The rule of my:Odd \(node 'odd'\) failed on \(X: DOUBLE\[3\]\): KeyError: 'gone'",
+    ),
     (lambda op, node, dy: op.MatMul(dy, op.Unsqueeze(dy, [0])), r"MatMul\(.*\) is not valid"),
 ]
 
@@ -193,7 +202,9 @@ def test_a_wrong_rule_is_named(own_rule, rule, message):
 
 
 def test_no_rule_names_the_node_and_the_path():
-    with pytest.raises(GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"):
+    with pytest.raises(
+        GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"
+    ):
         derive("[odd] Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, A)")
     with pytest.raises(GradientError, match=r"@onnxtrain.gradient\('Odd', domain='my'\)"):
         derive("Y = my.Odd(X)")

@@ -23,7 +23,10 @@ ATTENTION = "attend (float[B,4,6] X) => (float[B,4,6] Y) {{ Y = Attention <q_num
     [
         (ATTENTION.format("X, X, X"), "Attention"),
         (ATTENTION.replace("X) =>", "X, int64[B] L) =>").format("X, X, X, , , , L"), "Attention"),
-        ("crop (float[8,9] X) => (float[4,5] Y) { s = Constant <value = int64[2] {4, 5}> ()  Y = CenterCropPad(X, s) }", "CenterCropPad"),
+        (
+            "crop (float[8,9] X) => (float[4,5] Y) { s = Constant <value = int64[2] {4, 5}> ()  Y = CenterCropPad(X, s) }",
+            "CenterCropPad",
+        ),
     ],
 )
 def test_the_body_stands_in(text, gone):
@@ -98,7 +101,9 @@ def test_no_opset():
 
 
 def test_types_that_are_unknown():
-    model = parse("f (float[2,3] X) => (float[2,3] Y) { Z = other.Op(X)  Y = RotaryEmbedding(Z, X, X) }", more=', "other" : 1')
+    model = parse(
+        "f (float[2,3] X) => (float[2,3] Y) { Z = other.Op(X)  Y = RotaryEmbedding(Z, X, X) }", more=', "other" : 1'
+    )
     with pytest.raises(ModelError, match="body of RotaryEmbedding cannot be expanded"):
         expand_functions(model)
 

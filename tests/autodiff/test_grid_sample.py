@@ -59,7 +59,11 @@ def test_as_in_pytorch(attributes, dtype):
     )
     x, g = (torch.tensor(a.astype(dtype), requires_grad=True) for a in (IMAGE, PLACES))
     y = torch.nn.functional.grid_sample(
-        x, g, mode=settings["mode"], padding_mode=settings["padding_mode"], align_corners=bool(settings["align_corners"])
+        x,
+        g,
+        mode=settings["mode"],
+        padding_mode=settings["padding_mode"],
+        align_corners=bool(settings["align_corners"]),
     )
     dy = rng.uniform(-1, 1, tuple(y.shape)).astype(dtype)
     expected = torch.autograd.grad(y, [x, g], torch.tensor(dy))

@@ -30,7 +30,10 @@ class LastStep(nn.Module):
 class Upscale(nn.Module):
     def __init__(self):
         super().__init__()
-        self.down, self.up = nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1)
+        self.down, self.up = (
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1),
+        )
 
     def forward(self, x):
         h = nn.functional.gelu(self.down(x))

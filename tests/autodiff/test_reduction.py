@@ -27,7 +27,12 @@ ROWS = [
     *((op, [operand(op)], {}) for op in OPERATORS),
     ("ReduceSum", [X], {"keepdims": 0}),
     *((op, [operand(op)], {"noop_with_empty_axes": 1}) for op in OPERATORS),
-    *(("CumSum", [X, np.array(axis)], {"exclusive": e, "reverse": r}) for axis in (0, -1) for e in (0, 1) for r in (0, 1)),
+    *(
+        ("CumSum", [X, np.array(axis)], {"exclusive": e, "reverse": r})
+        for axis in (0, -1)
+        for e in (0, 1)
+        for r in (0, 1)
+    ),
 ]
 
 

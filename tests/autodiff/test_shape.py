@@ -98,7 +98,9 @@ def test_negative_pads(check_rule, arrays, attributes):
     check_rule("Pad", arrays, attributes, max_entries=12)
 
 
-@pytest.mark.parametrize("arrays, attributes", [([real(2, 6)], {"axis": 1}), ([real(6, 2), ints(1, 2, 3)], {"axis": 0})])
+@pytest.mark.parametrize(
+    "arrays, attributes", [([real(2, 6)], {"axis": 1}), ([real(6, 2), ints(1, 2, 3)], {"axis": 0})]
+)
 def test_split(check_rule, arrays, attributes):
     attributes = attributes if len(arrays) == 2 else {**attributes, "num_outputs": 3}
     check_rule("Split", arrays, attributes, outputs=3)

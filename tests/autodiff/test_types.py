@@ -75,7 +75,9 @@ MIXED = [
 
 @pytest.mark.parametrize("inputs, result, body", MIXED)
 def test_mixed_types(inputs, result, body):
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({result}[3] Y) {{ {body} }}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({result}[3] Y) {{ {body} }}'
+    )
     derived = onnx_derivative(model)
     onnx.checker.check_model(derived, full_check=True)
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}

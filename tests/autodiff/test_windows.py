@@ -34,7 +34,10 @@ CONV = [
 
 TRANSPOSED = [
     ([real(2, 3, 4), real(3, 2, 3)], {}),
-    ([real(1, 3, 4), real(3, 2, 3), real(2)], {"strides": [3], "pads": [1, 2], "output_padding": [1], "dilations": [2]}),
+    (
+        [real(1, 3, 4), real(3, 2, 3), real(2)],
+        {"strides": [3], "pads": [1, 2], "output_padding": [1], "dilations": [2]},
+    ),
     ([real(1, 4, 3, 3), real(4, 2, 2, 3)], {"group": 2, "strides": [2, 1]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
@@ -170,8 +173,20 @@ def test_open_dimensions(check_model, op_type, arrays, attributes, shape):
 @pytest.mark.parametrize(
     "op_type,arrays,attributes,shape,match",
     [
-        ("Conv", [real(1, 1, 5), real(1, 1, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}, (1, 1, "L"), "length of axis 2"),
-        ("ConvTranspose", [real(1, 1, 3), real(1, 1, 3)], {"output_shape": [6], "strides": [2]}, (1, 1, "L"), "explicit pads"),
+        (
+            "Conv",
+            [real(1, 1, 5), real(1, 1, 3)],
+            {"auto_pad": "SAME_UPPER", "strides": [2]},
+            (1, 1, "L"),
+            "length of axis 2",
+        ),
+        (
+            "ConvTranspose",
+            [real(1, 1, 3), real(1, 1, 3)],
+            {"output_shape": [6], "strides": [2]},
+            (1, 1, "L"),
+            "explicit pads",
+        ),
         ("AveragePool", [real(1, 1, 5)], {"kernel_shape": [2]}, (1, 1, "L"), "static size"),
     ],
 )
@@ -207,9 +222,7 @@ RESIZE = [
 def resize_model(x, attributes, *, roi=None, scales=None, sizes=None):
     constants = {"roi": roi, "scales": scales, "sizes": sizes}
     dtypes = {"roi": np.float64, "scales": np.float32, "sizes": np.int64}
-    weights = [
-        onnx.numpy_helper.from_array(np.array(v, dtypes[n]), n) for n, v in constants.items() if v is not None
-    ]
+    weights = [onnx.numpy_helper.from_array(np.array(v, dtypes[n]), n) for n, v in constants.items() if v is not None]
     names = [n if v is not None else "" for n, v in constants.items()]
     node = helper.make_node("Resize", ["X", *names], ["Y"], **attributes)
     info = helper.make_tensor_value_info

@@ -15,9 +15,7 @@ from onnxtrain.graph import is_float
 __all__ = ["differentiate", "nodes_after"]
 
 
-def differentiate(
-    op: Any, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient
-) -> list[Gradient]:
+def differentiate(op: Any, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient) -> list[Gradient]:
     """Return the gradients of the operands of `node`, which computes what `forward` does.
 
     Parameters
