@@ -14,7 +14,6 @@ from onnxtrain.convert.binding import Binding, get
 from onnxtrain.errors import ExportError
 from onnxtrain.registry import did_you_mean
 
-
 #: How neighbours are found: an index of the rows that were fitted.
 _SEARCH_TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 

@@ -255,7 +255,7 @@ ACTIVATIONS = ["Softsign", "Softplus", "Elu", "ThresholdedRelu", "HardSigmoid", 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activation(activation):
     """The layer is computed once more from standard operators: that graph must be the one of its functions."""
-    model, feeds = layer("RNN", 1, "forward", f', activations = ["{activation}"]')
+    model, _ = layer("RNN", 1, "forward", f', activations = ["{activation}"]')
     derived = onnx_derivative(model, inputs=["X"])
     turn = next(n for n in derived.graph.node if n.op_type == "Scan")
     found = {n.op_type for n in turn.attribute[0].g.node} | {n.op_type for a in turn.attribute for n in a.g.node}
