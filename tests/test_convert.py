@@ -7,11 +7,20 @@ import functools
 import numpy as np
 import onnx
 import pytest
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
 from onnxtrain.convert import convert, default_weights, select_weights, trainable_weights
 from onnxtrain.convert.columns import feeds_of
-from onnxtrain.errors import OnnxTrainError, WeightError
+from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
 from tests.zoo import REFUSED, WITHOUT_WEIGHTS, ZOO, data
@@ -108,7 +117,7 @@ def test_columns_by_name():
     pd = pytest.importorskip("pandas")
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import OneHotEncoder
 
     X = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "town": ["a", "b", "a", "c"], "rooms": [1, 2, 3, 3]})
     steps = make_column_transformer((StandardScaler(), ["size", "rooms"]), (OneHotEncoder(), ["town"]))
@@ -122,7 +131,6 @@ def test_columns_of_numbers_by_name_are_one_matrix():
     pd = pytest.importorskip("pandas")
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
     X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [3.0, 1.0, 2.0, 2.0], "c": [1, 2, 3, 3]})
     steps = make_column_transformer((StandardScaler(), ["c", "a"]), (MinMaxScaler(), ["b"]))
@@ -156,7 +164,6 @@ def test_our_estimators_are_converted_where_they_stand():
     from skl2onnx import to_onnx
     from sklearn.ensemble import VotingRegressor
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 
@@ -194,3 +201,47 @@ def test_weights_by_name_pattern_and_step(wanted, found):
 def test_a_word_that_fits_no_weight():
     with pytest.raises(WeightError, match=r"'scaller' is no weight, and no step with one. Did you mean 'scaler'"):
         select_weights(NAMES, ["-scaller"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transformer": StandardScaler()},
+        {"transformer": RobustScaler()},
+        {"transformer": MinMaxScaler()},
+        {"transformer": MaxAbsScaler()},
+        {"transformer": FunctionTransformer()},
+        {"func": np.log, "inverse_func": np.exp},
+        {"func": np.exp, "inverse_func": np.log},
+        {"func": np.log1p, "inverse_func": np.expm1},
+        {"func": np.expm1, "inverse_func": np.log1p},
+        {"func": np.sqrt, "inverse_func": np.square},
+        {"func": np.square, "inverse_func": np.sqrt},
+    ],
+    ids=str,
+)
+def test_the_transformation_of_a_target_is_undone(options):
+    X = np.linspace(0, 1, 12).reshape(6, 2)
+    model = TransformedTargetRegressor(LinearRegression(), **options).fit(X, X[:, 0] + 2.0)
+    names = default_weights(convert(model, X, rewrite=rewrite_model, run=run))
+    assert names[:2] == ["regressor.coef", "regressor.intercept"]
+
+
+def test_a_target_that_cannot_be_transformed_back_in_onnx():
+    X = np.linspace(0, 1, 12).reshape(6, 2)
+    model = TransformedTargetRegressor(LinearRegression(), func=np.cbrt, inverse_func=lambda y: y**3).fit(X, X[:, 0])
+    with pytest.raises(ConversionError, match="of the target cannot be undone in ONNX"):
+        convert(model, X, rewrite=rewrite_model, run=run)
+
+
+@pytest.mark.parametrize("method, shift", [("yeo-johnson", -2.0), ("box-cox", 1.0)])
+def test_power_transformer(method, shift):
+    X = np.random.default_rng(0).gamma(2.0, size=(40, 2)).astype(np.float32) + shift
+    model = PowerTransformer(method=method).fit(X)
+    assert default_weights(convert(model, X, rewrite=rewrite_model, run=run)) == [
+        "lambdas",
+        "scaler.mean",
+        "scaler.scale",
+    ]
+    model.lambdas_[0] = 0.0  # a logarithm
+    assert default_weights(convert(model, X, rewrite=rewrite_model))
