@@ -11,39 +11,32 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import onnx
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags, check_random_state, get_tags
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, DeviceError, ExportError, LossError
+from onnxtrain.errors import DataError, LossError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
-from onnxtrain.estimators._model import TrainableModel, choose_weights, draw_weights, with_weights
+from onnxtrain.estimators._model import choose_weights, draw_weights
 from onnxtrain.estimators._report import reporter
-from onnxtrain.estimators._rows import check_named, comes_by_name, declared_inputs, feeds_by_name, n_rows
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
+from onnxtrain.estimators._trained import Trained
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
-from onnxtrain.estimators._validation import check_features, check_parameters, check_sample_weight, check_X, check_X_y
-from onnxtrain.export import to_sklearn
+from onnxtrain.estimators._validation import check_features, check_parameters, check_sample_weight, takes_nan
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import make_optimizer
 from onnxtrain.optim.schedules import make_schedule
-from onnxtrain.training.batches import TrainingData, batches, dense
+from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
-from onnxtrain.training.evaluate import row_losses
 from onnxtrain.training.frozen import split_frozen
 from onnxtrain.training.loop import EpochInfo, TrainingState
-from onnxtrain.training.session import LazySession, open_session, run_session
-
-#: Rows predicted at once: bounds the memory of intermediate results.
-_PREDICT_CHUNK = 65_536
+from onnxtrain.training.session import LazySession, open_session
 
 
-class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
+class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(
@@ -121,6 +114,17 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
     @abstractmethod
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.allow_nan = takes_nan(self.estimator)
+        return tags
+
+    def _takes_sparse(self) -> bool:
+        """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
+        estimator = self._default_estimator() if self.estimator is None else self.estimator
+        return is_onnx(estimator) or is_fitted(estimator) or get_tags(estimator).input_tags.sparse
 
     # fit --------------------------------------------------------------------
 
@@ -303,27 +307,6 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
             dtypes = {name: values.dtype for name, values in features.items()}
         return TrainingData(features, self._encode_target(y), column, dtypes)
 
-    def _feeds(self, X: Any) -> dict[str, Any]:
-        """Return the rows by the names of the inputs of the model."""
-        features = self._source.model.features
-        if self._named:
-            return feeds_by_name(X, features, self._source.model.shapes)
-        (name,) = features
-        return {name: X}
-
-    def _run_chunks(
-        self, session: Any, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return outputs of a session for rows, computed in pieces of bounded size."""
-        names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
-        dtypes = self._source.model.features
-        parts = [
-            run_session(session, {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}, names)
-            for rows in batches(n_rows(feeds), _PREDICT_CHUNK)
-        ]
-        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-        return dict(zip(names, found, strict=True))
-
     def _check_validation(self, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
         if X is None and y is None:
             return None
@@ -393,123 +376,6 @@ class OrtGradientEstimator(Inspectable, ConvertsToOnnx, CallbackSupportMixin, Ba
         self.best_iteration_ = state.best_epoch
         self.n_iter_ = state.epoch
         self._session = LazySession()
-
-    # the trained model ------------------------------------------------------
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "weights_")
-
-    @property
-    def _model(self) -> TrainableModel:
-        check_is_fitted(self)
-        return self._source.model
-
-    def get_trained_onnx(self) -> onnx.ModelProto:
-        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
-
-        Returns
-        -------
-        onnx.ModelProto
-        """
-        check_is_fitted(self)
-        return self._source.with_weights(self.weights_)
-
-    def to_sklearn(self) -> Any:
-        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
-
-        Returns
-        -------
-        estimator or pipeline
-            Of the class that was handed over.
-
-        Raises
-        ------
-        ExportError
-            The model was an ONNX file, or a weight has no place in the estimator.
-        """
-        if self._model and self._source.estimator is None:
-            raise ExportError(
-                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
-                "there is no estimator to write to. Take get_trained_onnx()."
-            )
-        return to_sklearn(self._source.estimator, self._source.bindings, self.weights_)
-
-    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
-        """Return the loss of each row, without penalties.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-        sample_weight : array-like of shape (n_samples,), optional
-            Each loss is multiplied by the weight of its row.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, y, self.dtype, keep=True)
-        device = self._device_at_hand()
-        losses = row_losses(
-            self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0
-        )
-        return losses if weight is None else losses * weight
-
-    def _run(self, X: Any, output: str) -> np.ndarray:
-        """Return one output of the trained model for rows, computed in pieces of bounded size.
-
-        It is float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
-        """
-        result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
-        X = self._check_X(X)
-        found = self._run_chunks(self._open_session(), self._feeds(X), [output])[output]
-        return found.astype(result, copy=False)
-
-    def _open_session(self) -> Any:
-        return self._session.open(
-            lambda: open_session(
-                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), self.n_threads
-            )
-        )
-
-    def _device_at_hand(self) -> Device:
-        """Return the device of the parameters, or the CPU with a warning where this machine has none."""
-        try:
-            return find_device(self.device)
-        except DeviceError as e:
-            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
-            return find_device("cpu")
-
-    # what goes in -----------------------------------------------------------
-
-    def _input_of(self, *, reset: bool = False) -> tuple[Any, int]:
-        """Return the type and the rank of X, from the model where it is known."""
-        declared: dict[str, tuple[Any, int]] = {}
-        if not reset:
-            model = self._source.model
-            declared = {name: (dtype, len(model.shapes[name])) for name, dtype in model.features.items()}
-        elif self.estimator is not None and is_onnx(self.estimator):
-            declared = declared_inputs(self.estimator)
-        if len(declared) != 1:
-            return np.dtype(self.dtype), 2
-        ((dtype, ndim),) = declared.values()
-        return np.dtype(self.dtype) if dtype.kind == "f" else dtype, ndim
-
-    def _check_X(self, X: Any) -> Any:
-        if self._named:
-            return check_named(self, X, None, reset=False)[0]
-        dtype, ndim = self._input_of()
-        return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
-
-    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        if reset:
-            self._named = comes_by_name(X, self.estimator)
-        if self._named:
-            return check_named(self, X, y, reset=reset)
-        dtype, ndim = self._input_of(reset=reset)
-        return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
 
     # copies -----------------------------------------------------------------
 

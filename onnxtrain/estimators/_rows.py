@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
@@ -36,6 +37,8 @@ def comes_by_name(X: Any, estimator: Any) -> bool:
     So do dictionaries, frames whose columns are not all numbers, and frames for a
     model that asks for columns: one with several inputs, or with a ColumnTransformer.
     """
+    if scipy.sparse.issparse(X):  # a dok_array is a dictionary as well
+        return False
     if isinstance(X, Mapping):
         return True
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):

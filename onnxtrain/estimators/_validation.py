@@ -92,11 +92,15 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
 
 
 def _finite(estimator: Any) -> bool | str:
-    """Return what scikit-learn's validation is told of NaN: they pass where the first step of a pipeline takes them."""
-    first = estimator.estimator
-    while isinstance(first, Pipeline):
-        first = first.steps[0][1]
-    return "allow-nan" if isinstance(first, BaseEstimator) and get_tags(first).input_tags.allow_nan else True
+    """Return what scikit-learn's validation is told of NaN."""
+    return "allow-nan" if takes_nan(estimator.estimator) else True
+
+
+def takes_nan(source: Any) -> bool:
+    """Whether NaN may pass to what is trained: where the first step of a pipeline takes them."""
+    while isinstance(source, Pipeline):
+        source = source.steps[0][1]
+    return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
 
 
 @_as_data_error()

@@ -1,0 +1,182 @@
+"""What a trained estimator does: give its model, run it on rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain.errors import DeviceError, ExportError
+from onnxtrain.estimators._model import TrainableModel, with_weights
+from onnxtrain.estimators._rows import check_named, comes_by_name, declared_inputs, feeds_by_name, n_rows
+from onnxtrain.estimators._source import Source, is_onnx
+from onnxtrain.estimators._validation import check_sample_weight, check_X, check_X_y
+from onnxtrain.export import to_sklearn
+from onnxtrain.training.batches import batches, dense
+from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.evaluate import row_losses
+from onnxtrain.training.session import LazySession, open_session, run_session
+
+#: Rows predicted at once: bounds the memory of intermediate results.
+_PREDICT_CHUNK = 65_536
+
+
+class Trained:
+    """Mixin of the estimators: rows in, results out."""
+
+    if TYPE_CHECKING:  # what the estimators have
+        estimator: Any
+        weights_: dict[str, np.ndarray]
+        n_threads: int | None
+        dtype: str
+        device: str
+        _named: bool
+        _source: Source
+        _session: LazySession
+        _objective: Any
+        _training_data: Any
+
+        @property
+        def _classifies(self) -> bool: ...
+
+    # the trained model ------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "weights_")
+
+    @property
+    def _model(self) -> TrainableModel:
+        check_is_fitted(self)
+        return self._source.model
+
+    def get_trained_onnx(self) -> onnx.ModelProto:
+        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+
+        Returns
+        -------
+        onnx.ModelProto
+        """
+        check_is_fitted(self)
+        return self._source.with_weights(self.weights_)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+
+        Returns
+        -------
+        estimator or pipeline
+            Of the class that was handed over.
+
+        Raises
+        ------
+        ExportError
+            The model was an ONNX file, or a weight has no place in the estimator.
+        """
+        if self._model and self._source.estimator is None:
+            raise ExportError(
+                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
+                "there is no estimator to write to. Take get_trained_onnx()."
+            )
+        return to_sklearn(self._source.estimator, self._source.bindings, self.weights_)
+
+    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
+        """Return the loss of each row, without penalties.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+            Each loss is multiplied by the weight of its row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X, y = self._check_X_y(X, y, reset=False)
+        weight = check_sample_weight(sample_weight, y, self.dtype, keep=True)
+        device = self._device_at_hand()
+        losses = row_losses(
+            self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0
+        )
+        return losses if weight is None else losses * weight
+
+    def _run(self, X: Any, output: str) -> np.ndarray:
+        """Return one output of the trained model for rows, computed in pieces of bounded size.
+
+        It is float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
+        """
+        result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
+        X = self._check_X(X)
+        found = self._run_chunks(self._open_session(), self._feeds(X), [output])[output]
+        return found.astype(result, copy=False)
+
+    def _open_session(self) -> Any:
+        return self._session.open(
+            lambda: open_session(
+                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), self.n_threads
+            )
+        )
+
+    def _device_at_hand(self) -> Device:
+        """Return the device of the parameters, or the CPU with a warning where this machine has none."""
+        try:
+            return find_device(self.device)
+        except DeviceError as e:
+            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
+            return find_device("cpu")
+
+    # what goes in -----------------------------------------------------------
+
+    def _input_of(self, *, reset: bool = False) -> tuple[Any, int]:
+        """Return the type and the rank of X, from the model where it is known."""
+        declared: dict[str, tuple[Any, int]] = {}
+        if not reset:
+            model = self._source.model
+            declared = {name: (dtype, len(model.shapes[name])) for name, dtype in model.features.items()}
+        elif self.estimator is not None and is_onnx(self.estimator):
+            declared = declared_inputs(self.estimator)
+        if len(declared) != 1:
+            return np.dtype(self.dtype), 2
+        ((dtype, ndim),) = declared.values()
+        return np.dtype(self.dtype) if dtype.kind == "f" else dtype, ndim
+
+    def _check_X(self, X: Any) -> Any:
+        if self._named:
+            return check_named(self, X, None, reset=False)[0]
+        dtype, ndim = self._input_of()
+        return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
+
+    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        if reset:
+            self._named = comes_by_name(X, self.estimator)
+        if self._named:
+            return check_named(self, X, y, reset=reset)
+        dtype, ndim = self._input_of(reset=reset)
+        return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
+
+    def _feeds(self, X: Any) -> dict[str, Any]:
+        """Return the rows by the names of the inputs of the model."""
+        features = self._source.model.features
+        if self._named:
+            return feeds_by_name(X, features, self._source.model.shapes)
+        (name,) = features
+        return {name: X}
+
+    def _run_chunks(
+        self, session: Any, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return outputs of a session for rows, computed in pieces of bounded size."""
+        names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
+        dtypes = self._source.model.features
+        parts = [
+            run_session(session, {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}, names)
+            for rows in batches(n_rows(feeds), _PREDICT_CHUNK)
+        ]
+        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return dict(zip(names, found, strict=True))
