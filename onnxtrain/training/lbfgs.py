@@ -79,7 +79,8 @@ def minimize_lbfgs(
 
     value, gradient = smooth(flat)
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
-    noise = np.sqrt(eps) * float(np.abs(gradient).max())
+    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding
+    noise = np.sqrt(eps) * float(np.abs(gradient).max()) if eps > _ROUNDING else tol
     if not np.isfinite(value):
         raise ConvergenceError(
             "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
