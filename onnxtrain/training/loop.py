@@ -31,6 +31,7 @@ class Plan:
     shuffle: bool = True
     tol: float = 1e-4
     n_iter_no_change: int = 10
+    average: float | bool = False
 
     def n_batches(self, n_rows: int) -> int:
         """Return how many steps an epoch has."""
@@ -65,6 +66,10 @@ class TrainingState:
         The number of the first step of this fit; how many epochs there were before it.
     stopped : bool
         Whether this fit has come to its end before the last epoch.
+    average : dict of str to ndarray, optional
+        The mean of the weights after each epoch, where one is kept.
+    averaged : int
+        Of how many epochs.
     """
 
     weights: Weights
@@ -81,6 +86,8 @@ class TrainingState:
     first_step: int = 1
     first_epoch: int = 0
     stopped: bool = False
+    average: Weights | None = None
+    averaged: int = 0
 
     def begin(self, *, watched: bool) -> None:
         """Begin a fit that goes on from here."""
@@ -92,7 +99,29 @@ class TrainingState:
 
     def result(self) -> Weights:
         """Return the weights that training has come to: those of the best epoch where there is a validation set."""
-        return self.best_weights if self.watched and self.best_weights is not None else self.weights
+        return self.best_weights if self.watched and self.best_weights is not None else self.so_far()
+
+    def so_far(self) -> Weights:
+        """Return the weights after the last epoch, averaged where they are."""
+        return self.weights if self.average is None else self.average
+
+    def take_average(self, average: float | bool) -> None:
+        r"""Take the weights after an epoch into their mean, :math:`\bar w \leftarrow \bar w + a (w - \bar w)`.
+
+        :math:`a = 4 / (t + 3)` after t epochs where `average` is True: later epochs count
+        more, the first one soon does not. A number d is :math:`a = 1 - d`. The first mean is w.
+
+        References
+        ----------
+        Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013.
+        """
+        if average is False:
+            self.average, self.averaged = None, 0
+            return
+        self.averaged += 1
+        share = 4 / (self.averaged + 3) if average is True else 1 - average
+        old = self.average or self.weights
+        self.average = {name: (old[name] + share * (w - old[name])).astype(w.dtype) for name, w in self.weights.items()}
 
     @property
     def epoch(self) -> int:
@@ -219,12 +248,13 @@ class Trainer:
         while not self.state.stopped and self.state.epoch - self.state.first_epoch < n_epochs:
             loss = self._run_epoch(self.state.first_step, n_steps)
             self._keep(loss)
-            validation_loss = None if validate is None else validate(self.state.weights)
+            self.state.take_average(self.plan.average)
+            validation_loss = None if validate is None else validate(self.state.so_far())
             if validation_loss is not None:
                 self.state.validation_loss_curve.append(validation_loss)
             lower = self.state.watch(loss if validation_loss is None else validation_loss, self.plan.tol)
             if lower and validation_loss is not None:
-                self.state.best_weights = self.state.weights
+                self.state.best_weights = self.state.so_far()
             self.state.stopped = self._stands_still()
             yield EpochInfo(
                 self.state.epoch,
@@ -233,7 +263,7 @@ class Trainer:
                 validation_loss,
                 self.learning_rate,
                 time.perf_counter() - start,
-                self.state.weights,
+                self.state.so_far(),
             )
 
     def _run_epoch(self, first: int, n_steps: int) -> float:

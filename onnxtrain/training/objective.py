@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff.engine import operands
+from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.loss_helper import add_row_loss
 
 
@@ -71,8 +72,12 @@ def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.Mode
 
 @lru_cache(maxsize=64)
 def _normal_form(onx: bytes) -> bytes:
-    """Return a model as :mod:`onnxtrain.graph` writes it; the same structure often comes with other weights."""
-    return graph.save(graph.load(onx)).SerializeToString(deterministic=True)
+    """Return a model as :mod:`onnxtrain.graph` writes it, ready to be differentiated.
+
+    The same structure often comes with other weights.
+    """
+    expanded = expand_functions(onnx.load_model_from_string(onx))
+    return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
 class ObjectiveGraph:

@@ -43,12 +43,19 @@ def open_session(
     options.intra_op_num_threads = n_threads or available_threads()
     content = onx if isinstance(onx, bytes) else onx.SerializeToString()
     try:
+        return _open(content, options, device)
+    except ModelError as e:
+        if "FusedMatMul" not in str(e):
+            raise
+        # up to 1.19 a product is fused into an operator that has no kernel in float64
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        return _open(content, options, device)
+
+
+def _open(content: bytes, options: onnxruntime.SessionOptions, device: Device) -> onnxruntime.InferenceSession:
+    try:
         return onnxruntime.InferenceSession(content, options, providers=device.providers)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
-        if "FusedMatMul" in str(e):
-            # up to 1.19 a product is fused into an operator that has no kernel in float64
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            return onnxruntime.InferenceSession(content, options, providers=device.providers)
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
 
 

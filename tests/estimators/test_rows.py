@@ -195,3 +195,18 @@ def test_fifty_steps_as_in_pytorch(name, tmp_path):
             total += loss.item() / 5
         curve.append(total)
     np.testing.assert_allclose(model.loss_curve_, curve, rtol=1e-4)
+
+
+def test_what_onnx_defines_by_a_body_is_trained_through():
+    text = """<ir_version: 10, opset_import: ["" : 23]>
+    g (float[N, 4, 8] X) => (float[N, 8] Y) <int64[1] axis = {1}> {
+        Q = MatMul(X, W)
+        A = Attention<q_num_heads = 2, kv_num_heads = 2>(Q, X, X)
+        Y = ReduceMean<keepdims = 0>(A, axis)
+    }"""
+    onx = onnx.parser.parse_model(text)
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "W"))
+    X = rng.normal(size=(N, 4, 8))
+    model = OrtGradientRegressor(onx, max_iter=20, learning_rate=0.05, random_state=0).fit(X, X[:, 0])
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    assert "Attention" in {node.op_type for node in model.get_trained_onnx().graph.node}
