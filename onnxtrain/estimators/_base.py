@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state, get_tags
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, LossError
+from onnxtrain.errors import DataError, LossError, ParameterError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
@@ -68,6 +68,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         output: str | int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        average: bool | float = False,
     ):
         self.estimator = estimator
         self.loss = loss
@@ -95,6 +96,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         self.output = output
         self.random_state = random_state
         self.verbose = verbose
+        self.average = average
 
     # what a subclass decides ------------------------------------------------
 
@@ -238,6 +240,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self.solver != "lbfgs":
             make_optimizer(self.solver)
             make_schedule(self.learning_rate)
+        elif self.average is not False:
+            raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
         if self.estimator is not None:
             check_source(self.estimator)
         return find_device(self.device)
@@ -368,8 +372,10 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _finish(self) -> None:
         """Set the learned attributes from the state."""
         state = self._state
-        state.weights = state.result()
-        self.weights_ = state.weights
+        result = state.result()
+        if state.average is None:  # else training would go on from the mean
+            state.weights = result
+        self.weights_ = result
         self.loss_curve_ = list(state.loss_curve)
         self.validation_loss_curve_ = list(state.validation_loss_curve)
         self.best_loss_ = state.best_loss

@@ -104,6 +104,7 @@ def train_by_steps(
         params.shuffle,
         params.tol,
         params.n_iter_no_change,
+        params.average,
     )
     trainer = Trainer(bind, step, optimizer, data, plan, state, random_state)
     validate = None

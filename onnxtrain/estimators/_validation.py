@@ -49,6 +49,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "output": [str, Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
+    "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, StrOptions({"balanced"}), None],
 }
 

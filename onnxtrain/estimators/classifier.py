@@ -67,6 +67,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     class_weight : dict, "balanced" or None
         Weights of the classes, multiplied with the sample weights. ``"balanced"``:
         ``n_samples / (n_classes * count of the class)``.
+    average : bool or float
+        As :class:`OrtGradientRegressor`.
 
     Attributes
     ----------
@@ -124,6 +126,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         random_state: Any = None,
         verbose: int = 0,
         class_weight: Mapping[Any, float] | str | None = None,
+        average: bool | float = False,
     ):
         super().__init__(
             estimator,
@@ -152,6 +155,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             output=output,
             random_state=random_state,
             verbose=verbose,
+            average=average,
         )
         self.class_weight = class_weight
 

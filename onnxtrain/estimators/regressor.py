@@ -92,6 +92,12 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         Fixes everything that is drawn: weights, order of the rows, rows held out.
     verbose : int
         1 shows a progress bar, 2 prints a line an epoch.
+    average : bool or float
+        The trained weights are a mean over the epochs, in which noise cancels out: True
+        gives the mean after t epochs a share of ``4 / (t + 3)`` in the new weights, so
+        that late epochs count most; a number below 1 is the decay of an exponential
+        moving average. A validation set is shown the mean. Training goes on from the
+        weights themselves. Not with ``"lbfgs"``.
 
     Attributes
     ----------
