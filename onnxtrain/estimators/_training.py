@@ -74,7 +74,7 @@ def train_by_steps(
 ) -> None:
     """Run epochs of mini-batches and update `state`."""
     optimizer = make_optimizer(params.solver)
-    n_rows = len(data.rows)
+    n_rows = data.n_rows
     batch_size = min(200, n_rows) if params.batch_size == "auto" else min(params.batch_size, n_rows)
     machine = find_machine(params, device, objective, state, batch_size)
     step = build_step(

@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+#: Rows above which they are visited block by block: an order of all of them would fill the memory.
+LARGE = 2**23
+
+#: Rows of such a block.
+_BLOCK = 2**20
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -40,6 +46,16 @@ class TrainingData:
         return rows if self.weight is None else rows[self.weight[rows, 0] != 0]
 
     @property
+    def n_rows(self) -> int:
+        """How many rows count."""
+        return len(self.label) if self.chosen is None and self.weight is None else len(self.rows)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether there are so many rows that they are visited block by block."""
+        return self.chosen is None and self.weight is None and len(self.label) > LARGE
+
+    @property
     def total_weight(self) -> float:
         """The sum of the weights of the rows."""
         if self.weight is None:
@@ -48,8 +64,8 @@ class TrainingData:
 
     @property
     def ready(self) -> bool:
-        """Whether every feature can be given to onnxruntime as it lies in memory."""
-        return all(
+        """Whether every feature can be given to onnxruntime as it lies in memory, to take rows from."""
+        return not self.in_blocks and all(
             isinstance(x, np.ndarray) and x.dtype == self.dtypes[name] and x.flags.c_contiguous
             for name, x in self.features.items()
         )
@@ -61,6 +77,21 @@ class TrainingData:
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return the features of some rows, dense, of the type the model takes."""
         return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
+
+    def shuffled(self, size: int, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
+        """Yield the rows that count, `size` at a time, in an order that is drawn where there is a generator.
+
+        Of very many rows the order of blocks is drawn, and that within each of them.
+        """
+        if not self.in_blocks:
+            rows = self.rows if random_state is None else random_state.permutation(self.rows)
+            yield from (rows[part] for part in batches(len(rows), size))
+            return
+        blocks = list(batches(len(self.label), max(_BLOCK // size, 1) * size))
+        for i in range(len(blocks)) if random_state is None else random_state.permutation(len(blocks)):
+            rows = np.arange(blocks[i].start, blocks[i].stop, dtype=np.int64)
+            rows = rows if random_state is None else random_state.permutation(rows)
+            yield from (rows[part] for part in batches(len(rows), size))
 
     def batches(self, size: int) -> Iterator[np.ndarray | slice]:
         """Yield the rows that count in order, `size` at a time."""

@@ -11,7 +11,7 @@ import numpy as np
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Schedule
-from onnxtrain.training.batches import TrainingData, batches
+from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import StepGraph
 
@@ -195,7 +195,7 @@ class Trainer:
     ):
         self.step, self.data, self.plan, self.state, self.random_state = step, data, plan, state, random_state
         self.optimizer = optimizer
-        self.rows = data.rows
+        self.n_rows = data.n_rows
         self.learning_rate = 0.0
         self._proven = state.weights, state.slots
         self.bound = bind(self._fixed_inputs(), self._initial_state())
@@ -210,10 +210,10 @@ class Trainer:
         if not self._gathered:
             return {self.step.inputs["learning_rate"]: np.zeros((), dtype)}
         inputs = self._named_rows(slice(None))
-        inputs[self.step.inputs["rows"]] = self.rows.copy()
+        inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
         per_step = [self.step.inputs["batch_weight"], *self.step.scalars]
-        return inputs | {name: np.zeros(self.plan.n_batches(len(self.rows)), dtype) for name in per_step}
+        return inputs | {name: np.zeros(self.plan.n_batches(self.n_rows), dtype) for name in per_step}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return rows of the data by the names of the inputs that take them."""
@@ -244,7 +244,7 @@ class Trainer:
             optimizer are those of the last epoch that began with a finite loss.
         """
         start = time.perf_counter()
-        n_steps = n_epochs * self.plan.n_batches(len(self.rows))
+        n_steps = n_epochs * self.plan.n_batches(self.n_rows)
         while not self.state.stopped and self.state.epoch - self.state.first_epoch < n_epochs:
             loss = self._run_epoch(self.state.first_step, n_steps)
             self._keep(loss)
@@ -268,18 +268,19 @@ class Trainer:
 
     def _run_epoch(self, first: int, n_steps: int) -> float:
         """Visit every row once and return the mean objective."""
-        order = self.random_state.permutation(self.rows) if self.plan.shuffle else self.rows
+        random_state = self.random_state if self.plan.shuffle else None
         self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
-        steps = np.arange(self.state.step, self.state.step + self.plan.n_batches(len(order)))
+        steps = np.arange(self.state.step, self.state.step + self.plan.n_batches(self.n_rows))
         rates = [self.plan.schedule(int(step) - first, n_steps, self.state.plateaus) for step in steps]
         if self._gathered:
+            (order,) = self.data.shuffled(self.n_rows, random_state)
             self._write_epoch(order, rates, steps)
             for _ in rates:
                 self.bound.run()
         else:
-            for rate, batch in zip(rates, batches(len(order), self.plan.batch_size), strict=True):
+            for rate, rows in zip(rates, self.data.shuffled(self.plan.batch_size, random_state), strict=True):
                 self.bound.write(self.step.inputs["learning_rate"], np.array(rate, self.step.dtype.numpy()))
-                self.bound.feed(self._named_rows(order[batch]))
+                self.bound.feed(self._named_rows(rows))
                 self.bound.run()
         self.state.step += len(steps)
         self.learning_rate = rates[-1]

@@ -1,0 +1,99 @@
+"""Kinds of rows: the same fit, whatever they come in; nothing is copied that need not be."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LinearRegression
+
+from onnxtrain import OrtGradientRegressor
+from onnxtrain.training import batches
+from onnxtrain.training.batches import TrainingData
+
+X, y = load_diabetes(return_X_y=True)
+X = X.astype(np.float32)
+START = LinearRegression().fit(X, y)
+
+
+def tuned(**params):
+    return OrtGradientRegressor(START, max_iter=2, random_state=0, batch_size=64, **params)
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def frame(library):
+    return lambda x: pytest.importorskip(library).DataFrame({f"c{i}": column for i, column in enumerate(x.T)})
+
+
+KINDS = {
+    "read-only": read_only,
+    "Fortran": np.asfortranarray,
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "list": lambda x: x.tolist(),
+    "pandas": frame("pandas"),
+    "polars": frame("polars"),
+    "csr_array": scipy.sparse.csr_array,
+    "csr_matrix": scipy.sparse.csr_matrix,
+    "csc": scipy.sparse.csc_array,
+    "float64": lambda x: x.astype(np.float64),
+    "float128": lambda x: x.astype(np.longdouble),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_fit(kind):
+    expected, found = tuned().fit(X, y), tuned().fit(KINDS[kind](X), y)
+    np.testing.assert_allclose(found.weights_["coef"], expected.weights_["coef"], rtol=1e-5)
+    np.testing.assert_allclose(found.predict(KINDS[kind](X)), expected.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "int64", "bool"])
+def test_other_numbers(dtype):
+    rounded = (100 * X).round().clip(0, 1 if dtype == "bool" else 100).astype(dtype)
+    expected, found = tuned().fit(rounded.astype(np.float32), y), tuned().fit(rounded, y)
+    np.testing.assert_array_equal(found.weights_["coef"], expected.weights_["coef"])
+
+
+def test_a_memmap_is_not_copied(tmp_path, monkeypatch):
+    mapped = np.memmap(tmp_path / "X", dtype=np.float32, mode="w+", shape=X.shape)
+    mapped[:] = X
+    seen = []
+    make = TrainingData.__init__
+    monkeypatch.setattr(TrainingData, "__init__", lambda self, *a, **k: (seen.append(a[0]), make(self, *a, **k))[1])
+    found = tuned().fit(mapped, y)
+    (features,) = seen
+    (rows,) = features.values()
+    assert np.shares_memory(rows, mapped)
+    np.testing.assert_array_equal(found.weights_["coef"], tuned().fit(X, y).weights_["coef"])
+
+
+def test_csr_rows_are_made_dense_batch_by_batch(monkeypatch):
+    largest = []
+    dense = batches.dense
+    monkeypatch.setattr(batches, "dense", lambda x, dtype: (largest.append(x.shape[0]), dense(x, dtype))[1])
+    tuned().fit(scipy.sparse.csr_array(X), y)
+    assert max(largest) == 64
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
+    monkeypatch.setattr(batches, "LARGE", 100)
+    monkeypatch.setattr(batches, "_BLOCK", 100)
+    data = TrainingData({"X": X}, y.reshape(-1, 1), None, {"X": X.dtype})
+    assert data.in_blocks
+    assert not data.ready
+    found = list(data.shuffled(32, np.random.RandomState(0) if shuffle else None))
+    assert sorted(map(len, found)) == [442 % 96 % 32, *[32] * (442 // 32)]
+    order = np.concatenate(found)
+    assert np.array_equal(order, np.arange(442)) != shuffle
+    assert np.array_equal(np.sort(order), np.arange(442))
+    model = tuned(shuffle=shuffle).fit(X, y)
+    monkeypatch.setattr(batches, "LARGE", 1000)
+    expected = tuned(shuffle=shuffle).fit(X, y)
+    if not shuffle:
+        np.testing.assert_allclose(model.weights_["coef"], expected.weights_["coef"], rtol=1e-5)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), rtol=0.01)
