@@ -41,6 +41,7 @@ ROWS = [
     ("Compress", [X, np.array([False, True, True, False, True])], {}),
     ("OneHot", [ints([0, 2, 5]), ints(3), np.array([-0.5, 2.0])], {}),
     ("OneHot", [ints([[0, 2], [1, 1]]), ints(3), np.array([-0.5, 2.0])], {"axis": 0}),
+    ("OneHot", [ints([[0, 2], [1, 1]]), ints(3), np.array([-0.5, 2.0])], {}),
     ("Unique", [X], {}),
     ("Unique", [real(3, 4)], {"axis": 1}),
 ]

@@ -99,17 +99,18 @@ def test_negative_pads(check_rule, arrays, attributes):
 
 
 @pytest.mark.parametrize(
-    "arrays, attributes", [([real(2, 6)], {"axis": 1}), ([real(6, 2), ints(1, 2, 3)], {"axis": 0})]
+    "arrays, attributes", [([real(2, 6)], {"axis": 1}), ([real(6, 2), ints(1, 2, 3)], {"axis": 0}), ([real(6, 2)], {})]
 )
 def test_split(check_rule, arrays, attributes):
     attributes = attributes if len(arrays) == 2 else {**attributes, "num_outputs": 3}
     check_rule("Split", arrays, attributes, outputs=3)
 
 
-@pytest.mark.parametrize("start", [1, -3, 9])
-def test_the_end_of_a_slice_at_run_time(check_model, start):
+@pytest.mark.parametrize("length", ["5", "N"])
+@pytest.mark.parametrize("start", [0, 1, -3, 9])
+def test_the_end_of_a_slice_at_run_time(check_model, start, length):
     model = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : 21]> g (double[2,5] X, int64[1] E) => (double[2,M] Y)
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (double[2,{length}] X, int64[1] E) => (double[2,M] Y)
         {{ S = Constant<value_ints = [{start}]>() A = Constant<value_ints = [1]>() Y = Slice(X, S, E, A) }}"""
     )
     check_model(model, {"X": real(2, 5), "E": ints(4)})

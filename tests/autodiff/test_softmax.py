@@ -71,6 +71,11 @@ def test_softmax_cross_entropy(check_rule, attributes, weight, shape, outputs):
     check_rule("SoftmaxCrossEntropyLoss", loss_operands(weight, shape, attributes), attributes, outputs=outputs)
 
 
+@pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_short_labels(check_rule, op_type):
+    check_rule(op_type, [real(4, 3), labels(4).astype(np.int32), WEIGHT], {"ignore_index": 1})
+
+
 MASKED = """
 <ir_version: 10, opset_import: ["" : 21]>
 masked (double[2,3] X, bool[2,3] M) => (double[2,3] Y) {{

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
 from onnxtrain.errors import GradientError
 from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.training.session import run
 
 rng = np.random.default_rng(12)
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
 #: One way suffices where onnxruntime has no kernel for float64: both run onnx.reference.
 STATIC = pytest.mark.parametrize("check_rule", ["static"], indirect=True)
@@ -98,6 +101,11 @@ def test_max_pool(check_rule, arrays, attributes):
 
 
 @STATIC
+def test_max_pool_with_its_positions(check_rule):
+    check_rule("MaxPool", [real(1, 2, 6)], {"kernel_shape": [3]}, outputs=2)
+
+
+@STATIC
 @pytest.mark.parametrize("arrays,attributes", AVERAGE_POOL)
 def test_average_pool(check_rule, arrays, attributes):
     check_rule("AveragePool", arrays, attributes, max_entries=8)
@@ -121,6 +129,32 @@ def test_max_unpool(check_rule, shape):
     x, positions = real(1, 1, 2, 2), np.array([[[[5, 7], [8, 10]]]])
     given = [] if shape is None else [np.array(shape)]
     check_rule("MaxUnpool", [x, positions, *given], {"kernel_shape": [2, 2], "strides": [2, 2]})
+
+
+@STATIC
+def test_max_unpool_with_pads(check_rule):
+    """Pads shorten what the positions are counted in, to 3 x 6 here."""
+    x, positions = real(1, 1, 2, 3), np.array([[[[0, 2, 4], [13, 14, 17]]]])
+    attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}
+    check_rule("MaxUnpool", [x, positions, np.array([1, 1, 5, 7])], attributes)
+
+
+@pytest.mark.parametrize("body", ["LpPool<kernel_shape = [2]>", "LpPool<kernel_shape = [2], p = 3>", "GlobalLpPool"])
+def test_a_norm_of_zeros_is_flat(body):
+    model = onnx.parser.parse_model(f"{HEAD} g (float[1,1,2] X) => (float[1,1,1] Y) {{ Y = {body}(X) }}")
+    feeds = {"X": np.zeros((1, 1, 2), np.float32), "Y_grad": np.ones((1, 1, 1), np.float32)}
+    np.testing.assert_array_equal(run(onnx_derivative(model), feeds), [feeds["X"]])
+
+
+POOLED = "(float16[N,1,4] X) => (float16[N,1,3] Y) { Y = MaxPool<kernel_shape = [2]>(X) }"
+
+
+def test_max_pool_of_half_precision():
+    """Gradients that meet in one entry are added in float32: runtimes have no other kernel."""
+    feeds = {"X": np.array([[[1, 3, 2, 0]]], np.float16), "Y_grad": np.array([[[1, 2, 4]]], np.float16)}
+    (dx,) = run(onnx_derivative(onnx.parser.parse_model(f"{HEAD} g {POOLED}")), feeds)
+    assert dx.dtype == np.float16
+    np.testing.assert_array_equal(dx, [[[0, 3, 4, 0]]])
 
 
 # ------------------------------------------------- dimensions that are not known
@@ -236,6 +270,14 @@ def resize_model(x, attributes, *, roi=None, scales=None, sizes=None):
 def test_resize(check_model, attributes, scales):
     x = real(1, 1, 4, 5)
     check_model(resize_model(x, attributes, scales=scales), {"X": x}, weights=[])
+
+
+@pytest.mark.parametrize("axes", ["2, 3", "-2, -1", "3, 2"])
+def test_axes_of_resize(check_float32, axes):
+    """In float32: onnx.reference does not count axes from the end."""
+    body = f'S = Constant<value_floats = [2.0, 1.5]>() Y = Resize<axes = [{axes}], mode = "linear">(X, , S)'
+    model = onnx.parser.parse_model(f"{HEAD} g (float[1,1,2,4] X) => (float[1,1,H,W] Y) {{ {body} }}")
+    check_float32(model, {"X": real(1, 1, 2, 4)})
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

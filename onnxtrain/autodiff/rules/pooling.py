@@ -6,12 +6,13 @@ Of equal entries, MaxPool hands the gradient to the one the forward pass chose, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, reshape_like, shape_of
+from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, length, sliding
 from onnxtrain.graph import rank, static_shape
@@ -21,9 +22,10 @@ from onnxtrain.graph import rank, static_shape
 def max_pool(op, node, dy, _=None):
     (x,) = node.inputs
     size = op.Reshape(op.Size(x), [1]) if static_shape(x) is None else [int(np.prod(static_shape(x)))]
-    zeros = op.ConstantOfShape(size, value=ir.tensor([0.0], dtype=x.dtype))
-    chosen, dy = op.Reshape(_positions(op, node), [-1]), op.Reshape(dy, [-1])
-    return reshape_like(op, op.ScatterElements(zeros, chosen, dy, axis=0, reduction="add"), x)
+    chosen = op.Reshape(_positions(op, node), [-1])
+    scatter = partial(op.ScatterElements, axis=0, reduction="add")
+    dx = add_into_zeros(op, lambda zeros, dy: scatter(zeros, chosen, dy), op.Reshape(dy, [-1]), size)
+    return reshape_like(op, dx, x)
 
 
 def _positions(op: Any, node: ir.Node) -> ir.Value:

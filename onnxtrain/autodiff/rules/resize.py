@@ -1,4 +1,4 @@
-"""Rule of Resize; the region of interest and the scales are taken as given, as ONNX has it.
+"""Rule of Resize; the region of interest and the scales only say where to look: the standard declares them flat.
 
 Along each axis the operator is one matrix, whatever the mode: the operator
 itself, applied to the identity, is that matrix. Its transpose brings the gradient back.
@@ -29,6 +29,7 @@ _ATTRIBUTES = (
 
 @gradient("Resize")
 def resize(op, node, dy):
+    """Return the gradient of x; ONNX declares the region, the scales and the sizes not differentiable."""
     x, roi = [*node.inputs, None][:2]
     (y,) = node.outputs
     axes = [axis % rank(x) for axis in attribute(node, "axes") or range(rank(x))]
