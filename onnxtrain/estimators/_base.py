@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state, get_tags
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, LossError, ParameterError
+from onnxtrain.errors import DataError, LossError, OptimizerError, ParameterError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
@@ -25,15 +25,25 @@ from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
 from onnxtrain.estimators._trained import Trained
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
-from onnxtrain.estimators._validation import check_features, check_parameters, check_sample_weight, takes_nan
+from onnxtrain.estimators._validation import (
+    as_data_error,
+    check_features,
+    check_parameters,
+    check_sample_weight,
+    takes_nan,
+)
 from onnxtrain.losses import LOSSES, find_loss
-from onnxtrain.optim import make_optimizer
+from onnxtrain.optim import OPTIMIZERS, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
+from onnxtrain.registry import did_you_mean
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.frozen import split_frozen
 from onnxtrain.training.loop import EpochInfo, TrainingState
 from onnxtrain.training.session import LazySession, open_session
+
+#: The names that `solver` may be.
+_SOLVERS = (*OPTIMIZERS, "lbfgs")
 
 
 class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
@@ -238,6 +248,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         check_parameters(self)
         self._check_loss()
         if self.solver != "lbfgs":
+            if isinstance(self.solver, str) and self.solver not in OPTIMIZERS:
+                raise OptimizerError(f"Unknown solver {self.solver!r}. {did_you_mean(self.solver, _SOLVERS)}")
             make_optimizer(self.solver)
             make_schedule(self.learning_rate)
         elif self.average is not False:
@@ -320,6 +332,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         weight = check_sample_weight(sample_weight, y, self.dtype)
         return self._training_data(X, y, self._row_weights(y, weight))
 
+    @as_data_error()
     def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
         train, held_out = train_test_split(
             data.rows,

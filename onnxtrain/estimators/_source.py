@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights
 from onnxtrain.errors import ParameterError
+from onnxtrain.estimators._batch import open_batch
 from onnxtrain.estimators._merged import separate_merged
 from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.estimators._template import convert_once
@@ -166,8 +167,9 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -
     output : int, str or None
     """
     if is_onnx(estimator):
-        model = read_model(_rewritten(estimator), dtype=dtype, output=output)
-        return Source(model, original=graph.read(estimator).SerializeToString())
+        onx = graph.read(estimator)
+        model = read_model(_rewritten(open_batch(onx)), dtype=dtype, output=output)
+        return Source(model, original=onx.SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
         conversion = convert(estimator, X, rewrite=rewrite_model, run=run)

@@ -17,7 +17,8 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
-from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
 
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.registry import did_you_mean
@@ -64,7 +65,7 @@ def check_parameters(estimator: Any) -> None:
 
 
 @contextmanager
-def _as_data_error() -> Iterator[None]:
+def as_data_error() -> Iterator[None]:
     """Let what scikit-learn's validation finds wrong be of our own family too; its words are good."""
     try:
         yield
@@ -74,7 +75,7 @@ def _as_data_error() -> Iterator[None]:
         raise DataError(str(e)) from e
 
 
-@_as_data_error()
+@as_data_error()
 def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
     """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.
 
@@ -104,7 +105,7 @@ def takes_nan(source: Any) -> bool:
     return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
 
 
-@_as_data_error()
+@as_data_error()
 def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
     """Return X as :func:`check_X`, and y with as many rows."""
     return validate_data(
@@ -122,7 +123,7 @@ def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: 
     )
 
 
-@_as_data_error()
+@as_data_error()
 def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = False) -> np.ndarray | None:
     """Return the weights of the rows, (n,), or None where all count the same; with `keep`, as they are.
 
@@ -156,7 +157,7 @@ def check_features(X: Any, shape: tuple[Any, ...], source: str) -> None:
         raise DataError(f"X has rows of shape {given}, {source} {wanted}.")
 
 
-@_as_data_error()
+@as_data_error()
 def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     """Return the targets of a regression as (n, width).
 
@@ -170,6 +171,23 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     if y.shape[1] != width:
         raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
     return check_array(y, dtype=dtype, order="C")
+
+
+@as_data_error()
+def check_classes(y: np.ndarray) -> np.ndarray:
+    """Return labels as (n,).
+
+    Raises
+    ------
+    DataError
+        Real numbers, several columns, bytes, labels that cannot be sorted.
+    """
+    try:
+        check_classification_targets(y)
+    except TypeError as e:
+        types = sorted({type(label).__name__ for label in np.ravel(y)})
+        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
+    return column_or_1d(y, warn=True)
 
 
 def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

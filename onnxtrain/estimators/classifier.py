@@ -10,15 +10,13 @@ import scipy.sparse
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators._base import OrtGradientEstimator
 from onnxtrain.estimators._source import Source, is_fitted
-from onnxtrain.estimators._validation import encode_classes
+from onnxtrain.estimators._validation import as_data_error, check_classes, encode_classes
 from onnxtrain.heads import Link
 from onnxtrain.losses import Prediction, find_loss
 
@@ -197,8 +195,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         X, y = super()._check_X_y(X, y, reset=reset)
-        check_classification_targets(y)
-        return X, column_or_1d(y, warn=True)
+        return X, check_classes(y)
 
     def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
         """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
@@ -215,7 +212,10 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             if weight is not None:
                 weight = np.concatenate([weight, np.full(len(missing), weight.mean())])
         if len(np.unique(y)) < 2 and not is_fitted(self.estimator or self._default_estimator()):
-            raise DataError(f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two.")
+            raise DataError(
+                f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two "
+                "(partial_fit takes those still to come as classes=)."
+            )
         return X, y, weight
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
@@ -224,6 +224,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         return encode_classes(y, self.classes_)
 
+    @as_data_error()
     def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         if self.class_weight is None:
             return sample_weight

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.graph import rank
+from onnxtrain.graph import constant, rank
 from onnxtrain.heads.probabilities import before_normalization, is_probability
 from onnxtrain.heads.walk import axis, equals, input_of, made_by, n_columns, negated, other, skip
 
@@ -101,12 +101,20 @@ def _two_columns(value: ir.Value, op: Any) -> Scores | None:
 
 
 def _opposites(value: ir.Value, op: Any) -> Scores | None:
-    """Concat(-d, d): one decision value, written twice."""
+    """Concat(-d, d), its columns perhaps swapped: one decision value, written twice."""
+    order: list[int] = [0, 1]
+    swap = made_by(value, "Gather")
+    if swap is not None and axis(swap) in (1, -1):
+        index = constant(swap.inputs[1])
+        order = [] if index is None else index.reshape(-1).tolist()
+        value = swap.inputs[0]  # type: ignore[assignment]
     node = made_by(value, "Concat")
-    if node is None or len(node.inputs) != 2 or n_columns(value) != 2:
+    if node is None or len(node.inputs) != 2 or axis(node) not in (1, -1) or sorted(order) != [0, 1]:
         return None
-    minus_d, d = node.inputs
-    return None if d is None or negated(minus_d) is not d else Scores(skip(d), Link.IDENTITY)
+    first, second = (node.inputs[i] for i in order)
+    if second is None or n_columns(second) != 1:
+        return None
+    return Scores(skip(second), Link.IDENTITY) if negated(first) is second or negated(second) is first else None
 
 
 def _normalized(value: ir.Value, op: Any) -> Scores | None:

@@ -1,0 +1,94 @@
+"""What a stranger tried: models made for one size of batch, odd labels, wrong words."""
+
+import numpy as np
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.svm import SVC
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError, ModelError, OptimizerError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(13, 4)).astype(np.float32)
+Y = X.sum(axis=1)
+NAMES = np.where(Y > 0, "up", "down")
+
+FIXED = {
+    "a product": "h = MatMul(A, W) out = MatMul(h, V)",
+    "a reshape to rows": "h = MatMul(A, W) s = Constant <value_ints = [{n}, 3]> () r = Reshape(h, s) out = MatMul(r, V)",
+    "a flattening": (
+        "h = MatMul(A, W) s = Constant <value_ints = [{n}, 3, 1]> () r = Reshape(h, s)"
+        " f = Constant <value_ints = [{n}, -1]> () q = Reshape(r, f) out = MatMul(q, V)"
+    ),
+}
+
+
+def fixed_model(n, nodes, columns=1):
+    """Return a model whose input is declared with n rows."""
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> '
+        f"g (float[{n}, 4] A) => (float[{n}, {columns}] out) {{ {nodes.replace('{n}', str(n))} }}"
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in {"W": (4, 3), "V": (3, columns)}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    return onx
+
+
+@pytest.mark.parametrize("n", [1, 10])
+@pytest.mark.parametrize("nodes", FIXED.values(), ids=FIXED)
+def test_a_model_for_one_size_of_batch_takes_any(n, nodes):
+    onx = fixed_model(n, nodes)
+    weights = {i.name: onnx.numpy_helper.to_array(i) for i in onx.graph.initializer}
+    start = OrtGradientRegressor(onx, max_iter=0).fit(X, Y)
+    np.testing.assert_allclose(start.predict(X).ravel(), (X @ weights["W"] @ weights["V"]).ravel(), rtol=1e-4)
+    tuned = OrtGradientRegressor(onx, max_iter=3, batch_size=5, random_state=0).fit(X, Y)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    (declared,) = tuned.get_trained_onnx().graph.input
+    assert declared.type.tensor_type.shape.dim[0].dim_value == n  # the model that came
+
+
+def test_a_model_that_mixes_the_rows_of_its_batch_is_refused():
+    mixed = "s = Constant <value_ints = [0]> () m = ReduceMean <keepdims = 1> (A, s) c = Sub(A, m) h = MatMul(c, W)"
+    with pytest.raises(ModelError, match="made for batches of 10 rows"):
+        OrtGradientRegressor(fixed_model(10, mixed + " out = MatMul(h, V)")).fit(X, Y)
+
+
+def test_two_classes_of_a_machine_are_one_score():
+    rows, labels = load_breast_cancer(return_X_y=True)
+    rows = (rows / rows.std(axis=0))[:60]
+    machine = SVC().fit(rows, labels[:60])
+    ours = OrtGradientClassifier(machine, max_iter=0).fit(rows, labels[:60])
+    np.testing.assert_allclose(ours.decision_function(rows), machine.decision_function(rows), atol=1e-3)
+    np.testing.assert_array_equal(ours.predict(rows), machine.predict(rows))
+
+
+BAD_LABELS = {
+    "real numbers": (Y, "Unknown label type"),
+    "two columns": (np.c_[NAMES, NAMES], "1d array"),
+    "bytes": (NAMES.astype("S"), "Labels must be of one type"),
+    "numbers and strings": (np.array(["a", 1] * 6 + ["a"], dtype=object), "Labels must be of one type.*int, str"),
+}
+
+
+@pytest.mark.parametrize("labels, message", BAD_LABELS.values(), ids=BAD_LABELS)
+def test_labels_that_are_none(labels, message):
+    with pytest.raises(DataError, match=message):
+        OrtGradientClassifier(max_iter=1).fit(X, labels)
+
+
+def test_class_weight_of_a_class_that_is_not_there():
+    with pytest.raises(DataError, match="not in class_weight"):
+        OrtGradientClassifier(class_weight={"upp": 2.0}, max_iter=1).fit(X, NAMES)
+
+
+def test_too_few_rows_to_hold_some_out():
+    with pytest.raises(DataError, match="only 1 member"):
+        OrtGradientClassifier(early_stopping=True, max_iter=1).fit(X[:2], ["a", "b"])
+
+
+def test_a_solver_spelled_wrong():
+    with pytest.raises(OptimizerError, match="Did you mean 'lbfgs'"):
+        OrtGradientRegressor(solver="lbgfs").fit(X, Y)
