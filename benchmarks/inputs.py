@@ -1,4 +1,4 @@
-"""Memory of one epoch on rows that do not fit: a memory-mapped file, a sparse matrix; reads ``/proc``, so Linux only."""
+"""Memory of one epoch on rows that do not fit: a memory-mapped file, a sparse matrix; Linux only."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ FILES = (
     "grid_search.py",
     "growth.py",
     "memory.py",
+    "inputs.py",
     "gradient.py",
     "training_build.py",
     "gpu.py",

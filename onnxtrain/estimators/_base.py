@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags, check_random_state, get_tags
+from sklearn.utils import Tags, check_random_state
 
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, LossError, OptimizerError, ParameterError
@@ -22,7 +22,7 @@ from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
 from onnxtrain.estimators._model import choose_weights, draw_weights
 from onnxtrain.estimators._report import reporter
-from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx
+from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
 from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
 from onnxtrain.estimators._validation import (
@@ -129,14 +129,9 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.sparse = takes_sparse(self._default_estimator() if self.estimator is None else self.estimator)
         tags.input_tags.allow_nan = takes_nan(self.estimator)
         return tags
-
-    def _takes_sparse(self) -> bool:
-        """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
-        estimator = self._default_estimator() if self.estimator is None else self.estimator
-        return is_onnx(estimator) or is_fitted(estimator) or get_tags(estimator).input_tags.sparse
 
     # fit --------------------------------------------------------------------
 
@@ -359,8 +354,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             with reporter(self, n_epochs) as report:
 
                 def on_epoch(info: EpochInfo) -> bool:
-                    answers = [report(info), *(listener(info) for listener in listeners)]
-                    state.stopped = state.stopped or any(bool(stop) for stop in answers)
+                    state.stopped |= any([bool(report(info)), *(bool(listener(info)) for listener in listeners)])
                     if file is not None:
                         file.after_epoch(self, n_epochs)
                     return state.stopped

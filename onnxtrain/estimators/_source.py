@@ -15,6 +15,7 @@ from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -90,6 +91,11 @@ def is_fitted(estimator: Any) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def takes_sparse(estimator: Any) -> bool:
+    """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
+    return is_onnx(estimator) or is_fitted(estimator) or get_tags(estimator).input_tags.sparse
 
 
 def check_source(estimator: Any) -> None:
