@@ -87,6 +87,8 @@ def train_by_steps(
         l2=bool(params.l2 > 0),
         builder=params.gradient_builder,
     )
+    # another solver than in the fit that is gone on from begins with a memory of its own
+    state.slots = {key: value for key, value in state.slots.items() if ("slot", *key) in step.state}
     for key in step.state:
         if key[0] == "slot" and key[1:] not in state.slots:
             _, name, slot = key

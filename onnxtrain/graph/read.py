@@ -100,6 +100,7 @@ def load(onx: ModelLike) -> ir.Model:
         The model cannot be read, is malformed, or its opset cannot be converted.
     """
     proto = without_maps(read(onx))
+    _refuse_newer(proto)
     _refuse_sparse(proto.graph)
     try:
         if proto.functions:
@@ -117,6 +118,19 @@ def load(onx: ModelLike) -> ir.Model:
     except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
         raise ModelError(f"The model cannot be read: {type(e).__name__}: {e}") from e
     return model
+
+
+def _refuse_newer(proto: onnx.ModelProto) -> None:
+    opsets = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    for what, found, known in (
+        ("IR version", proto.ir_version, int(onnx.IR_VERSION)),
+        ("opset", opsets.get("ai.onnx", 0), newest),
+    ):
+        if found > known:
+            raise ModelError(
+                f"The model has {what} {found}; onnx {onnx.__version__} knows them up to {known}. Install a newer onnx."
+            )
 
 
 def _refuse_sparse(graph: onnx.GraphProto) -> None:

@@ -4,7 +4,11 @@ import numpy as np
 import onnx.numpy_helper
 import onnx.parser
 import pytest
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -92,3 +96,27 @@ def test_too_few_rows_to_hold_some_out():
 def test_a_solver_spelled_wrong():
     with pytest.raises(OptimizerError, match="Did you mean 'lbfgs'"):
         OrtGradientRegressor(solver="lbgfs").fit(X, Y)
+
+
+def test_another_solver_goes_on_from_the_weights():
+    model = OrtGradientRegressor(max_iter=2, warm_start=True, random_state=0, init="random").fit(X, Y)
+    model.set_params(solver="sgd").fit(X, Y)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+
+
+@pytest.mark.parametrize("change", [{"ir_version": 99}, {"opset": 99}], ids=str)
+def test_a_model_of_the_future(change):
+    onx = fixed_model(1, FIXED["a product"])
+    onx.ir_version = change.get("ir_version", onx.ir_version)
+    onx.opset_import[0].version = change.get("opset", 21)
+    with pytest.raises(ModelError, match="99; onnx .* Install a newer onnx"):
+        OrtGradientRegressor(onx).fit(X, Y)
+
+
+def test_columns_by_name_that_are_missing():
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": NAMES})
+    encode = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("c", OneHotEncoder(), ["c"])])
+    model = OrtGradientRegressor(make_pipeline(encode, Ridge()), max_iter=1).fit(rows, Y)
+    with pytest.raises(DataError, match="now missing"):
+        model.predict(rows[["a", "b"]])
