@@ -99,13 +99,16 @@ def test_zeros(dtype):
     zeros = zeros_like(op, x)
     assert (zeros.dtype, zeros.shape) == (dtype, x.shape)
     assert not shape_of(op, x).producer()
+    assert not zeros.producer().attributes["value"].value.numpy().any()
 
 
-@pytest.mark.parametrize("axis, nodes", [(0, 0), (1, 1), (-1, 1), (-2, 0)])
-def test_length(axis, nodes):
-    model, op, (x,) = fresh(("x", [2, "N"]))
-    length_of(op, x, axis)
+@pytest.mark.parametrize("axis, nodes", [(0, 0), (1, 1), (2, 1), (-1, 1), (-2, 1), (-3, 0)])
+def test_length(run, axis, nodes):
+    model, op, (x,) = fresh(("x", [2, "N", "M"]))
+    length = length_of(op, x, axis)
     assert len(list(model.graph)) == nodes
+    (found,) = run(graphs.save(model, outputs=[("length", op.Identity(length))]), {"x": np.zeros((2, 3, 4))})
+    assert found.tolist() == [(2, 3, 4)[axis]]
 
 
 @pytest.mark.parametrize(

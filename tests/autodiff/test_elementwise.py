@@ -48,6 +48,7 @@ ROWS = [
     ("Pow", [positive(3), real(2, 1)], {}),
     ("Pow", [A, np.array(2)], {}),
     ("Pow", [A, np.array(3)], {}),
+    ("Pow", [positive(2, 3), np.array(-2)], {}),
     ("Pow", [A, np.array([2, 0, 1])], {}),
     ("Pow", [A, np.array(0)], {}),
     ("Pow", [A, np.array(1)], {}),

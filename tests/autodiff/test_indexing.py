@@ -24,9 +24,10 @@ TWICE = ints([[0, 0], [1, -1], [3, 3]])
 ROWS = [
     *(
         ("Gather", [X, ints(i)], {"axis": a})
-        for i in ([2, 0, 2, -1], [[0, 1], [1, 1]], 1, -1, [])
+        for i in ([2, 0, 2, -1], [[0, 1], [1, 1]], 0, 1, -1, [])
         for a in (0, 1, -1, -3)
     ),
+    ("Gather", [X, ints([2, 0])], {}),
     *(("GatherElements", [real(3, 4), i], {"axis": 1}) for i in (ONCE, TWICE)),
     ("GatherElements", [real(3, 4), ints([[0, 1, 2, 0]])], {}),
     ("GatherND", [X, ints([[0, 1], [2, 3], [0, 1], [-1, -1]])], {}),

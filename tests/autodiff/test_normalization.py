@@ -103,6 +103,11 @@ def test_model(check_model, name):
         (21, "float[N,2,3,3] X) => (float[N,2,3,3] Y", "Y = MeanVarianceNormalization(X)"),
         (21, "float[N,2,3] X) => (float[N,2,3] Y", "Y = MeanVarianceNormalization <axes = [0, 2]> (X)"),
         (21, "float[N,5,2,2] X) => (float[N,5,2,2] Y", "Y = LRN <size = 3, alpha = 2.0> (X)"),
+        (
+            21,
+            "float[N,5,2,2] X) => (float[N,5,2,2] Y",
+            "C = Constant <value_float = 100.0> () Z = Mul(X, C) Y = LRN <size = 3> (Z)",
+        ),
         (21, "float[N,4,H,W] X) => (float[N,4,H,W] Y", "Y = LRN <size = 3, beta = 0.5, bias = 2.0, alpha = 5.0> (X)"),
     ],
 )

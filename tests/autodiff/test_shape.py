@@ -25,6 +25,7 @@ SLICES = [
     ([X, ints(1), ints(3)], "starts and ends only"),
     ([X, ints(1, 0), ints(3, 2), ints(1, 0)], "axes"),
     ([X, ints(-3), ints(-1), ints(-1)], "from the end"),
+    ([X, ints(-2), ints(-1), ints(2)], "the last but one"),
     ([X, ints(1), ints(FAR), ints(2)], "to the end"),
     ([X, ints(-2), ints(FAR), ints(2)], "the last two"),
     ([X, ints(0), ints(2), ints(2)], "the first two"),

@@ -29,6 +29,7 @@ LOSSES = [
         ({"reduction": "none"}, WEIGHT, (4, 3)),
         ({"ignore_index": 1}, WEIGHT, (4, 3, 2)),
         ({"ignore_index": 1}, None, (4, 3)),
+        ({"ignore_index": 0}, WEIGHT, (4, 3)),
         ({"ignore_index": -1, "reduction": "none"}, WEIGHT, (4, 3)),
     ]
 ]
@@ -40,6 +41,8 @@ ROWS = [
     ("Softmax", [1000 * real(2, 3)], {}),
     ("LogSoftmax", [real(2, 3, 2)], {"axis": 0}),
     ("LogSoftmax", [real(1, 3)], {}),
+    ("LogSoftmax", [real(2, 3, 2)], {}),
+    ("Softmax", [real(2, 3, 2)], {}),
     ("Hardmax", [real(2, 3)], {}),
 ]
 
@@ -81,7 +84,7 @@ MASKED = """
 masked (double[2,3] X, bool[2,3] M) => (double[2,3] Y) {{
     low = Constant <value = double {{-inf}}> ()
     zero = Constant <value = double {{0.0}}> ()
-    S = Where(M, X, low)
+    {scores}
     P0 = Softmax(S)
     P = {cast}(P0)
     none = IsNaN(P)
@@ -89,12 +92,13 @@ masked (double[2,3] X, bool[2,3] M) => (double[2,3] Y) {{
 }}"""
 
 
+@pytest.mark.parametrize("scores", ["S = Where(M, X, low)", "mask = Where(M, zero, low) S = Add(X, mask)"])
 @pytest.mark.parametrize("cast", ["Cast <to = 11>", "Identity"])
-def test_rows_without_any_score_get_no_gradient(check_model, cast):
+def test_rows_without_any_score_get_no_gradient(check_model, cast, scores):
     """Attention replaces what Softmax makes of a row of -inf; 0 times NaN must not come back."""
     import onnx.parser
 
-    onx = onnx.parser.parse_model(MASKED.format(cast=cast))
+    onx = onnx.parser.parse_model(MASKED.format(cast=cast, scores=scores))
     check_model(onx, {"X": real(2, 3), "M": np.array([[True, True, False], [False, False, False]])})
 
 

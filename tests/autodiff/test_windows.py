@@ -31,6 +31,7 @@ CONV = [
     ([real(2, 3, 5, 5), real(3, 1, 3, 3), real(3)], {"group": 3, "dilations": [1, 2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ([real(1, 2, 6, 5), real(2, 2, 2, 2)], {"auto_pad": "SAME_LOWER"}),
+    ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 2)], {"auto_pad": "VALID", "strides": [2, 2]}),
     ([real(1, 2, 4, 3, 4), real(2, 2, 2, 2, 2)], {"strides": [2, 1, 1], "pads": [0, 1, 0, 1, 0, 0]}),
 ]
@@ -44,7 +45,9 @@ TRANSPOSED = [
     ([real(1, 4, 3, 3), real(4, 2, 2, 3)], {"group": 2, "strides": [2, 1]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    ([real(1, 2, 3, 3), real(2, 2, 2, 2)], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"output_shape": [6, 6], "strides": [2, 2]}),
+    ([real(1, 2, 3), real(2, 2, 3)], {"output_shape": [6], "strides": [2]}),
     ([real(1, 1, 3), real(1, 1, 2)], {"strides": [1], "dilations": [2], "output_padding": [1]}),
 ]
 
@@ -62,6 +65,7 @@ AVERAGE_POOL = [
     ([real(2, 1, 5, 5)], {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "strides": [1, 2]}),
     ([real(2, 1, 5, 5)], {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "count_include_pad": 1}),
     ([real(1, 2, 5, 6)], {"kernel_shape": [3, 3], "ceil_mode": 1, "strides": [2, 2], "pads": [0, 1, 0, 1]}),
+    ([real(1, 1, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "count_include_pad": 1}),
     ([real(1, 1, 5, 5)], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ([real(1, 1, 4, 4, 3)], {"kernel_shape": [2, 3, 2], "dilations": [2, 1, 1]}),
 ]
@@ -133,10 +137,10 @@ def test_max_unpool(check_rule, shape):
 
 @STATIC
 def test_max_unpool_with_pads(check_rule):
-    """Pads shorten what the positions are counted in, to 3 x 6 here."""
-    x, positions = real(1, 1, 2, 3), np.array([[[[0, 2, 4], [13, 14, 17]]]])
-    attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}
-    check_rule("MaxUnpool", [x, positions, np.array([1, 1, 5, 7])], attributes)
+    """Pads shorten what the positions are counted in, to 6 x 3 here."""
+    x, positions = real(1, 1, 3, 2), np.array([[[[0, 2], [4, 10], [14, 17]]]])
+    attributes = {"kernel_shape": [2, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]}
+    check_rule("MaxUnpool", [x, positions, np.array([1, 1, 7, 5])], attributes)
 
 
 @pytest.mark.parametrize("body", ["LpPool<kernel_shape = [2]>", "LpPool<kernel_shape = [2], p = 3>", "GlobalLpPool"])

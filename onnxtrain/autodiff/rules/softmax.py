@@ -30,8 +30,8 @@ def softmax(op, node, dy):
 def _is_replaced(p: ir.Value) -> bool:
     """Whether the graph replaces entries of `p`, as attention does where all of a row is -inf: 0 NaN is NaN."""
     users = p.consumers()
-    casts = [y for user in users if user.op_type == "Cast" for y in user.outputs]
-    return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in casts)
+    copies = [y for user in users if user.op_type in ("Cast", "CastLike", "Identity") for y in user.outputs]
+    return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in copies)
 
 
 @gradient("LogSoftmax")
