@@ -32,6 +32,7 @@ CONV = [
     ([real(1, 2, 6, 5), real(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ([real(1, 2, 6, 5), real(2, 2, 2, 2)], {"auto_pad": "SAME_LOWER"}),
     ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
+    ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "dilations": [2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 2)], {"auto_pad": "VALID", "strides": [2, 2]}),
     ([real(1, 2, 4, 3, 4), real(2, 2, 2, 2, 2)], {"strides": [2, 1, 1], "pads": [0, 1, 0, 1, 0, 0]}),
 ]
@@ -48,6 +49,8 @@ TRANSPOSED = [
     ([real(1, 2, 3, 3), real(2, 2, 2, 2)], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ([real(1, 2, 3, 3), real(2, 2, 3, 3)], {"output_shape": [6, 6], "strides": [2, 2]}),
     ([real(1, 2, 3), real(2, 2, 3)], {"output_shape": [6], "strides": [2]}),
+    ([real(1, 2, 3), real(2, 2, 3)], {"output_shape": [7], "strides": [2]}),
+    ([real(1, 2, 3), real(2, 2, 3)], {"output_shape": [6], "strides": [2], "output_padding": [1]}),
     ([real(1, 1, 3), real(1, 1, 2)], {"strides": [1], "dilations": [2], "output_padding": [1]}),
 ]
 
