@@ -31,7 +31,7 @@ CONV = [
     ([real(2, 3, 5, 5), real(3, 1, 3, 3), real(3)], {"group": 3, "dilations": [1, 2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ([real(1, 2, 6, 5), real(2, 2, 2, 2)], {"auto_pad": "SAME_LOWER"}),
-    ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
+    ([real(1, 2, 7), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
     ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "dilations": [2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 2)], {"auto_pad": "VALID", "strides": [2, 2]}),
     ([real(1, 2, 4, 3, 4), real(2, 2, 2, 2, 2)], {"strides": [2, 1, 1], "pads": [0, 1, 0, 1, 0, 0]}),
