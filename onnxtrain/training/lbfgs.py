@@ -79,8 +79,9 @@ def minimize_lbfgs(
 
     value, gradient = smooth(flat)
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
-    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding
-    noise = np.sqrt(eps) * float(np.abs(gradient).max()) if eps > _ROUNDING else tol
+    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding;
+    # but weights that l1 has made zero stay so
+    noise = tol if eps <= _ROUNDING and split is None else np.sqrt(eps) * float(np.abs(gradient).max())
     if not np.isfinite(value):
         raise ConvergenceError(
             "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
@@ -102,8 +103,8 @@ def minimize_lbfgs(
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": max(eps, _ROUNDING)},
     )
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
-    if _stopped_at_a_kink(result, noise) and w.size <= LARGEST:
-        w, value = minimize_bfgs(whole, w, max_iter=10 * max_iter)
+    if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= LARGEST:
+        w, value = minimize_bfgs(whole, w, max_iter=10 * max_iter, tol=tol)
     return unflatten(w, weights), value
 
 
@@ -114,10 +115,14 @@ _NO_STEP = 2
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
-def _stopped_at_a_kink(result: OptimizeResult, noise: float) -> bool:
-    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is more than rounding."""
+def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise: float) -> bool:
+    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is more than rounding.
+
+    What only a bound holds back is no gradient.
+    """
     stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
-    return stuck and float(np.abs(result.jac).max()) > noise
+    gradient = result.jac if lowest is None else np.where((result.x <= lowest) & (result.jac > 0), 0.0, result.jac)
+    return stuck and float(np.abs(gradient).max()) > noise
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,16 @@ LARGEST = 2000
 
 _BISECTIONS = 60
 
+#: Steps in a row that lower neither the value nor the gradient.
+_STALLED = 20
 
-def minimize_bfgs(objective: ValueAndGradient, start: np.ndarray, *, max_iter: int) -> tuple[np.ndarray, float]:
+#: Relative error of a sum of many terms.
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
+
+def minimize_bfgs(
+    objective: ValueAndGradient, start: np.ndarray, *, max_iter: int, tol: float = 0.0
+) -> tuple[np.ndarray, float]:
     r"""Minimise a function that is differentiable almost everywhere.
 
     BFGS with a line search for the weak Wolfe conditions,
@@ -24,8 +32,9 @@ def minimize_bfgs(objective: ValueAndGradient, start: np.ndarray, *, max_iter: i
         f(x + t d) \le f(x) + c_1 t\, d^\top \nabla f(x), \qquad
         d^\top \nabla f(x + t d) \ge c_2\, d^\top \nabla f(x)
 
-    The strong ones, which L-BFGS-B asks for, cannot be met across a kink. It stops
-    where rounding leaves no step that lowers :math:`f`.
+    The strong ones, which L-BFGS-B asks for, cannot be met across a kink. Near a minimum
+    :math:`f` stands still to its rounding long before its gradient does: there a step
+    counts that lowers the gradient. It stops where no step lowers either.
 
     Parameters
     ----------
@@ -34,6 +43,8 @@ def minimize_bfgs(objective: ValueAndGradient, start: np.ndarray, *, max_iter: i
     start : ndarray of shape (n_variables,)
         Better near the minimum.
     max_iter : int
+    tol : float
+        Stop when no entry of the gradient is larger.
 
     Returns
     -------
@@ -53,15 +64,21 @@ def minimize_bfgs(objective: ValueAndGradient, start: np.ndarray, *, max_iter: i
     """
     x, identity = start, np.eye(start.size)
     value, gradient = objective(x)
+    best, slope, stalled = (x, value), float(np.abs(gradient).max()), 0
     inverse_hessian = None
     for _ in range(max_iter):
+        if slope <= tol or stalled > _STALLED:
+            break
         direction = -gradient if inverse_hessian is None else -inverse_hessian @ gradient
         if direction @ gradient >= 0:  # lost to rounding
             inverse_hessian, direction = None, -gradient
         t, new_value, new_gradient = _line_search(objective, x, direction, value, gradient)
-        if not new_value < value:
+        if not new_value <= value + _ROUNDING * abs(value):
             break
         s, y = t * direction, new_gradient - gradient
+        stalled += 1
+        if new_value < best[1] - _ROUNDING * abs(value) or np.abs(new_gradient).max() < slope:
+            best, slope, stalled = (x + s, new_value), float(np.abs(new_gradient).max()), 0
         x, value, gradient = x + s, new_value, new_gradient
         if s @ y <= 0:
             inverse_hessian = None
@@ -70,18 +87,18 @@ def minimize_bfgs(objective: ValueAndGradient, start: np.ndarray, *, max_iter: i
             inverse_hessian = identity * (s @ y) / (y @ y)
         projection = identity - np.outer(s, y) / (s @ y)
         inverse_hessian = projection @ inverse_hessian @ projection.T + np.outer(s, s) / (s @ y)
-    return x, value
+    return best
 
 
 def _line_search(
     objective: ValueAndGradient, x: np.ndarray, direction: np.ndarray, value: float, gradient: np.ndarray
 ) -> tuple[float, float, np.ndarray]:
     """Return a step by bisection, the value and the gradient there."""
-    slope = direction @ gradient
+    slope, rounding = direction @ gradient, _ROUNDING * abs(value)
     t, low, high = 1.0, 0.0, np.inf
     for _ in range(_BISECTIONS):
         new_value, new_gradient = objective(x + t * direction)
-        if not new_value <= value + 1e-4 * t * slope:
+        if not new_value <= value + 1e-4 * t * slope + rounding:
             high = t
         elif direction @ new_gradient < 0.9 * slope:
             low = t
