@@ -80,8 +80,10 @@ def minimize_lbfgs(
     value, gradient = smooth(flat)
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
     # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding;
-    # but weights that l1 has made zero stay so
-    noise = tol if eps <= _ROUNDING and split is None else np.sqrt(eps) * float(np.abs(gradient).max())
+    # but weights that l1 has made zero stay so where the slopes left are small beside its own
+    slope = max(float(np.abs(gradient).max()), float(l1.max()))
+    noise = tol if eps <= _ROUNDING else np.sqrt(eps) * slope
+    noise = noise if split is None else max(noise, _SMALL * slope)
     if not np.isfinite(value):
         raise ConvergenceError(
             "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
@@ -110,6 +112,9 @@ def minimize_lbfgs(
 
 #: What L-BFGS-B reports when its line search finds no step.
 _NO_STEP = 2
+
+#: What is small beside the slope of an l1 penalty; at a kink of the loss the slopes are as large.
+_SMALL = 1e-5
 
 #: scikit-learn's value for LogisticRegression.
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
