@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import onnx
@@ -31,14 +32,17 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     --------
     >>> import onnx.parser
     >>> onx = onnx.parser.parse_model('''
-    ...     <ir_version: 10, opset_import: ["" : 18]>
-    ...     standardize (float[1,2,3,3] X) => (float[1,2,3,3] Y) { Y = MeanVarianceNormalization(X) }''')
-    >>> "Div" in {node.op_type for node in expand_functions(onx).graph.node}
+    ...     <ir_version: 10, opset_import: ["" : 23]>
+    ...     attend (float[1,2,3,4] Q, float[1,2,3,4] K) => (float[1,2,3,4] Y) { Y = Attention(Q, K, K) }''')
+    >>> "Softmax" in {node.op_type for node in expand_functions(onx).graph.node}
     True
     """
     if proto.functions and functions_to_expand(proto, with_local=True):
         proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-    while names := functions_to_expand(proto):  # bodies call functions that have bodies themselves
+    refused: set[str] = set()
+    # bodies call functions that have bodies themselves; one that cannot be made without known sizes stays
+    while names := [name for name in functions_to_expand(proto) if name not in refused]:
+        before = _count(proto, names)
         try:
             typed = onnx.shape_inference.infer_shapes(proto, data_prop=True)
             _call_bodies_with_gaps(typed, names)
@@ -48,7 +52,14 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         except Exception as e:  # the inliner raises RuntimeError, inference an error of its own
             raise ModelError(f"The function body of {', '.join(names)} cannot be expanded: {e}") from e
+        after = _count(proto, names)
+        refused.update(name for name in names if after[name] >= before[name])
     return proto
+
+
+def _count(proto: onnx.ModelProto, names: list[str]) -> Counter[str]:
+    """Return how many nodes there are of each operator."""
+    return Counter(node.op_type for node in _nodes(proto.graph.node) if node.op_type in names)
 
 
 def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> list[str]:

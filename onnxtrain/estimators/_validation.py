@@ -137,6 +137,8 @@ def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = 
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
     if keep:
         return weights
+    if not weights.any():  # before 1.7 scikit-learn lets them pass
+        raise DataError("Sample weights must contain at least one non-zero number.")
     return None if np.all(weights == weights[0]) else weights
 
 

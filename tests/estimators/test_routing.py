@@ -5,7 +5,7 @@ import pytest
 import sklearn
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import StackingRegressor
-from sklearn.linear_model import LinearRegression, RidgeCV
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -77,7 +77,7 @@ def test_grid_search_and_cross_validation():
 
 def test_stacking():
     model = tuned().set_fit_request(sample_weight=True)
-    stack = StackingRegressor([("tuned", model)], RidgeCV().set_fit_request(sample_weight=False), cv=2)
+    stack = StackingRegressor([("tuned", model)], Ridge().set_fit_request(sample_weight=False), cv=2)
     same(tuned().fit(X, y, WEIGHT), stack.fit(X, y, sample_weight=WEIGHT).named_estimators_["tuned"])
 
 

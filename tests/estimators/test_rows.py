@@ -68,7 +68,8 @@ def test_polars():
     X, y = load_diabetes(return_X_y=True)
     frame = polars.DataFrame(X, schema=[f"x{i}" for i in range(10)])
     model = OrtGradientRegressor(max_iter=2).fit(frame, y)
-    assert model.feature_names_in_.tolist() == frame.columns
+    if hasattr(LinearRegression().fit(frame, y), "feature_names_in_"):  # scikit-learn 1.6 knows no names of polars
+        assert model.feature_names_in_.tolist() == frame.columns
     np.testing.assert_array_equal(model.predict(frame)[:5], model.predict(frame[:5]))
 
 
