@@ -22,6 +22,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import scale
 from sklearn.svm import LinearSVC
 
 from onnxtrain import graph
@@ -321,7 +322,9 @@ ESTIMATORS = [
 )
 def test_classifiers_of_scikit_learn(estimator, binary, multiclass, n_classes):
     X, y = load_iris(return_X_y=True)
-    X, y = X[y < n_classes].astype(np.float32), y[y < n_classes]
+    X, y = scale(X[y < n_classes]).astype(np.float32), y[y < n_classes]
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
     estimator.fit(X, y)
     options = {} if isinstance(estimator, LinearSVC) else {id(estimator): {"zipmap": False}}
     model = graph.load(rewrite_model(to_onnx(estimator, X[:1], options=options, target_opset=21)))

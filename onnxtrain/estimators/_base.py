@@ -30,7 +30,7 @@ from onnxtrain.estimators._validation import (
     check_features,
     check_parameters,
     check_sample_weight,
-    takes_nan,
+    minds_no_nan,
 )
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import OPTIMIZERS, make_optimizer
@@ -130,7 +130,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = takes_sparse(self._default_estimator() if self.estimator is None else self.estimator)
-        tags.input_tags.allow_nan = takes_nan(self.estimator)
+        tags.input_tags.allow_nan = minds_no_nan(self.estimator)
         return tags
 
     # fit --------------------------------------------------------------------

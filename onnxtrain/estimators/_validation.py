@@ -75,6 +75,18 @@ def as_data_error() -> Iterator[None]:
         raise DataError(str(e)) from e
 
 
+def minds_no_nan(source: Any) -> bool:
+    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
+    if not isinstance(source, Pipeline):
+        return takes_nan(source)
+    for _, step in source.steps:
+        if not minds_no_nan(step):
+            return False
+        if type(step).__module__.startswith("sklearn.impute"):
+            break
+    return True
+
+
 @as_data_error()
 def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
     """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -273,8 +274,17 @@ def model(op_type, attributes, x=X, n_outputs=1, version=3, inputs=("X",)):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+#: What onnxruntime 1.19 does not run, or not as ONNX defines it.
+NOT_BY_1_19 = {
+    "logistic, one row": "its LinearClassifier of one row of coefficients gives no probabilities",
+    **{name: "it has no TreeEnsemble of ai.onnx.ml 5" for name in CASES if name.startswith("trees of ai.onnx.ml 5")},
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_same_results(name):
+    if name in NOT_BY_1_19 and onnxruntime.__version__.startswith("1.19."):
+        pytest.skip(f"onnxruntime 1.19: {NOT_BY_1_19[name]}")
     op_type, attributes, x, n_outputs = CASES[name]
     onx = model(op_type, attributes, x, n_outputs, version=5 if op_type == "TreeEnsemble" else 3)
     before = onx.SerializeToString()
