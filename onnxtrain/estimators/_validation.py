@@ -78,7 +78,7 @@ def as_data_error() -> Iterator[None]:
 def minds_no_nan(source: Any) -> bool:
     """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
     if not isinstance(source, Pipeline):
-        return takes_nan(source)
+        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
     for _, step in source.steps:
         if not minds_no_nan(step):
             return False
@@ -107,7 +107,42 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
 
 def _finite(estimator: Any) -> bool | str:
     """Return what scikit-learn's validation is told of NaN."""
-    return "allow-nan" if takes_nan(estimator.estimator) else True
+    return "allow-nan" if minds_no_nan(estimator.estimator) else True
+
+
+def minds_no_nan(source: Any) -> bool:
+    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
+    if not isinstance(source, Pipeline):
+        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
+    for _, step in source.steps:
+        if not minds_no_nan(step):
+            return False
+        if type(step).__module__.startswith("sklearn.impute"):
+            break
+    return True
+
+
+@as_data_error()
+def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
+    """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.
+
+    Without a copy where X is such an array already.
+    """
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=dtype,
+        order="C",
+        allow_nd=ndim > 2,
+        ensure_all_finite=_finite(estimator),
+    )
+
+
+def _finite(estimator: Any) -> bool | str:
+    """Return what scikit-learn's validation is told of NaN."""
+    return "allow-nan" if minds_no_nan(estimator.estimator) else True
 
 
 def takes_nan(source: Any) -> bool:
