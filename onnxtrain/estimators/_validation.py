@@ -110,48 +110,6 @@ def _finite(estimator: Any) -> bool | str:
     return "allow-nan" if minds_no_nan(estimator.estimator) else True
 
 
-def minds_no_nan(source: Any) -> bool:
-    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
-    if not isinstance(source, Pipeline):
-        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
-    for _, step in source.steps:
-        if not minds_no_nan(step):
-            return False
-        if type(step).__module__.startswith("sklearn.impute"):
-            break
-    return True
-
-
-@as_data_error()
-def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
-    """Return X as rows the model can take: an ndarray of `dtype`, or a CSR matrix of any real type.
-
-    Without a copy where X is such an array already.
-    """
-    return validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=dtype,
-        order="C",
-        allow_nd=ndim > 2,
-        ensure_all_finite=_finite(estimator),
-    )
-
-
-def _finite(estimator: Any) -> bool | str:
-    """Return what scikit-learn's validation is told of NaN."""
-    return "allow-nan" if minds_no_nan(estimator.estimator) else True
-
-
-def takes_nan(source: Any) -> bool:
-    """Whether NaN may pass to what is trained: where the first step of a pipeline takes them."""
-    while isinstance(source, Pipeline):
-        source = source.steps[0][1]
-    return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
-
-
 @as_data_error()
 def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
     """Return X as :func:`check_X`, and y with as many rows."""
