@@ -4,6 +4,7 @@ import numpy as np
 import onnx.numpy_helper
 import onnx.parser
 import pytest
+import sklearn
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import Ridge
@@ -72,12 +73,15 @@ def test_two_classes_of_a_machine_are_one_score():
 BAD_LABELS = {
     "real numbers": (Y, "Unknown label type"),
     "two columns": (np.c_[NAMES, NAMES], "1d array"),
+    "bytes": (NAMES.astype("S"), "Labels must be of one type"),
     "numbers and strings": (np.array(["a", 1] * 6 + ["a"], dtype=object), "Labels must be of one type.*int, str"),
 }
 
 
 @pytest.mark.parametrize("labels, message", BAD_LABELS.values(), ids=BAD_LABELS)
 def test_labels_that_are_none(labels, message):
+    if labels.dtype.kind == "S" and sklearn.__version__.startswith("1.6."):
+        pytest.skip("scikit-learn 1.6 only warns of bytes, and warnings are errors here")
     with pytest.raises(DataError, match=message):
         OrtGradientClassifier(max_iter=1).fit(X, labels)
 
