@@ -112,7 +112,10 @@ CLASSIFICATION = [
 
 
 def test_no_loss_is_missing_from_the_tables():
-    assert {name for name, *_ in (*REGRESSION, *MEAN, *CLASSIFICATION)} == set(LOSSES)
+    ours = {
+        name for name, loss in LOSSES.items() if loss.function.__module__.startswith("onnxtrain.")
+    }  # not an example's
+    assert {name for name, *_ in (*REGRESSION, *MEAN, *CLASSIFICATION)} == ours
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
