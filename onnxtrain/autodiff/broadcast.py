@@ -5,7 +5,7 @@ Static shapes never cost a node; a dimension without a name is never assumed to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "integers",
     "known_rank",
     "length_of",
+    "lengths",
     "reshape_like",
     "scalar_like",
     "shape_of",
@@ -51,6 +52,12 @@ def length_of(op: Any, x: ir.Value, axis: int) -> ir.Value:
     if x.shape is not None and isinstance(x.shape[axis], int):
         return integers(op, [x.shape[axis]], "length")
     return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
+
+
+def lengths(op: Any, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:
+    """Return the length of each axis: a number where it is known, else an int64 vector of one."""
+    dims = [(axis, None if x.shape is None else x.shape[axis]) for axis in axes]
+    return [dim if isinstance(dim, int) else length_of(op, x, axis) for axis, dim in dims]
 
 
 def zeros_like(op: Any, x: ir.Value) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import onnx
@@ -34,6 +35,9 @@ _WIDENED = frozenset(
     PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
+
+#: The last type that operators take at :data:`OPSET`; later ones have higher numbers.
+_NEWEST_TYPE = onnx.TensorProto.INT4
 
 #: A protobuf message cannot be larger.
 PROTO_LIMIT = 2**31
@@ -106,6 +110,7 @@ def load(onx: ModelLike) -> ir.Model:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         _name_dimensions(proto.graph)
+        _write_default(proto.graph.node)
         _check_arity(proto.graph, {o.domain: o.version for o in proto.opset_import})
         proto = _convert_opset(proto)
         model = _infer(proto)
@@ -188,6 +193,13 @@ def _name_dimensions(graph: onnx.GraphProto) -> None:
                 dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
 
 
+def _write_default(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Write out a default that onnx's shape inference takes for another: STFT gives one side of the frequencies."""
+    for node in nodes:
+        if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+
+
 def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     imports = {o.domain: o for o in proto.opset_import}
     if "ai.onnx" in imports and "" not in imports:
@@ -200,7 +212,7 @@ def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     if found == OPSET:
         return proto
     if found > OPSET:
-        if _means_the_same_at(proto.graph, OPSET, found):
+        if not _has_newer_types(proto.graph) and _means_the_same_at(proto.graph, OPSET, found):
             imports[""].version = OPSET
         return proto
     if found >= _WIDENED_SINCE and _only_widened(proto.graph, found):
@@ -225,6 +237,14 @@ def _only_widened(graph: onnx.GraphProto, found: int) -> bool:
         if old is None or new is None or old.since_version != new.since_version:
             return False
     return True
+
+
+def _has_newer_types(graph: onnx.GraphProto) -> bool:
+    """Whether a value is of a type that came after :data:`OPSET`: numbers of two bits, reals of four."""
+    types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
+    types += [tensor.data_type for tensor in graph.initializer]
+    types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
+    return max(types, default=0) > _NEWEST_TYPE
 
 
 def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:

@@ -20,7 +20,7 @@ from onnxtrain.training.session import run as run_onnxruntime
 NEWER = {"BitCast": 26, "CumProd": 26, "Swish": 24, "TensorScatter": 24}
 
 #: Operators that ONNX defines for float32 only; gradients are still compared in float64, by onnx.reference.
-FLOAT32_ONLY = {"Celu"}
+FLOAT32_ONLY = {"Celu", "DequantizeLinear"}
 
 #: Operators that onnxruntime takes in float64 and computes in float32.
 COARSE = {"Shrink"}
@@ -84,6 +84,29 @@ class ConvTranspose(OpRun):
         return (y if b is None else y + b.reshape(-1, *[1] * n),)
 
 
+class DeformConv(OpRun):
+    """By its definition; onnx.reference looks up the image in float32."""
+
+    op_domain = ""
+
+    def _run(self, x, w, offset, b=None, mask=None, *, dilations=None, group=1, kernel_shape=None,
+             offset_group=1, pads=None, strides=None):  # fmt: skip
+        (n, c, *image), (m, _, *kernel), positions = x.shape, w.shape, offset.shape[2:]
+        s, d, p = strides or [1, 1], dilations or [1, 1], pads or [0] * 4
+        offset = offset.reshape(n, offset_group, *kernel, 2, *positions)
+        mask = np.ones((n, offset_group, *kernel, *positions)) if mask is None else mask
+        mask = mask.reshape(n, offset_group, *kernel, *positions)
+        seen = np.zeros((n, c, *kernel, *positions))
+        for row, channel, *at in np.ndindex(*seen.shape):
+            k, o, g = at[:2], at[2:], channel // (c // offset_group)
+            place = [o[i] * s[i] - p[i] + k[i] * d[i] + offset[(row, g, *k, i, *o)] for i in range(2)]
+            near = [np.maximum(0, 1 - np.abs(place[i] - np.arange(image[i]))) for i in range(2)]
+            seen[(row, channel, *at)] = mask[(row, g, *at)] * (near[0] @ x[row, channel] @ near[1])
+        seen = seen.reshape(n, group, -1, *seen.shape[2:])
+        y = np.einsum("gmckl,ngcklij->ngmij", w.reshape(group, -1, *w.shape[1:]), seen).reshape(n, m, *positions)
+        return (y if b is None else y + b.reshape(-1, 1, 1),)
+
+
 def make_model(op_type, arrays, attributes=None, *, outputs=1, shapes="static", constant=False, dtype="float64"):
     """Return a model of one node.
 
@@ -128,7 +151,7 @@ def feeds_of(model, arrays):
 
 def run_reference(onx, feeds):
     with np.errstate(all="ignore"):
-        return ReferenceEvaluator(onx, new_ops=[Erf, Mean, GlobalLpPool, ConvTranspose]).run(None, feeds)
+        return ReferenceEvaluator(onx, new_ops=[Erf, Mean, GlobalLpPool, ConvTranspose, DeformConv]).run(None, feeds)
 
 
 def run_either(onx, feeds):

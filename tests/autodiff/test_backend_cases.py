@@ -35,8 +35,8 @@ KINKS, FEW_DIGITS, STATIC_ONLY, LEFT_OUT = (
 )
 #: operator -> inputs that are real numbers but no variables
 SETTINGS = TABLE["settings"]
-#: operators that onnxruntime 1.19 computes in float32 even where it returns float64
-OLD = {"GridSample"} if onnxruntime.__version__.startswith("1.19.") else set()
+#: operators that onnxruntime 1.19, or onnx.reference where it has none, computes in float32 and returns in float64
+OLD = {"DeformConv", "GridSample"} if onnxruntime.__version__.startswith("1.19.") else set()
 #: operators that only onnx.reference runs in float64, slowly: a corner of the image of this size must do
 SLOW, CORNER = {"AveragePool", "LpPool"}, 14
 

@@ -1,4 +1,4 @@
-"""Rules of Fourier transforms.
+"""Rules of Fourier transforms, of a whole signal and of its frames.
 
 The transform of length N is linear, y = F x, so dx = F^H dy, and F^H is N times
 the inverse transform. What was padded to N is cut off, what was cut off is 0.
@@ -6,9 +6,13 @@ the inverse transform. What was padded to N is cut off, what was cut off is 0.
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.graph import constant
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.graph import constant, rank
 
 
 @gradient("DFT")
@@ -25,6 +29,30 @@ def dft(op, node, dy):
         return _fitted(op, _both_halves(op, node, dx, length, axis), x, steps, axis)
     dx = op.DFT(op.Div(dy, count) if inverse else op.Mul(dy, count), length, axis, inverse=1 - inverse)
     return _fitted(op, dx, x, steps, axis)
+
+
+@gradient("STFT")
+def stft(op, node, dy):
+    return differentiate(op, node, _short_time, dy)
+
+
+def _short_time(op, node, x, step, window=None, length=None):
+    """Return (N, frames, frequencies, 2): the transform of each frame, weighted by the window."""
+    x = op.Unsqueeze(x, [2]) if rank(x) == 2 else x
+    frames = op.Gather(x, _frames(op, x, step, length_of(op, window, 0) if length is None else length), axis=1)
+    frames = frames if window is None else op.Mul(frames, op.Unsqueeze(window, [1]))
+    return [op.DFT(frames, None, 2, onesided=attribute(node, "onesided", 1))]
+
+
+def _frames(op, x, step, length):
+    """Return which entries of the signal are in each frame, (frames, length)."""
+    fixed, total = [constant(step), constant(length)], x.shape[1]
+    if isinstance(total, int) and all(number is not None for number in fixed):
+        step, n = (int(number.item()) for number in fixed)
+        return integers(op, np.arange(0, total - n + 1, step)[:, None] + np.arange(n), "frames")
+    step, n, total = (op.Squeeze(op.Cast(v, to=ir.DataType.INT64)) for v in (step, length, length_of(op, x, 1)))
+    starts = op.Range(0, op.Add(op.Sub(total, n), 1), step)
+    return op.Add(op.Unsqueeze(starts, [1]), op.Range(0, n, 1))
 
 
 def _steps(op, x, axis):

@@ -6,6 +6,7 @@ place has, along each axis, neighbours ("taps") with an index and a weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from onnxtrain.graph import rank
 _A = -0.75
 
 
-class _Tap(NamedTuple):
+class Tap(NamedTuple):
     """A neighbour of each place along one axis: which one, with which weight; None is 1."""
 
     place: ir.Value
@@ -51,22 +52,51 @@ def affine_grid(op, node, dy):
 def _sampled(op, node, x, grid):
     """Return (N, C, ...): for each place the weighted sum of its neighbours."""
     n = rank(x) - 2
-    lengths = [_length(op, x, axis) for axis in range(2, n + 2)]
+    lengths = [real_length(op, x, axis) for axis in range(2, n + 2)]
     places = op.Split(grid, axis=-1, num_outputs=n, _outputs=n)
     taps = [_taps(op, node, op.Reshape(p, [0, -1, 1]), m) for p, m in zip(places[::-1], lengths, strict=True)]
     entries = op.Transpose(op.Reshape(x, [0, 0, -1]), perm=[0, 2, 1])  # (N, pixels, C)
-    terms = []
-    for corner in product(*taps):
-        term = op.GatherND(entries, _flat_index(op, corner, lengths), batch_dims=1)
-        for tap in corner:
-            term = term if tap.weight is None else op.Mul(term, tap.weight)
-        terms.append(term)
-    total = terms[0] if len(terms) == 1 else op.Sum(*terms)
+    total = interpolated(op, entries, taps, lengths)
     shape = op.Concat(op.Slice(shape_of(op, x), [0], [2]), op.Slice(shape_of(op, grid), [1], [n + 1]), axis=0)
     return [op.Reshape(op.Transpose(total, perm=[0, 2, 1]), shape, allowzero=1)]
 
 
-def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
+def interpolated(op: Any, entries: ir.Value, taps: Sequence[Sequence[Tap]], lengths: Sequence[ir.Value]) -> ir.Value:
+    """Return the weighted sum of the neighbours of each place.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    entries : onnx_ir.Value
+        (..., pixels, C), the pixels of each image row by row.
+    taps : sequence of sequence of Tap
+        For each axis of the image the neighbours along it, each (..., places, 1).
+    lengths : sequence of onnx_ir.Value
+        Of the axes of the image, as real numbers.
+
+    Returns
+    -------
+    onnx_ir.Value
+        (..., places, C)
+    """
+    terms = []
+    for corner in product(*taps):
+        term = op.GatherND(entries, _flat_index(op, corner, lengths), batch_dims=rank(entries) - 2)
+        for tap in corner:
+            term = term if tap.weight is None else op.Mul(term, tap.weight)
+        terms.append(term)
+    return terms[0] if len(terms) == 1 else op.Sum(*terms)
+
+
+def linear_taps(op: Any, at: ir.Value, length: ir.Value, padding: str) -> list[Tap]:
+    """Return the two neighbours of each place, given in pixels."""
+    low = op.Floor(at)
+    t = op.Sub(at, low)
+    pairs = [(low, op.Sub(1.0, t)), (op.Add(low, 1.0), t)]
+    return [_inside(op, index, weight, length, padding) for index, weight in pairs]
+
+
+def real_length(op: Any, x: ir.Value, axis: int) -> ir.Value:
     """Return a length of `x` as a number of its type."""
     n = x.shape[axis]
     if isinstance(n, int):
@@ -74,7 +104,7 @@ def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
     return op.CastLike(op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0]), x)
 
 
-def _flat_index(op: Any, corner: tuple[_Tap, ...], lengths: list[ir.Value]) -> ir.Value:
+def _flat_index(op: Any, corner: tuple[Tap, ...], lengths: Sequence[ir.Value]) -> ir.Value:
     """Return the number of a pixel, counted row by row."""
     flat = corner[0].place
     for tap, length in zip(corner[1:], lengths[1:], strict=True):
@@ -82,7 +112,7 @@ def _flat_index(op: Any, corner: tuple[_Tap, ...], lengths: list[ir.Value]) -> i
     return op.Cast(flat, to=ir.DataType.INT64)
 
 
-def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[_Tap]:
+def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[Tap]:
     """Return the neighbours of a place between -1 and 1 along an axis."""
     corners, padding = attribute(node, "align_corners", 0), attribute(node, "padding_mode", "zeros")
     mode = attribute(node, "mode", "linear")
@@ -91,11 +121,7 @@ def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[_Ta
     if mode == "nearest":
         return [_inside(op, _padded(op, op.Round(at), length, padding, corners), None, length, padding)]
     if "linear" in mode:
-        at = _padded(op, at, length, padding, corners)
-        low = op.Floor(at)
-        t = op.Sub(at, low)
-        pairs = [(low, op.Sub(1.0, t)), (op.Add(low, 1.0), t)]
-        return [_inside(op, index, weight, length, padding) for index, weight in pairs]
+        return linear_taps(op, _padded(op, at, length, padding, corners), length, padding)
     low = op.Floor(at)
     t = op.Sub(at, low)
     taps = [(_padded(op, op.Add(low, float(k)), length, padding, corners), _cubic(op, t, k)) for k in (-1, 0, 1, 2)]
@@ -120,10 +146,10 @@ def _padded(op: Any, at: ir.Value, length: ir.Value, padding: str, corners: int)
     return at if padding == "zeros" else op.Clip(at, op.CastLike(0.0, at), last)
 
 
-def _inside(op: Any, index: ir.Value, weight: ir.Value | None, length: ir.Value, padding: str) -> _Tap:
+def _inside(op: Any, index: ir.Value, weight: ir.Value | None, length: ir.Value, padding: str) -> Tap:
     """Return a tap that reads inside the image; with zeros around it, what is outside weighs nothing."""
     inside = op.Clip(index, op.CastLike(0.0, index), op.Sub(length, 1.0))
     if padding == "zeros":
         there = op.Equal(inside, index)
         weight = op.CastLike(there, index) if weight is None else op.Where(there, weight, 0.0)
-    return _Tap(inside, weight)
+    return Tap(inside, weight)

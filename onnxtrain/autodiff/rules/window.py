@@ -17,7 +17,7 @@ from onnxtrain.autodiff.registry import attribute
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import describe, rank
 
-__all__ = ["Window", "along_axes", "array_like", "crop_like", "length", "sliding", "transposed"]
+__all__ = ["Window", "along_axes", "array_like", "crop_like", "explicit", "length", "sliding", "transposed"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Window:
 
 def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window:
     """Return the window of Conv or of a pooling that slides over `large`."""
-    window = _explicit(node, kernel)
+    window = explicit(node, kernel)
     same = attribute(node, "auto_pad", "NOTSET")
     if not same.startswith("SAME"):
         return window
@@ -60,7 +60,7 @@ def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window:
 
 def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window:
     """Return the window of ConvTranspose, which spreads `small`."""
-    window = _explicit(node, kernel)
+    window = explicit(node, kernel)
     same, shape = attribute(node, "auto_pad", "NOTSET"), attribute(node, "output_shape")
     if shape is None and not same.startswith("SAME"):
         return window
@@ -107,7 +107,8 @@ def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Va
     return dy
 
 
-def _explicit(node: ir.Node, kernel: Any) -> Window:
+def explicit(node: ir.Node, kernel: Any) -> Window:
+    """Return the window of a node whose padding is given."""
     n = len(kernel)
     if not all(isinstance(k, int) for k in kernel):
         raise GradientError(

@@ -1,0 +1,67 @@
+"""Rule of DeformConv: interpolate the image where each entry of the filters looks, then multiply by the filters.
+
+``x`` is (N, C, ...), ``w`` the filters (M, C / group, ...) with K entries, ``offset`` (N, groups K axes, ...) how far
+each looks away from its place, ``mask`` (N, groups K, ...) what it counts. A pixel outside of the image is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import lengths
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.grid_sample import interpolated, linear_taps, real_length
+from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.window import Window, array_like, explicit
+from onnxtrain.graph import rank
+
+
+@gradient("DeformConv")
+def deform_conv(op, node, dy):
+    return differentiate(op, node, _deformed, dy)
+
+
+def _deformed(op, node, x, w, offset, bias=None, mask=None):
+    """Return (N, M, ...) as a product of matrices: filters by the columns they look at."""
+    window, (m, c) = explicit(node, list(w.shape)[2:]), list(w.shape)[:2]
+    groups, k = attribute(node, "group", 1), int(np.prod(window.kernel))
+    columns = _columns(op, x, offset, window, c * groups, attribute(node, "offset_group", 1))
+    if mask is not None:
+        columns = op.Mul(columns, op.Reshape(mask, [0, attribute(node, "offset_group", 1), 1, k, -1]))
+    columns = op.Reshape(columns, [0, groups, c * k, -1])
+    y = op.MatMul(op.Reshape(w, [groups, m // groups, c * k]), columns)
+    y = op.Reshape(y, concatenated(op, [0, m, *lengths(op, offset, range(2, rank(x)))]))
+    return [y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, rank(x) - 1))))]
+
+
+def _columns(op: Any, x: ir.Value, offset: ir.Value, window: Window, channels: int, groups: int) -> ir.Value:
+    """Return what each entry of the filters sees at each position: (N, groups, channels of a group, K, positions)."""
+    n, k = len(window.kernel), int(np.prod(window.kernel))
+    sizes = [real_length(op, x, axis) for axis in range(2, n + 2)]
+    split = [0, groups, k, n, *lengths(op, offset, range(2, n + 2))]
+    shifts = op.Split(op.Reshape(offset, concatenated(op, split)), axis=3, num_outputs=n, _outputs=n)
+    taps = []
+    for axis, (shift, size) in enumerate(zip(shifts, sizes, strict=True)):
+        place = op.Add(op.Squeeze(shift, [3]), _places(op, offset, window, axis))
+        taps.append(linear_taps(op, op.Reshape(place, [0, groups, -1, 1]), size, "zeros"))
+    entries = op.Transpose(op.Reshape(x, [0, groups, channels // groups, -1]), perm=[0, 1, 3, 2])
+    found = interpolated(op, entries, taps, sizes)  # (N, groups, K positions, channels)
+    return op.Reshape(op.Transpose(found, perm=[0, 1, 3, 2]), [0, groups, channels // groups, k, -1])
+
+
+def _places(op: Any, offset: ir.Value, window: Window, axis: int) -> ir.Value:
+    """Return where the entries of the window are along an axis, unshifted: (K, 1, .., positions, 1, ..)."""
+    n, count = len(window.kernel), offset.shape[axis + 2]
+    entry = np.unravel_index(np.arange(np.prod(window.kernel)), window.kernel)[axis]
+    first = (entry * window.dilations[axis] - window.begins[axis]).reshape(-1, *[1] * n)
+    behind = [1] * (n - axis - 1)
+    if isinstance(count, int):
+        steps = np.arange(count).reshape(-1, *behind) * window.strides[axis]
+        return array_like(op, first + steps, offset, "places")
+    positions = op.Range(0, op.Squeeze(op.Shape(offset, start=axis + 2, end=axis + 3), [0]), 1)
+    steps = op.CastLike(op.Reshape(op.Mul(positions, window.strides[axis]), [-1, *behind]), offset)
+    return op.Add(array_like(op, first, offset, "places"), steps)

@@ -1,0 +1,117 @@
+r"""Rule of RoiAlign.
+
+Along each axis a bin of a region averages linear interpolations at some places. With
+:math:`h(t) = \max(0, 1 - |t|)` and the n places :math:`p` of a bin, pixel :math:`j` counts
+:math:`A_j = \frac{1}{n} \sum_p h(p - j)`, so that each region is
+
+.. math:: y = A\, x\, B^\top
+
+linear in ``x`` and smooth in the corners of the region as long as no place moves over a pixel. The number
+of places that a region is wide enough for, and the image it looks at, are flat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from onnxtrain.autodiff.broadcast import lengths, scalar_like
+from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.grid_sample import real_length
+from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.window import array_like
+
+
+class _Samples(NamedTuple):
+    """Where the bins of each region look along one axis."""
+
+    places: ir.Value  # (R, bins, samples), inside the image
+    weights: ir.Value  # 1 over the number of samples of a bin; 0 for what is far outside, or no sample
+    wanted: ir.Value  # (R, 1, samples): a smaller region has fewer samples than the largest
+
+
+@gradient("RoiAlign")
+def roi_align(op, node, dy):
+    return differentiate(op, node, _largest if attribute(node, "mode", "avg") == "max" else _average, dy)
+
+
+def _average(op, node, x, rois, images):
+    """Return the mean of the samples: a matrix per axis and region. Nothing in between is an image per region."""
+    rows, columns = (_matrix(op, x, _samples(op, node, x, rois, axis), axis) for axis in (2, 3))
+    chosen = op.CastLike(op.Equal(op.CastLike(op.Unsqueeze(images, [1]), x), _below(op, x, _length(op, x, 0))), x)
+    rows = op.Mul(op.Unsqueeze(chosen, [1, 3]), op.Unsqueeze(rows, [2]))  # (R, bins, N, height)
+    narrow = op.MatMul(op.Flatten(rows, axis=2), op.Flatten(op.Transpose(x, perm=[0, 2, 1, 3]), axis=2))
+    bins = attribute(node, "output_height", 1)
+    narrow = op.Reshape(narrow, concatenated(op, [-1, bins, *lengths(op, x, (1, 3))]))  # (R, bins, C, width)
+    y = op.MatMul(narrow, op.Unsqueeze(op.Transpose(columns, perm=[0, 2, 1]), [1]))
+    return [op.Transpose(y, perm=[0, 2, 1, 3])]
+
+
+def _largest(op, node, x, rois, images):
+    """Return the largest of the pixels around the samples, each times its weight: that is how ONNX has it."""
+    tall, wide = (_corners(op, x, _samples(op, node, x, rois, axis), axis) for axis in (2, 3))
+    (row, wy, row_wanted), (column, wx, column_wanted) = (
+        [op.Unsqueeze(v, axes) for v in corners] for corners, axes in ((tall, [3, 4]), (wide, [1, 2]))
+    )  # (R, bins, corners, 1, 1) and (R, 1, 1, bins, corners)
+    image = op.Unsqueeze(_int64(op, images), [1, 2, 3, 4])
+    flat = op.Add(op.Mul(op.Add(op.Mul(image, _length(op, x, 2)), row), _length(op, x, 3)), column)
+    pixels = op.Gather(op.Flatten(op.Transpose(x, perm=[0, 2, 3, 1]), axis=3), flat, axis=0)
+    terms = op.Mul(pixels, op.Unsqueeze(op.Mul(wy, wx), [5]))
+    wanted = op.Unsqueeze(op.And(row_wanted, column_wanted), [5])
+    terms = op.Where(wanted, terms, scalar_like(op, float("-inf"), x))
+    return [op.Transpose(op.ReduceMax(terms, [2, 4], keepdims=0), perm=[0, 3, 1, 2])]
+
+
+def _samples(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> _Samples:
+    half = attribute(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    scale, per_bin = attribute(node, "spatial_scale", 1.0), attribute(node, "sampling_ratio", 0)
+    bins = attribute(node, "output_height" if axis == 2 else "output_width", 1)
+    edges = op.Split(op.Mul(op.Unsqueeze(rois, [2]), scale), axis=1, num_outputs=4, _outputs=4)
+    start, end = edges[3 - axis], edges[5 - axis]  # (R, 1, 1)
+    size = op.Sub(end, start)
+    step = op.Div(size if half else op.Max(size, 1.0), float(bins))
+    number = scalar_like(op, float(per_bin), x) if per_bin > 0 else op.Ceil(step)
+    samples, some = op.Unsqueeze(_below(op, x, per_bin or _most(op, number)), [0, 1]), op.Max(number, 1.0)
+    within = op.Add(op.Unsqueeze(_below(op, x, bins), [1]), op.Div(op.Add(samples, 0.5), some))
+    place = op.Add(op.Sub(start, 0.5) if half else start, op.Mul(within, step))
+    last = op.Sub(real_length(op, x, axis), 1.0)
+    wanted = op.Less(samples, number)
+    seen = op.And(wanted, op.And(op.GreaterOrEqual(place, -1.0), op.LessOrEqual(place, op.Add(last, 1.0))))
+    return _Samples(op.Clip(place, op.CastLike(0.0, x), last), op.Div(op.CastLike(seen, x), some), wanted)
+
+
+def _matrix(op: Any, x: ir.Value, samples: _Samples, axis: int) -> ir.Value:
+    """Return how much each pixel counts for each bin, (R, bins, pixels)."""
+    distance = op.Abs(op.Sub(op.Unsqueeze(samples.places, [3]), _below(op, x, _length(op, x, axis))))
+    return op.ReduceSum(op.Mul(op.Relu(op.Sub(1.0, distance)), op.Unsqueeze(samples.weights, [3])), [2], keepdims=0)
+
+
+def _corners(op: Any, x: ir.Value, samples: _Samples, axis: int) -> list[ir.Value]:
+    """Return the pixels on both sides of each sample, their weights, and which are wanted, (R, bins, 2 samples)."""
+    low = op.Floor(samples.places)
+    high = op.Min(op.Add(low, 1.0), op.Sub(real_length(op, x, axis), 1.0))
+    t, seen = op.Sub(samples.places, low), op.Sign(samples.weights)
+    weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), op.Mul(seen, t), axis=2)
+    wanted = op.Concat(samples.wanted, samples.wanted, axis=2)
+    return [_int64(op, op.Concat(low, high, axis=2)), weights, wanted]
+
+
+def _length(op: Any, x: ir.Value, axis: int) -> Any:
+    n = x.shape[axis]
+    return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
+
+
+def _below(op: Any, x: ir.Value, n: Any) -> ir.Value:
+    """Return 0, 1, ... below n in the type of `x`."""
+    return array_like(op, range(n), x, "numbers") if isinstance(n, int) else op.CastLike(op.Range(0, n, 1), x)
+
+
+def _most(op: Any, number: ir.Value) -> ir.Value:
+    """Return the largest of the numbers of samples, at least 1: there may be no region."""
+    return op.ReduceMax(op.Concat(_int64(op, op.Reshape(number, [-1])), [1], axis=0), keepdims=0)
+
+
+def _int64(op: Any, x: ir.Value) -> ir.Value:
+    return op.Cast(x, to=ir.DataType.INT64)
