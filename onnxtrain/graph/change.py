@@ -15,10 +15,11 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     """Change, in place, every real number of a model to the type `dtype`.
 
     Inputs, initializers, constants and the target of Cast change. What an operator
-    takes and gives in one type only (``scales`` of Resize, every result of
-    ai.onnx.ml) keeps it, and is cast before and behind.
+    takes and gives in one type only (``scales`` of Resize), and all that one of
+    ai.onnx.ml takes and gives, keeps it, and is cast before and behind.
     """
     kept = _constants_of_one_type(model, dtype)
+    before = {x: x.dtype for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs) if is_float(x)}
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in (*graph.inputs, *graph.initializers.values()):
             if is_float(value) and value not in kept:
@@ -29,13 +30,13 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
             continue
         _cast_attributes(node, dtype)
         for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
-            if x.dtype == dtype:
-                _cast_before(node, x)
+            if x.dtype != before[x]:
+                _cast_before(node, x, before[x])
         for y, free in list(_typed(model, node, node.outputs, dtype)):
             if free:
                 y.dtype = dtype
             elif y.dtype != dtype:
-                _cast_behind(node, y, dtype)
+                before[_cast_behind(node, y, dtype)] = y.dtype
 
 
 def _typed(
@@ -44,6 +45,7 @@ def _typed(
     """Yield each real input or output of a node, and whether its type may become `dtype`.
 
     What the operator declares by a name (T) may, even where T leaves `dtype` out: its function body may run.
+    That does not hold for ai.onnx.ml, whose attributes are of the type of its inputs.
     """
     schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
     name = f"tensor({dtype.name.lower()})"
@@ -55,7 +57,8 @@ def _typed(
             continue
         formals = schema.inputs if values is node.inputs else schema.outputs
         declared = formals[min(i, len(formals) - 1)].type_str
-        yield value, declared in (name, *(t.type_param_str for t in schema.type_constraints))
+        by_name = node.domain != "ai.onnx.ml" and declared in (t.type_param_str for t in schema.type_constraints)
+        yield value, by_name or declared == name
 
 
 def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
@@ -94,17 +97,17 @@ def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
         y.const_value = _cast_tensor(y.const_value, dtype)
 
 
-def _cast_before(node: ir.Node, x: ir.Value) -> None:
-    cast = ir.node("Cast", [x], {"to": ir.DataType.FLOAT})
+def _cast_before(node: ir.Node, x: ir.Value, dtype: ir.DataType) -> None:
+    cast = ir.node("Cast", [x], {"to": dtype})
     (replacement,) = cast.outputs
-    replacement.name, replacement.shape, replacement.dtype = f"{x.name}_f32", x.shape, ir.DataType.FLOAT
+    replacement.name, replacement.shape, replacement.dtype = f"{x.name}_{dtype.short_name()}", x.shape, dtype
     for i, other in enumerate(node.inputs):
         if other is x:
             node.replace_input_with(i, replacement)
     node.prepend(cast)
 
 
-def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> None:
+def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> ir.Value:
     cast = ir.node("Cast", [y], {"to": dtype})
     (replacement,) = cast.outputs
     replacement.name, replacement.shape, replacement.dtype = y.name, y.shape, dtype
@@ -112,6 +115,7 @@ def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> None:
     ir.convenience.replace_all_uses_with(y, replacement, replace_graph_outputs=True)
     cast.replace_input_with(0, y)
     node.append(cast)
+    return replacement
 
 
 def tidy(model: ir.Model) -> bool:

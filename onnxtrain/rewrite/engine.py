@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.graph import ModelLike
+from onnxtrain.rewrite.constants import lift_constants
 from onnxtrain.rewrite.registry import REWRITES, key
 
 
@@ -22,7 +23,8 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     -------
     onnx.ModelProto
         Same inputs and outputs, same results. LinearRegressor, Scaler, SVMClassifier, ...
-        became MatMul, Add, Mul, ...: what was an attribute is now an initializer.
+        became MatMul, Add, Mul, ...: what was an attribute is now an initializer, and so
+        are the real numbers of Constant nodes, under their names, where they have axes.
         Of tree ensembles the leaf values became an initializer, the splits stay;
         encoders of categories stay.
 
@@ -43,6 +45,7 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     (['Sub', 'Mul'], ['offset', 'scale'])
     """
     model = graph.load(onx)
+    lift_constants(model)
     outputs = [(str(v.name), v) for v in model.graph.outputs]
     replaced = _rewrite_nodes(model)
     return _shapes_anew(graph.save(model, outputs=[(name, replaced.get(v, v)) for name, v in outputs]))

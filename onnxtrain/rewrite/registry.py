@@ -82,18 +82,21 @@ def floats(node: ir.Node, name: str) -> np.ndarray:
     return np.asarray(attribute(node, name, ()), dtype=np.float32)
 
 
-def weight(op: Any, array: np.ndarray, name: str) -> ir.Value:
+def weight(op: Any, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
     """Return a new initializer: a number that can be trained."""
-    return op.initializer(ir.tensor(np.ascontiguousarray(array, dtype=np.float32)), name)
+    return op.initializer(ir.tensor(np.ascontiguousarray(array, dtype=dtype.numpy())), name)
 
 
 def as_float(op: Any, x: ir.Value) -> ir.Value:
-    """Return `x` as real numbers: operators of ai.onnx.ml take integers too, and give float."""
-    return x if x.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else op.Cast(x, to=ir.DataType.FLOAT)
+    """Return `x` as float: operators of ai.onnx.ml take integers and double too, and give float."""
+    return x if x.dtype is ir.DataType.FLOAT else op.Cast(x, to=ir.DataType.FLOAT)
 
 
 def constant(op: Any, array: np.ndarray, name: str) -> ir.Value:
-    """Return numbers or strings that are no weight."""
-    if array.dtype.kind == "f":
-        return op.Constant(value=ir.tensor(array))  # an initializer of real numbers can be trained
+    """Return integers or strings, which are no weight."""
     return op.initializer(ir.tensor(array.tolist() if array.dtype == object else array), name)
+
+
+def mask(op: Any, array: np.ndarray, name: str) -> ir.Value:
+    """Return an array of 0 and 1 as float; kept as booleans, it is no weight, whoever reads the model later."""
+    return op.Cast(constant(op, array.astype(bool), name), to=ir.DataType.FLOAT)

@@ -12,11 +12,15 @@ from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, wei
 
 @rewrite("ai.onnx.ml", "Scaler")
 def scaler(op, node):
-    x = as_float(op, node.inputs[0])
+    (x,) = node.inputs
+    dtype = ir.DataType.DOUBLE if x.dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
+    x = x if x.dtype is dtype else op.Cast(x, to=dtype)
     offset, scale = floats(node, "offset"), floats(node, "scale")
     if np.any(offset != 0):
-        x = op.Sub(x, weight(op, offset, "offset"))
-    return op.Mul(x, weight(op, scale, "scale")) if np.any(scale != 1) else op.Identity(x)
+        x = op.Sub(x, weight(op, offset, "offset", dtype))  # a date in seconds has more digits than float
+    if np.any(scale != 1):
+        x = op.Mul(x, weight(op, scale, "scale", dtype))
+    return op.Cast(x, to=ir.DataType.FLOAT)
 
 
 @rewrite("ai.onnx.ml", "Normalizer")
@@ -62,10 +66,10 @@ def imputer(op, node):
         return None  # integers: nothing flows back
     missing = attribute(node, "replaced_value_float", 0.0)
     found = op.IsNaN(x) if np.isnan(missing) else op.Equal(x, float(missing))
-    return op.Where(found, weight(op, floats(node, "imputed_value_floats"), "imputed"), x)
+    return op.Where(found, weight(op, floats(node, "imputed_value_floats"), "imputed", x.dtype), x)
 
 
 @rewrite("ai.onnx.ml", "Binarizer")
 def binarizer(op, node):
-    x = as_float(op, node.inputs[0])
-    return op.Where(op.Greater(x, float(attribute(node, "threshold", 0.0))), 1.0, 0.0)
+    (x,) = node.inputs
+    return op.Cast(op.Greater(as_float(op, x), float(attribute(node, "threshold", 0.0))), to=x.dtype)

@@ -18,7 +18,7 @@ from onnxtrain.errors import RewriteError
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rewrite.labels import class_labels, labels_of_best
 from onnxtrain.rewrite.linear import affine, post_transform
-from onnxtrain.rewrite.registry import as_float, attribute, constant, floats, rewrite, weight
+from onnxtrain.rewrite.registry import as_float, attribute, floats, mask, rewrite, weight
 
 
 @rewrite("ai.onnx.ml", "SVMRegressor")
@@ -45,7 +45,7 @@ def svm_classifier(op, node):
         return labels_of_best(op, z, classes), post_transform(op, node, z)
     k = kernel(op, node, x, floats(node, "support_vectors").reshape(per_class.sum(), -1))
     z = op.Add(op.MatMul(k, _pair_coefficients(op, node, per_class)), weight(op, floats(node, "rho"), "intercept"))
-    votes = op.MatMul(_as_vote(op, z), constant(op, _vote_matrix(len(classes)), "votes"))
+    votes = op.MatMul(_as_vote(op, z), mask(op, _vote_matrix(len(classes)), "votes"))
     labels = labels_of_best(op, votes, classes)
     if len(floats(node, "prob_a")):
         return labels, _probabilities(op, node, z, classes)
@@ -89,11 +89,11 @@ def _pair_coefficients(op: Any, node: ir.Node, per_class: np.ndarray) -> ir.Valu
         return weight(op, dual.T, "dual_coef")
     owner = np.repeat(np.arange(len(per_class)), per_class)
     pairs = list(combinations(range(len(per_class)), 2))
-    mask = np.zeros((*dual.shape, len(pairs)), dtype=np.float32)
+    used = np.zeros((*dual.shape, len(pairs)), dtype=bool)
     for p, (i, j) in enumerate(pairs):
-        mask[j - 1, owner == i, p] = 1
-        mask[i, owner == j, p] = 1
-    spread = op.Mul(op.Unsqueeze(weight(op, dual, "dual_coef"), [2]), constant(op, mask, "pairs"))
+        used[j - 1, owner == i, p] = True
+        used[i, owner == j, p] = True
+    spread = op.Mul(op.Unsqueeze(weight(op, dual, "dual_coef"), [2]), mask(op, used, "pairs"))
     return op.ReduceSum(spread, [0], keepdims=0)
 
 
@@ -105,9 +105,9 @@ def _as_vote(op: Any, z: ir.Value) -> ir.Value:
 
 def _vote_matrix(n_classes: int) -> np.ndarray:
     pairs = list(combinations(range(n_classes), 2))
-    votes = np.zeros((2 * len(pairs), n_classes), dtype=np.float32)
+    votes = np.zeros((2 * len(pairs), n_classes), dtype=bool)
     for p, (i, j) in enumerate(pairs):
-        votes[p, i] = votes[len(pairs) + p, j] = 1
+        votes[p, i] = votes[len(pairs) + p, j] = True
     return votes
 
 

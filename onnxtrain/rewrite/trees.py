@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.errors import RewriteError
 from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
 from onnxtrain.rewrite.linear import post_transform
-from onnxtrain.rewrite.registry import attribute, constant, floats, rewrite, weight
+from onnxtrain.rewrite.registry import attribute, floats, mask, rewrite, weight
 
 #: float32 counts exactly up to here.
 _MOST_LEAVES = 2**24
@@ -161,11 +161,11 @@ def sum_of_leaves(op: Any, index: ir.Value, leaves: Leaves, aggregate: str) -> i
     if columns is not None and aggregate in ("SUM", "AVERAGE"):
         # a tree that speaks for one target has one value in a leaf, not k
         values = weight(op, leaves.values[np.arange(len(leaves.tree)), leaves.given.argmax(axis=1)], "leaf_values")
-        z = op.MatMul(op.Gather(values, index, axis=0), constant(op, columns, "targets"))
+        z = op.MatMul(op.Gather(values, index, axis=0), mask(op, columns, "targets"))
         return op.Div(z, float(leaves.n_trees)) if aggregate == "AVERAGE" else z
     leaf_values = weight(op, leaves.values, "leaf_values")
     if not leaves.given.all():  # what a leaf does not speak of stays zero
-        leaf_values = op.Mul(leaf_values, constant(op, leaves.given.astype(np.float32), "given"))
+        leaf_values = op.Mul(leaf_values, mask(op, leaves.given, "given"))
     reductions = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
     return getattr(op, reductions[aggregate])(op.Gather(leaf_values, index, axis=0), [1], keepdims=0)
 
@@ -176,8 +176,8 @@ def _one_target_each(leaves: Leaves) -> np.ndarray | None:
     if k == 1 or not np.all(leaves.given.sum(axis=1) == 1):
         return None
     target = leaves.given.argmax(axis=1)
-    columns = np.zeros((leaves.n_trees, k), np.float32)
-    columns[leaves.column, target] = 1
+    columns = np.zeros((leaves.n_trees, k), bool)
+    columns[leaves.column, target] = True
     return columns if np.all(columns.sum(axis=1) == 1) else None
 
 
