@@ -19,7 +19,8 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     ai.onnx.ml takes and gives, keeps it, and is cast before and behind.
     """
     kept = _constants_of_one_type(model, dtype)
-    before = {x: x.dtype for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs) if is_float(x)}
+    values = (x for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs))
+    before = {x: x.dtype for x in values if x is not None and x.dtype is not None}
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in (*graph.inputs, *graph.initializers.values()):
             if is_float(value) and value not in kept:
@@ -36,7 +37,7 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
             if free:
                 y.dtype = dtype
             elif y.dtype != dtype:
-                before[_cast_behind(node, y, dtype)] = y.dtype
+                before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
 
 
 def _typed(
