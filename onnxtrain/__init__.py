@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
     from onnxtrain.autodiff import gradient, no_gradient
     from onnxtrain.autodiff.table import differentiable_ops
-    from onnxtrain.convert import trainable_weights
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.estimators.keep import load, save
+    from onnxtrain.estimators.weights import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
@@ -50,7 +50,7 @@ _HOMES = {
     "random_feed": "onnxtrain.grad_helper",
     "save": "onnxtrain.estimators.keep",
     "testing": "onnxtrain.testing",
-    "trainable_weights": "onnxtrain.convert",
+    "trainable_weights": "onnxtrain.estimators.weights",
 }
 
 __all__ = [
@@ -109,4 +109,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.bind import bind
 from onnxtrain.convert.binding import Binding
@@ -111,6 +112,7 @@ def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
     from skl2onnx import to_onnx  # 1.3 s
 
     register_converter()
+    estimator = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -126,6 +128,14 @@ def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
                 f"{type(estimator).__name__} cannot be converted to ONNX: {type(e).__name__}: {str(e).strip()} "
                 f"See {documentation(estimator)} and https://onnx.ai/sklearn-onnx/supported.html."
             ) from e
+
+
+def _without_passthrough(estimator: Any) -> Any:
+    """Return a pipeline without the steps that do nothing, which skl2onnx does not know."""
+    if not isinstance(estimator, Pipeline):
+        return estimator
+    steps = [(n, _without_passthrough(s)) for n, s in estimator.steps if s is not None and not isinstance(s, str)]
+    return Pipeline(steps)
 
 
 def _some_rows(X: Any) -> Any:

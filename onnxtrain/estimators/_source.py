@@ -56,8 +56,10 @@ class Source:
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """Return the model that came with other weights: its inputs, outputs and types."""
         if self.original is None:
-            return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
-        trained = with_weights(_rewritten(self.original).SerializeToString(), weights)
+            own = with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+            # what joins the outputs of labels is needed for training only
+            return own if self.model.output in self.model.outputs else graph.save(graph.load(own))
+        trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         original = onnx.load_model_from_string(self.original)
         declared = {i.name: i for i in original.graph.input}
         for value in trained.graph.input:
@@ -74,7 +76,7 @@ class Source:
         return weights
 
 
-def _rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
+def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     """Return the ONNX model of a user with its weights as initializers, each for itself."""
     return separate_merged(rewrite_model(onx))
 
@@ -85,7 +87,9 @@ def is_onnx(estimator: Any) -> bool:
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator has been fitted; one that is frozen has."""
+    """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
+    if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
+        return False  # scikit-learn asks the last step alone
     try:
         check_is_fitted(estimator)
     except NotFittedError:
@@ -93,9 +97,21 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
+def _is_step(step: Any) -> bool:
+    return step is not None and not isinstance(step, str)  # "passthrough"
+
+
 def takes_sparse(estimator: Any) -> bool:
     """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
     return is_onnx(estimator) or is_fitted(estimator) or get_tags(estimator).input_tags.sparse
+
+
+def takes_labels(estimator: Any) -> bool:
+    """Whether `fit` takes several labels a row, as far as is known before."""
+    if is_onnx(estimator):
+        return True
+    tags = get_tags(estimator)
+    return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
 
 
 def check_source(estimator: Any) -> None:
@@ -161,7 +177,7 @@ def _is_frozen(estimator: Any) -> bool:
     return type(estimator).__name__ == "FrozenEstimator"
 
 
-def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -> Source:
+def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None, n_labels: int = 0) -> Source:
     """Return an ONNX model, or a fitted estimator as one, ready to be trained.
 
     Parameters
@@ -171,21 +187,23 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None) -
         Rows on which the conversion is compared with the estimator.
     dtype : {"float32", "float64"}
     output : int, str or None
+    n_labels : int
+        The number of labels where a row has any number of them.
     """
     if is_onnx(estimator):
         onx = graph.read(estimator)
-        model = read_model(_rewritten(open_batch(onx)), dtype=dtype, output=output)
+        model = read_model(rewritten(open_batch(onx)), dtype=dtype, output=output, n_labels=n_labels)
         return Source(model, original=onx.SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
         conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
-        model = read_model(conversion.onnx, dtype=dtype, output=output)
+        model = read_model(conversion.onnx, dtype=dtype, output=output, n_labels=n_labels)
         return conversion, model, tuple(default_weights(conversion))
 
     model, bindings, default = convert_once(
         estimator,
         X,
-        (dtype, output),
+        (dtype, output, n_labels),
         convert=from_the_beginning,
         check=lambda onx: compare(estimator, onx, X, run),
     )

@@ -323,3 +323,19 @@ def test_back_to_scikit_learn(diabetes):
     assert type(back) is type(pipeline)
     np.testing.assert_allclose(back.predict_proba(X), model.predict_proba(X), rtol=1e-5, atol=1e-6)
     assert not np.array_equal(back[0].mean_, pipeline[0].mean_)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["passthrough", StandardScaler(), LogisticRegression()],
+        [None, make_pipeline(StandardScaler(), "passthrough"), LogisticRegression()],
+    ],
+)
+def test_a_pipeline_of_which_one_step_is_fitted_is_fitted_first(steps):
+    X, y = load_iris(return_X_y=True)
+    steps[-1].set_params(max_iter=1000).fit(X, y)
+    tuned = OrtGradientClassifier(make_pipeline(*steps), max_iter=1).fit(X, y)
+    whole = make_pipeline(*steps).fit(X, y)
+    np.testing.assert_allclose(tuned.predict_proba(X), whole.predict_proba(X), atol=0.01)
+    assert list(tuned.to_sklearn().named_steps) == list(whole.named_steps)
