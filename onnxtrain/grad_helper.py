@@ -69,7 +69,8 @@ def onnx_derivative(
     Inputs of the result are those of `onx`, then the weights, then
     ``<output>_grad`` for each real output. Outputs are ``<input>_grad``, then
     ``<weight>_grad``, in the order asked for, then what `options` keeps. Where such
-    a name is taken it ends in a number. What an output depends on only through
+    a name is taken it ends in a number. Numbers that a derivative needs are nodes (Constant): the
+    real initializers of the result are the weights of `onx`. What an output depends on only through
     flat operators (Shape, Greater, ArgMax, ...) or not at all has a gradient of zeros.
 
     Parameters
@@ -228,7 +229,7 @@ def _append_gradients(
 ) -> list[tuple[str, ir.Value]]:
     """Append the backward pass and return the outputs of the result."""
     op = graphs.builder(model).op
-    nodes = list(model.graph)
+    nodes, own = list(model.graph), set(model.graph.initializers.values())
     kept = [(str(y.name), y) for y in outputs] if DerivativeOptions.KeepOutputs in options else []
     if DerivativeOptions.Loss in options:
         value = _find_loss(model, str(loss))
@@ -242,7 +243,7 @@ def _append_gradients(
     taken = {str(v.name) for v in model.graph.inputs} | {name for name, _ in first + kept}
     grads = [(graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt]
     named = first + grads + kept
-    values = simplify(model, [value for _, value in named])
+    values = graphs.constants_as_nodes(model, own, simplify(model, [value for _, value in named]))
     if DerivativeOptions.KeepYieldOp in options and dy:
         given = next(iter(dy.values()))
         values = [_behind_yield(op, v, given, depends=x in found) for x, v in zip(wrt, values, strict=True)]

@@ -7,7 +7,7 @@ with a pinned IR version.
 """
 
 from onnxtrain.graph.build import Builder, builder, names_in, unique_name
-from onnxtrain.graph.change import cast_floats, tidy
+from onnxtrain.graph.change import cast_floats, constants_as_nodes, tidy
 from onnxtrain.graph.look import (
     FLOATS,
     constant,
@@ -33,6 +33,7 @@ __all__ = [
     "builder",
     "cast_floats",
     "constant",
+    "constants_as_nodes",
     "describe",
     "find",
     "find_schema",

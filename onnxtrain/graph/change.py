@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -117,6 +117,32 @@ def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> ir.Value:
     cast.replace_input_with(0, y)
     node.append(cast)
     return replacement
+
+
+def constants_as_nodes(model: ir.Model, weights: Container[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Make, in place, nodes of the real initializers that are not in `weights`: a real initializer is a weight.
+
+    Equal ones become one node. Returned is what now stands for each of `values`.
+    """
+    made: dict[tuple[Any, ...], ir.Value] = {}
+    instead: dict[ir.Value, ir.Value] = {}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or not is_float(value) or value.is_graph_input() or value in weights:
+            continue
+        key = (tensor.dtype, tuple(tensor.shape), tensor.tobytes())
+        if key not in made:
+            (made[key],) = ir.node("Constant", [], {"value": tensor}).outputs
+            made[key].type, made[key].shape, made[key].name = value.type, value.shape, name
+        ir.convenience.replace_all_uses_with(value, made[key], replace_graph_outputs=True)
+        del model.graph.initializers[name]
+        instead[value] = made[key]
+    nodes = [y.producer() for y in made.values()]
+    if len(model.graph):
+        model.graph.insert_before(model.graph[0], nodes)  # type: ignore[arg-type]
+    else:
+        model.graph.extend(nodes)  # type: ignore[arg-type]
+    return [instead.get(value, value) for value in values]
 
 
 def tidy(model: ir.Model) -> bool:

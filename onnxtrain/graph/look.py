@@ -57,8 +57,8 @@ def is_float(value: ir.Value | None) -> bool:
 
 
 def constant(value: ir.Value | None) -> np.ndarray | None:
-    """Return the array a value always has, or None where it depends on the inputs."""
-    if value is None or (value.is_graph_input() and value.const_value is None):
+    """Return the array a value always has, or None where it depends on the inputs: one with a default may change."""
+    if value is None or value.is_graph_input():
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()

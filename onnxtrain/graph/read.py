@@ -36,6 +36,9 @@ _WIDENED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
+#: Before this IR version every initializer had to be an input as well.
+_IR_WITH_DEFAULTS = 4
+
 #: The last type that operators take at :data:`OPSET`; later ones have higher numbers.
 _NEWEST_TYPE = onnx.TensorProto.INT4
 
@@ -112,7 +115,10 @@ def load(onx: ModelLike) -> ir.Model:
         _name_dimensions(proto.graph)
         _write_default(proto.graph.node)
         _check_arity(proto.graph, {o.domain: o.version for o in proto.opset_import})
+        all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = _convert_opset(proto)
+        if all_listed:
+            _leave_out_listed_weights(proto.graph)
         model = _infer(proto)
         passes.TopologicalSortPass()(model)
         if tidy(model):
@@ -191,6 +197,14 @@ def _name_dimensions(graph: onnx.GraphProto) -> None:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.dim_param and (not dim.HasField("dim_value") or dim.dim_value < 0):
                 dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
+
+
+def _leave_out_listed_weights(graph: onnx.GraphProto) -> None:
+    """Take initializers out of the inputs where all of them had to be listed: there they are no defaults."""
+    weights = {w.name for w in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
 
 
 def _write_default(nodes: Iterable[onnx.NodeProto]) -> None:
