@@ -86,19 +86,23 @@ def log_cosh(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     return sum_outputs(op, op.Sub(op.Add(r, softplus(op, op.Mul(r, -2.0))), math.log(2)))
 
 
-@loss("poisson", prediction=Prediction.LOG_MEAN)
+@loss("poisson", prediction=Prediction.LOG_MEAN, least=lambda: (0.0, True))
 def poisson(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`e^z - y z`, half the Poisson deviance less :math:`y \log y - y`."""
     return sum_outputs(op, op.Sub(op.Exp(y_pred), op.Mul(y_true, y_pred)))
 
 
-@loss("gamma", prediction=Prediction.LOG_MEAN)
+@loss("gamma", prediction=Prediction.LOG_MEAN, least=lambda: (0.0, False))
 def gamma(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`z + y e^{-z}`, half the gamma deviance plus :math:`1 + \log y`."""
     return sum_outputs(op, op.Add(y_pred, op.Mul(y_true, op.Exp(op.Neg(y_pred)))))
 
 
-@loss("tweedie", prediction=Prediction.LOG_MEAN)
+def _least_of_tweedie(power: float = 1.5) -> tuple[float, bool]:
+    return (0.0, power < 2) if power >= 1 else (-math.inf, True)
+
+
+@loss("tweedie", prediction=Prediction.LOG_MEAN, least=_least_of_tweedie)
 def tweedie(op: Any, y_true: ir.Value, y_pred: ir.Value, *, power: float = 1.5) -> ir.Value:
     r""":math:`e^{(2-p) z} / (2-p) - y e^{(1-p) z} / (1-p)`, half the Tweedie deviance of power p.
 

@@ -54,6 +54,8 @@ class Loss:
 
     function: Callable[..., ir.Value]
     prediction: Prediction = Prediction.OUTPUT
+    #: Of the parameters: the least label, and whether a label may be it.
+    least: Callable[..., tuple[float, bool]] = lambda **params: (-math.inf, True)
 
     @property
     def classifies(self) -> bool:
@@ -64,7 +66,11 @@ class Loss:
 LOSSES: Registry[Loss] = Registry("loss", LossError)
 
 
-def loss(*names: str, prediction: Prediction | str = Prediction.OUTPUT) -> Callable[[F], F]:
+def loss(
+    *names: str,
+    prediction: Prediction | str = Prediction.OUTPUT,
+    least: Callable[..., tuple[float, bool]] = Loss.least,
+) -> Callable[[F], F]:
     """Register a loss under one or several names.
 
     Parameters
@@ -72,6 +78,9 @@ def loss(*names: str, prediction: Prediction | str = Prediction.OUTPUT) -> Calla
     *names : str
     prediction : Prediction or str
         What the function receives: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
+    least : callable, optional
+        ``least(**parameters) -> (number, allowed)``: the least label for which the loss has a minimum,
+        and whether a label may be it. :class:`~onnxtrain.OrtGradientRegressor` refuses lower ones.
 
     Returns
     -------
@@ -94,7 +103,7 @@ def loss(*names: str, prediction: Prediction | str = Prediction.OUTPUT) -> Calla
     """
 
     def decorate(function: F) -> F:
-        LOSSES.register(*names)(Loss(function, Prediction(prediction)))
+        LOSSES.register(*names)(Loss(function, Prediction(prediction), least))
         return function
 
     return decorate

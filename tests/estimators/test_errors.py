@@ -5,7 +5,7 @@ import onnx
 import onnx.parser
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import (
@@ -176,3 +176,25 @@ def test_an_error_in_a_second_fit_keeps_the_first():
     with pytest.raises(LossError):
         model.set_params(loss="hubr").fit(X, y)
     np.testing.assert_array_equal(model.predict(X), before)
+
+
+LABELS = [
+    ("poisson", {}, -1.0, "The loss 'poisson' takes y >= 0, got -1"),
+    ("gamma", {}, 0.0, "The loss 'gamma' takes y > 0, got 0"),
+    ("tweedie", {}, -1.0, "The loss 'tweedie' takes y >= 0, got -1"),
+    ("tweedie", {"power": 2.5}, 0.0, "The loss 'tweedie' takes y > 0, got 0"),
+    ("squared_error", {}, "low", "y must hold numbers, got text of type"),
+]
+
+
+@pytest.mark.parametrize("loss, loss_params, label, message", LABELS)
+def test_labels_without_a_minimum(loss, loss_params, label, message):
+    with pytest.raises(DataError, match=message):
+        OrtGradientRegressor(loss=loss, loss_params=loss_params).fit(X[:3], [1, 2, label])
+
+
+@pytest.mark.parametrize("loss, power, label", [("poisson", None, 0.0), ("tweedie", 1.5, 0.0), ("tweedie", -1.0, -1.0)])
+def test_labels_with_a_minimum(loss, power, label):
+    params = {"power": power} if power else {}
+    fitted = OrtGradientRegressor(PoissonRegressor(), loss=loss, loss_params=params, max_iter=1).fit(X, y)
+    assert np.isfinite(fitted.losses(X, np.full(len(X), label))).all()
