@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from onnxtrain.graph import builder, constant, rank, same_shape, static_shape
+from onnxtrain.graph import builder, constant, is_float, rank, same_dimension, same_shape, static_shape
 
 __all__ = ["simplify"]
 
@@ -99,7 +99,7 @@ def _made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
 
 def _number(value: ir.Value | None) -> float | None:
     """Return the number that `value` always is, None where it is no constant of one element."""
-    if value is None or value.is_graph_input() or math.prod(static_shape(value) or ()) != 1:
+    if value is None or math.prod(static_shape(value) or ()) != 1:
         return None
     array = constant(value)
     return None if array is None else float(array.reshape(()))
@@ -271,3 +271,25 @@ def transposed_by_a_product(op: Any, node: ir.Node) -> ir.Value | None:
     if any(x is None or rank(x) != 2 for x in operands) or not any(_made_by(x, "Transpose") for x in operands):
         return None
     return op.Gemm(*operands)
+
+
+@rewriting("Add")
+def added_by_gemm(op: Any, node: ir.Node) -> ir.Value | None:
+    # a @ b + c is one Gemm where c does not stretch the product
+    for product, c in (node.inputs, node.inputs[::-1]):
+        matmul = _made_by(product, "MatMul")
+        if matmul is None or product is None or len(product.uses()) > 1 or not is_float(product):
+            continue
+        if all(x is not None and rank(x) == 2 for x in matmul.inputs) and _stretched_by(c, product):
+            gemm = op.Gemm(*matmul.inputs, c)
+            node.outputs[0].name, gemm.name = gemm.name, node.outputs[0].name  # an output of the model keeps its name
+            return gemm
+    return None
+
+
+def _stretched_by(c: ir.Value | None, product: ir.Value) -> bool:
+    """Whether `c` is known to be stretched to the shape of `product`, and not the other way round."""
+    if c is None or c.shape is None or product.shape is None or len(c.shape) > len(product.shape):
+        return False
+    pairs = zip(reversed(tuple(c.shape)), reversed(tuple(product.shape)), strict=False)
+    return all(dim == 1 or same_dimension(dim, other) for dim, other in pairs)

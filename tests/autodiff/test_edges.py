@@ -188,6 +188,7 @@ BODIES = [
     "I = Constant<value_ints = [1]>() W = ReduceProd(Z, I) Y = Mul(A, W)",
     "P = Constant<value_ints = [0, 0, 1, 2]>() W = Pad(Z, P) Y = Mul(W, W)",
     "W = Concat<axis = 0>(Z, A) Y = Mul(W, W)",
+    "I = Constant<value_ints = [-1]>() U = Unsqueeze(Z, I) V = DFT(U) W = ReduceSum<keepdims = 0>(V, I) Y = Mul(A, W)",
 ]
 
 

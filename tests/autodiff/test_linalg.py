@@ -63,6 +63,7 @@ EINSUM = [
     ("ij,jk->k", (2, 1), (3, 4)),
     ("ij,jk->k", (2, 3), (1, 4)),
     ("BhTd,BhSd->BhTS", (2, 2, 3, 4), (2, 2, 5, 4)),
+    ("...ab,...bc->...ac", (5, 2, 3), (5, 3, 4)),
 ]
 
 ROWS = [
@@ -102,10 +103,11 @@ DFT = [
     ([SPECTRUM, np.array(6)], {"inverse": 1}),
     ([SPECTRUM], {"inverse": 1, "onesided": 1}),
     ([SPECTRUM, np.array(4), np.array(-2)], {"inverse": 1, "onesided": 1}),
+    ([SPECTRUM[:, :3], np.array(5), np.array(1)], {"inverse": 1, "onesided": 1}),
 ]
 
 
-@pytest.mark.parametrize("check_rule", ["static-reference", "symbolic"], indirect=True)
+@pytest.mark.parametrize("check_rule", ["static-reference", "symbolic", "symbolic-open"], indirect=True)
 @pytest.mark.parametrize("arrays, attributes", DFT)
 def test_dft(check_rule, arrays, attributes):
     check_rule("DFT", arrays, attributes, second=False)

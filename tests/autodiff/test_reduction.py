@@ -33,6 +33,7 @@ ROWS = [
         for e in (0, 1)
         for r in (0, 1)
     ),
+    ("CumSum", [X, np.array(1)], {}),
 ]
 
 

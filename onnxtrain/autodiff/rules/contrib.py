@@ -28,18 +28,15 @@ def _fused_matmul(op, node, a, b):
         _transposed(op, x, attribute(node, f"transBatch{side}", 0), attribute(node, f"trans{side}", 0))
         for x, side in ((a, "A"), (b, "B"))
     )
-    y, alpha = op.MatMul(a, b), attribute(node, "alpha", 1.0)
-    return [y if alpha == 1 else op.Mul(y, alpha)]
+    return [op.Mul(op.MatMul(a, b), attribute(node, "alpha", 1.0))]
 
 
 def _transposed(op: Any, x: ir.Value, batch: int, matrix: int) -> ir.Value:
     n = rank(x)
-    if n < 2:
-        return x
     axes = [*range(1, n - 1), 0, n - 1] if batch else list(range(n))
     if matrix:
         axes[-2:] = axes[:-3:-1]
-    return x if axes == list(range(n)) else op.Transpose(x, perm=axes)
+    return op.Transpose(x, perm=axes)
 
 
 @gradient("FusedGemm", domain=_MICROSOFT)
@@ -50,7 +47,7 @@ def fused_gemm(op, node, dy):
 def _fused_gemm(op, node, a, b, c=None):
     names = ("alpha", "beta", "transA", "transB")
     same = {name: node.attributes[name].value for name in names if name in node.attributes}
-    y = op.Gemm(a, b, **same) if c is None else op.Gemm(a, b, c, **same)
+    y = op.Gemm(a, b, c, **same)
     alpha, beta = attribute(node, "activation_alpha"), attribute(node, "activation_beta")
     given = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
     return [getattr(op, attribute(node, "activation", "Identity"))(y, **given)]

@@ -42,7 +42,7 @@ def explicit_terms(node: ir.Node) -> tuple[list[str], str]:
     left, _, right = equation.partition("->")
     terms = left.split(",")
     operands = list(zip(node.inputs, terms, strict=True))
-    dots = [known_rank(x, node) - len(t.replace("...", "")) if "..." in t else 0 for x, t in operands]
+    dots = [known_rank(x, node) - len(t.replace("...", "")) for x, t in operands]
     free = "".join(letter for letter in ascii_letters if letter not in equation)[: max(dots)]
     counts = Counter(left.replace(",", "").replace(".", ""))
     if "->" not in equation:
@@ -72,7 +72,10 @@ def _contract(op, others, x, term):
     dx = op.Unsqueeze(dx, absent) if absent else dx
     if not all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
         dx = op.Expand(dx, shape_of(op, x))  # of x and dx, each may be the longer one
-        dx.shape = ir.Shape([b if a == 1 or same_dimension(a, b) else None for a, b in zip(x.shape, dims, strict=True)])
+        longer = [
+            a if b == 1 or same_dimension(a, b) else b if a == 1 else None for a, b in zip(x.shape, dims, strict=True)
+        ]
+        dx.shape = ir.Shape(longer)
     return sum_to(op, dx, x)
 
 

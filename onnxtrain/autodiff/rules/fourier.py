@@ -72,7 +72,7 @@ def _both_halves(op, node, dx, length, axis):
     n = known_rank(node.inputs[0], node)
     frequency = op.Range(0, _steps(op, dx, axis), 1)
     alone = op.Or(op.Equal(frequency, 0), op.Equal(op.Mul(frequency, 2), length))
-    along = op.Where(op.Equal(list(range(n)), op.Mod(op.Add(axis, n), n)), -1, 1)
+    along = op.Where(op.Equal(list(range(n)), op.Mod(axis, n)), -1, 1)
     return op.Mul(dx, op.Cast(op.Reshape(op.Where(alone, 1, 2), along), to=dx.dtype))
 
 

@@ -1,0 +1,56 @@
+"""What a rule costs: the nodes of the gradient, where dimensions are known by name only."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from onnxtrain.grad_helper import onnx_derivative
+
+rng = np.random.default_rng(18)
+
+
+def parse(signature, body, opset=21):
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> lean ({signature}) {{ {body} }}')
+
+
+AT_RUN_TIME = ["Einsum", "Shape", "Expand", "Shape", "Sub", "NonZero", "Squeeze", "ReduceSum"]
+
+# equation, shapes of the operands, nodes of the gradient
+EINSUM = [
+    ("ij,jk->ik", ["N,3", "3,4"], ["Einsum", "Einsum"]),
+    ("bij,bjk->bik", ["B,N,3", "B,3,4"], ["Einsum", "Einsum"]),
+    ("...ij,...jk->...ik", ["B,N,3", "B,3,4"], ["Einsum", "Einsum"]),
+    ("i,i->i", ["N", "N"], ["Einsum", "Einsum"]),
+    ("ij->ji", ["N,3"], ["Einsum"]),
+    ("ij", ["N,3"], ["Identity"]),
+    ("ij->", ["N,3"], ["Unsqueeze", "Shape", "Expand"]),
+    ("ij->i", ["N,3"], ["Unsqueeze", "Shape", "Expand"]),
+    (",ij->ij", ["", "N,3"], ["Einsum", "Mul"]),
+    (",,i->i", ["", "", "N"], ["Einsum", "Einsum", "Mul", "Mul"]),
+    ("ij,jk->ik", ["N,1", "3,4"], ["Einsum", "ReduceSum", "Einsum", "Expand"]),
+    ("ij,ij,ij->ij", ["N,2", "1,2", "1,2"], ["Einsum", "Einsum", "ReduceSum", "Einsum", "ReduceSum"]),
+    ("i,i,i->i", ["N", "N", "M"], AT_RUN_TIME * 3),
+]
+
+
+def einsum(equation, shapes):
+    inputs = ", ".join(f"double[{s}] {n}" if s else f"double {n}" for n, s in zip("XAB", shapes, strict=False))
+    axes = ", ".join(
+        "?" * len(equation.partition("->")[2].replace("...", "b") or ("ij" if "->" not in equation else ""))
+    )
+    result = f"double[{axes}] Y" if axes else "double Y"
+    operands = ", ".join("XAB"[: len(shapes)])
+    return parse(f"{inputs}) => ({result}", f'Y = Einsum <equation = "{equation}"> ({operands})')
+
+
+@pytest.mark.parametrize("equation, shapes, nodes", EINSUM)
+def test_einsum(equation, shapes, nodes):
+    assert [n.op_type for n in onnx_derivative(einsum(equation, shapes)).graph.node] == nodes
+
+
+@pytest.mark.parametrize("n, m", [(1, 3), (3, 1), (3, 3)])
+def test_einsum_of_dimensions_that_may_stretch_one_another(check_model, n, m):
+    feeds = {"X": rng.uniform(-1, 1, n), "A": rng.uniform(-1, 1, n), "B": rng.uniform(-1, 1, m)}
+    check_model(einsum("i,i,i->i", ["N", "N", "M"]), feeds)
