@@ -83,6 +83,11 @@ FEATURES = [
     Feature("A loss of one's own", "OrtGradientRegressor(loss=my_loss, max_iter=2).fit(X, y)", NO, NO, YES, YES),
     Feature("l1 and l2 penalties", "OrtGradientClassifier(l1=1e-3, l2=1e-3).fit(X, y)", "l2", YES, "by hand", YES),
     Feature(
+        "Weights that are exactly zero, with any optimizer",
+        'OrtGradientClassifier(l1=1e-2, l1_method="proximal").fit(X, y)',
+        sgd="SGD",
+    ),
+    Feature(
         "Class weights",
         'OrtGradientClassifier(class_weight="balanced").fit(X, y)',
         mlp("class_weight"),

@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, LossError, OptimizerError, ParameterError
+from onnxtrain.errors import DataError, LossError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
@@ -24,7 +24,7 @@ from onnxtrain.estimators._model import choose_weights, draw_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
-from onnxtrain.estimators._training import make_objective, train_by_steps, train_full_batch
+from onnxtrain.estimators._training import check_solver, make_objective, train_by_steps, train_full_batch
 from onnxtrain.estimators._validation import (
     as_data_error,
     check_features,
@@ -33,17 +33,11 @@ from onnxtrain.estimators._validation import (
     minds_no_nan,
 )
 from onnxtrain.losses import LOSSES, find_loss
-from onnxtrain.optim import OPTIMIZERS, make_optimizer
-from onnxtrain.optim.schedules import make_schedule
-from onnxtrain.registry import did_you_mean
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.frozen import split_frozen
 from onnxtrain.training.loop import EpochInfo, TrainingState
 from onnxtrain.training.session import LazySession, open_session
-
-#: The names that `solver` may be.
-_SOLVERS = (*OPTIMIZERS, "lbfgs")
 
 
 class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
@@ -79,6 +73,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         random_state: Any = None,
         verbose: int = 0,
         average: bool | float = False,
+        l1_method: str = "penalty",
     ):
         self.estimator = estimator
         self.loss = loss
@@ -107,6 +102,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         self.random_state = random_state
         self.verbose = verbose
         self.average = average
+        self.l1_method = l1_method
 
     # what a subclass decides ------------------------------------------------
 
@@ -242,13 +238,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         """Check every parameter that can be checked without data; return the device."""
         check_parameters(self)
         self._check_loss()
-        if self.solver != "lbfgs":
-            if isinstance(self.solver, str) and self.solver not in OPTIMIZERS:
-                raise OptimizerError(f"Unknown solver {self.solver!r}. {did_you_mean(self.solver, _SOLVERS)}")
-            make_optimizer(self.solver)
-            make_schedule(self.learning_rate)
-        elif self.average is not False:
-            raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
+        check_solver(self)
         if self.estimator is not None:
             check_source(self.estimator)
         return find_device(self.device)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxtrain.errors import WeightError
+from onnxtrain.errors import OptimizerError, ParameterError, WeightError
 from onnxtrain.estimators._model import TrainableModel
 from onnxtrain.loss_helper import check_penalty
-from onnxtrain.optim import make_optimizer
+from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.batches import TrainingData
@@ -25,6 +25,9 @@ from onnxtrain.training.session import BoundStep, threads_for
 from onnxtrain.training.step import build_step
 
 OnEpoch = Callable[[EpochInfo], bool]
+
+#: The names that `solver` may be.
+_SOLVERS = (*OPTIMIZERS, "lbfgs")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,24 @@ def make_objective(params: Any, model: TrainableModel, names: tuple[str, ...], *
     )
 
 
+def check_solver(params: Any) -> None:
+    """Check the parameters that say how is minimised."""
+    if params.solver == "lbfgs":
+        if params.average is not False:
+            raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
+        return
+    if isinstance(params.solver, str) and params.solver not in OPTIMIZERS:
+        raise OptimizerError(f"Unknown solver {params.solver!r}. {did_you_mean(params.solver, _SOLVERS)}")
+    find_optimizer(params)
+    make_schedule(params.learning_rate)
+
+
+def find_optimizer(params: Any) -> Optimizer:
+    """Return the optimizer, with the proximal step of l1 where it is asked for."""
+    optimizer = make_optimizer(params.solver)
+    return Proximal(optimizer) if params.l1_method == "proximal" else optimizer
+
+
 def find_machine(params: Any, device: Device, objective: Objective, state: TrainingState, batch_size: int) -> Machine:
     """Return the device and the number of threads for steps on batches of this size."""
     size = sum(state.weights[name].size for name in objective.penalized)
@@ -73,7 +94,7 @@ def train_by_steps(
     on_epoch: OnEpoch,
 ) -> None:
     """Run epochs of mini-batches and update `state`."""
-    optimizer = make_optimizer(params.solver)
+    optimizer = find_optimizer(params)
     n_rows = data.n_rows
     batch_size = min(200, n_rows) if params.batch_size == "auto" else min(params.batch_size, n_rows)
     machine = find_machine(params, device, objective, state, batch_size)

@@ -50,6 +50,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "output": [str, Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
+    "l1_method": [StrOptions({"penalty", "proximal"})],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, StrOptions({"balanced"}), None],
 }

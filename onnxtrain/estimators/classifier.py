@@ -65,7 +65,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     class_weight : dict, "balanced" or None
         Weights of the classes, multiplied with the sample weights. ``"balanced"``:
         ``n_samples / (n_classes * count of the class)``.
-    average : bool or float
+    average, l1_method
         As :class:`OrtGradientRegressor`.
 
     Attributes
@@ -125,6 +125,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         verbose: int = 0,
         class_weight: Mapping[Any, float] | str | None = None,
         average: bool | float = False,
+        l1_method: str = "penalty",
     ):
         super().__init__(
             estimator,
@@ -154,6 +155,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             random_state=random_state,
             verbose=verbose,
             average=average,
+            l1_method=l1_method,
         )
         self.class_weight = class_weight
 

@@ -11,7 +11,7 @@ from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.estimators._base import OrtGradientEstimator
 from onnxtrain.estimators._source import Source, is_onnx
-from onnxtrain.estimators._validation import check_target
+from onnxtrain.estimators._validation import check_domain, check_target
 
 
 class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
@@ -98,6 +98,11 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         that late epochs count most; a number below 1 is the decay of an exponential
         moving average. A validation set is shown the mean. Training goes on from the
         weights themselves. Not with ``"lbfgs"``.
+    l1_method : {"penalty", "proximal"}
+        How the solvers of steps minimise l1, that of `penalty` too. ``"penalty"``: as part of the loss, whose
+        gradient makes weights small but not zero. ``"proximal"``: a soft threshold after each step, see
+        :class:`onnxtrain.optim.Proximal`, leaves weights exactly zero. The minimum and the loss reported are
+        the same. ``"lbfgs"`` gives exact zeros with either.
 
     Attributes
     ----------
@@ -166,7 +171,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         self._y_ndim = y.ndim
 
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
-        return check_target(y, self._source.model.width, self.dtype)
+        y = check_target(y, self._source.model.width, self.dtype)
+        check_domain(y, self.loss, self.loss_params)
+        return y
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the output of the trained model.

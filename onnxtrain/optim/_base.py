@@ -54,9 +54,31 @@ class Optimizer(ABC):
         """
         return (learning_rate,)
 
+    def pull(self, op: Any, step: Any) -> Any:
+        """Return the sum of the factors with which the gradients so far enter this step, None where it is 1.
+
+        It is all that a momentum is to :class:`~onnxtrain.optim.Proximal`; written as :meth:`scalars`.
+        An optimizer that leaves it out has no proximal step.
+        """
+        raise NotImplementedError
+
+    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value | None:
+        """Return what :meth:`move` divides each entry of the gradient by, from the next slots; None where it is 1.
+
+        The step is then the first of the scalars times the gradient over this.
+        """
+        return None
+
     @abstractmethod
     def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
     ) -> tuple[ir.Value, tuple[ir.Value, ...]]:
         """Return the next weight and the next slots.
 
@@ -71,6 +93,9 @@ class Optimizer(ABC):
             What :meth:`scalars` returned, of the type of `w`.
         decays : bool
             False for an intercept: a decay of the weights leaves it alone.
+        l1 : onnx_ir.Value, optional
+            The strength of an l1 penalty whose slope is not in `dw`; it counts in a mean square.
+            Given only where there is a :meth:`pull`.
         """
 
     def update(
@@ -151,10 +176,10 @@ class Optimizer(ABC):
         [[0.1], [0.05]]
         """
         rates, steps = np.asarray(learning_rates, np.float64), np.asarray(steps, np.float64)
-        return np.stack(self.scalars(_OnNumbers, rates, steps), axis=1)
+        return np.stack(self.scalars(OnNumbers, rates, steps), axis=1)
 
 
-class _OnNumbers:
+class OnNumbers:
     """The builder's arithmetic, on numpy arrays."""
 
     Add, Sub, Mul, Div, Exp, Sqrt = np.add, np.subtract, np.multiply, np.divide, np.exp, np.sqrt

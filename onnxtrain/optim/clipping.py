@@ -35,7 +35,12 @@ def clip_by_global_norm(op: Any, gradients: Sequence[ir.Value], max_norm: float 
     """
     if not gradients:
         return []
+    factor = clip_factor(op, gradients, max_norm)
+    return [op.Mul(dw, factor) for dw in gradients]
+
+
+def clip_factor(op: Any, gradients: Sequence[ir.Value], max_norm: float | ir.Value) -> ir.Value:
+    """Return the factor of :func:`clip_by_global_norm`, a scalar."""
     squares = [op.ReduceSumSquare(dw, keepdims=0) for dw in gradients]
     total = squares[0] if len(squares) == 1 else op.Sum(*squares)
-    factor = op.Min(op.Div(max_norm, op.Add(op.Sqrt(total), _TINY)), 1.0)
-    return [op.Mul(dw, factor) for dw in gradients]
+    return op.Min(op.Div(max_norm, op.Add(op.Sqrt(total), _TINY)), 1.0)

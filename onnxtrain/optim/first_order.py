@@ -57,10 +57,20 @@ class SGD(Optimizer):
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("velocity",) if self.momentum else ()
 
+    def pull(self, op: Any, step: Any) -> Any:
+        return _sum_of_powers(op, self.momentum, op.Add(step, 1.0) if self.nesterov else step)
+
     def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
     ) -> Moved:
-        (rate,) = scalars
+        rate = scalars[0]
         if not self.momentum:
             return op.Sub(w, op.Mul(dw, rate)), ()
         (v,) = slots
@@ -124,15 +134,28 @@ class Adam(Optimizer):
         rate = op.Mul(op.Div(op.Mul(learning_rate, 1.0 - self.beta_1), mean_left), root)
         return rate, op.Mul(root, self.epsilon)
 
+    def pull(self, op: Any, step: Any) -> Any:
+        return _sum_of_powers(op, self.beta_1, step)
+
+    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+        return op.Add(op.Sqrt(slots[1]), scalars[1])
+
     def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
     ) -> Moved:
         mean, square = slots
-        rate, epsilon = scalars[:2]
         mean = op.Add(op.Mul(mean, self.beta_1), dw)
-        square = op.Add(op.Mul(square, self.beta_2), op.Mul(dw, dw))
-        direction = op.Div(mean, op.Add(op.Sqrt(square), epsilon))
-        return op.Sub(w, op.Mul(direction, rate)), (mean, square)
+        slope = _slope(op, w, dw, l1)
+        square = op.Add(op.Mul(square, self.beta_2), op.Mul(slope, slope))
+        direction = op.Div(mean, self.metric(op, (mean, square), *scalars))
+        return op.Sub(w, op.Mul(direction, scalars[0])), (mean, square)
 
 
 @optimizer("adamw")
@@ -166,11 +189,18 @@ class AdamW(Adam):
         return (*super().scalars(op, learning_rate, step), kept)
 
     def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
     ) -> Moved:
         if decays and self.weight_decay:
             w = op.Mul(w, scalars[2])
-        return super().move(op, w, dw, slots, *scalars)
+        return super().move(op, w, dw, slots, *scalars, l1=l1)
 
 
 @optimizer("rmsprop")
@@ -222,21 +252,39 @@ class RMSprop(Optimizer):
     def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         return (op.Div(learning_rate, math.sqrt(1.0 - self.alpha)),)
 
-    def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
-    ) -> Moved:
-        (rate,) = scalars
-        old = dict(zip(self.slots, slots, strict=True))
-        new = {"square": op.Add(op.Mul(old["square"], self.alpha), op.Mul(dw, dw))}
-        spread = new["square"]
+    def pull(self, op: Any, step: Any) -> Any:
+        return _sum_of_powers(op, self.momentum, step)
+
+    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+        spread = slots[0]
         if self.centered:
-            new["mean"] = op.Add(op.Mul(old["mean"], self.alpha), dw)
-            variance = op.Sub(spread, op.Mul(op.Mul(new["mean"], new["mean"]), 1.0 - self.alpha))
+            variance = op.Sub(spread, op.Mul(op.Mul(slots[1], slots[1]), 1.0 - self.alpha))
             spread = op.Relu(variance)  # rounding must not make it negative
-        direction = op.Div(dw, op.Add(op.Sqrt(spread), self.epsilon / math.sqrt(1.0 - self.alpha)))
-        if self.momentum:
-            direction = new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), direction)
-        return op.Sub(w, op.Mul(direction, rate)), tuple(new[name] for name in self.slots)
+        return op.Add(op.Sqrt(spread), self.epsilon / math.sqrt(1.0 - self.alpha))
+
+    def move(
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
+    ) -> Moved:
+        old = dict(zip(self.slots, slots, strict=True))
+        slope = _slope(op, w, dw, l1)
+        new = {"square": op.Add(op.Mul(old["square"], self.alpha), op.Mul(slope, slope))}
+        if self.centered:
+            new["mean"] = op.Add(op.Mul(old["mean"], self.alpha), slope)
+        metric = self.metric(op, tuple(new.values()), *scalars)
+        if self.momentum and l1 is None:
+            new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), op.Div(dw, metric))
+            return op.Sub(w, op.Mul(new["velocity"], scalars[0])), tuple(new[name] for name in self.slots)
+        if self.momentum:  # every gradient in the sum must have the metric of the threshold, as in Adam
+            dw = new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), dw)
+        direction = op.Div(dw, metric)
+        return op.Sub(w, op.Mul(direction, scalars[0])), tuple(new[name] for name in self.slots)
 
 
 @optimizer("adagrad")
@@ -286,15 +334,38 @@ class Adagrad(Optimizer):
             return (learning_rate,)
         return (op.Div(learning_rate, op.Add(op.Mul(op.Sub(step, 1.0), self.lr_decay), 1.0)),)
 
+    def pull(self, op: Any, step: Any) -> Any:
+        return None
+
+    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+        return op.Add(op.Sqrt(slots[0]), self.epsilon)
+
     def move(
-        self, op: Any, w: ir.Value, dw: ir.Value, slots: tuple[ir.Value, ...], *scalars: ir.Value, decays: bool = True
+        self,
+        op: Any,
+        w: ir.Value,
+        dw: ir.Value,
+        slots: tuple[ir.Value, ...],
+        *scalars: ir.Value,
+        decays: bool = True,
+        l1: ir.Value | None = None,
     ) -> Moved:
-        (rate,) = scalars
-        total = op.Add(slots[0], op.Mul(dw, dw))
-        direction = op.Div(dw, op.Add(op.Sqrt(total), self.epsilon))
-        return op.Sub(w, op.Mul(direction, rate)), (total,)
+        slope = _slope(op, w, dw, l1)
+        total = op.Add(slots[0], op.Mul(slope, slope))
+        direction = op.Div(dw, self.metric(op, (total,), *scalars))
+        return op.Sub(w, op.Mul(direction, scalars[0])), (total,)
 
 
 def _filled(op: Any, beta: float, step: Any) -> Any:
     """Return ``1 - beta ** step``, the weight of all gradients so far in a decaying average."""
     return op.Sub(1.0, op.Exp(op.Mul(step, math.log(beta) if beta else -math.inf)))
+
+
+def _sum_of_powers(op: Any, beta: float, count: Any) -> Any:
+    """Return ``1 + beta + ... + beta ** (count - 1)``, or None where only the first counts."""
+    return op.Div(_filled(op, beta, count), 1.0 - beta) if beta else None
+
+
+def _slope(op: Any, w: ir.Value, dw: ir.Value, l1: ir.Value | None) -> ir.Value:
+    """Return the gradient, with the slope of an l1 penalty where that is left out of it."""
+    return dw if l1 is None else op.Add(dw, op.Mul(op.Sign(w), l1))

@@ -212,7 +212,7 @@ class Trainer:
         inputs = self._named_rows(slice(None))
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
-        per_step = [self.step.inputs["batch_weight"], *self.step.scalars]
+        per_step = [self.step.inputs["batch_weight"], *self.step.scalars.values()]
         return inputs | {name: np.zeros(self.plan.n_batches(self.n_rows), dtype) for name in per_step}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
@@ -295,8 +295,9 @@ class Trainer:
         starts = np.arange(0, len(order), self.plan.batch_size)
         weight = np.ones(len(order)) if self.data.weight is None else self.data.weight[order, 0]
         self.bound.write(self.step.inputs["batch_weight"], np.add.reduceat(weight, starts).astype(dtype))
-        for name, column in zip(self.step.scalars, self.optimizer.scalar_table(rates, steps).T, strict=True):
-            self.bound.write(name, np.ascontiguousarray(column, dtype))
+        table = self.optimizer.scalar_table(rates, steps)
+        for column, name in self.step.scalars.items():
+            self.bound.write(name, np.ascontiguousarray(table[:, column], dtype))
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""

@@ -8,8 +8,8 @@ and put their gradients together included.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -37,10 +37,10 @@ class Packed(NamedTuple):
     value: ir.Value
     gradient: ir.Value
     parts: dict[str, Part | None]
-    decays: bool
+    kind: Any
 
 
-def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], decays: Sequence[bool], *, small: int) -> list[Packed]:
+def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Hashable], *, small: int) -> list[Packed]:
     """Replace weights of the graph that have few numbers by parts of one input.
 
     Parameters
@@ -49,8 +49,8 @@ def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], decays: Sequence[bo
         Its inputs and their uses are changed; forward and backward pass are there.
     dws : sequence of onnx_ir.Value
         The gradient of each of ``g.weights``.
-    decays : sequence of bool
-        Only weights of which this is the same are packed together.
+    kinds : sequence of hashable
+        How the optimizer moves each: only weights of one kind are packed together.
     small : int
         The largest number of elements of a weight that is packed.
 
@@ -59,22 +59,23 @@ def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], decays: Sequence[bo
     list of Packed
         Weights left alone have None as their part.
     """
-    alone, together = [], {True: [], False: []}  # type: ignore[var-annotated]
-    for w, dw, decay in zip(g.weights, dws, decays, strict=True):
+    alone: list[Packed] = []
+    together: dict[Any, list[tuple[ir.Value, ir.Value]]] = {}
+    for w, dw, kind in zip(g.weights, dws, kinds, strict=True):
         shape = static_shape(w)
         if shape is None or math.prod(shape) > small:
-            alone.append(Packed(w, dw, {str(w.name): None}, decay))
+            alone.append(Packed(w, dw, {str(w.name): None}, kind))
         else:
-            together[decay].append((w, dw))
-    for decay, members in together.items():
+            together.setdefault(kind, []).append((w, dw))
+    for kind, members in together.items():
         if len(members) == 1:
-            alone += [Packed(w, dw, {str(w.name): None}, decay) for w, dw in members]
-        elif members:
-            alone.append(_pack(g, members, decay))
+            alone += [Packed(w, dw, {str(w.name): None}, kind) for w, dw in members]
+        else:
+            alone.append(_pack(g, members, kind))
     return alone
 
 
-def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], decay: bool) -> Packed:
+def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind: Hashable) -> Packed:
     op = g.op
     parts = _lay_out({str(w.name): static_shape(w) or () for w, _ in members})
     sizes = [part.stop - part.start for part in parts.values()]
@@ -87,7 +88,7 @@ def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], decay
         flat.append(dw if len(part.shape) == 1 else op.Reshape(dw, _shape(op, (-1,))))
         ir.convenience.replace_all_uses_with(w, whole)
         g.model.graph.inputs.remove(w)
-    return Packed(vector, op.Concat(*flat, axis=0), dict(parts), decay)
+    return Packed(vector, op.Concat(*flat, axis=0), dict(parts), kind)
 
 
 def _shape(op, shape: Sequence[int]) -> ir.Value:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.grad_helper import gradients
 from onnxtrain.loss_helper import add_penalty
-from onnxtrain.optim import clip_by_global_norm
+from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import make_lean
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import SMALL, Part, pack_weights
@@ -61,7 +61,7 @@ class StepGraph(BatchGraph):
     (int64 (1,)), else the rows of the batch. ``inputs`` also names the scalars
     ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
     rows, what changes from step to step is known for the whole epoch:
-    ``batch_weight`` and the names in ``scalars`` are vectors, one entry a step.
+    ``batch_weight`` and the inputs in ``scalars`` are vectors, one entry a step.
     Where not, ``learning_rate`` is a scalar.
 
     Attributes
@@ -71,12 +71,12 @@ class StepGraph(BatchGraph):
         the objective times the weight of its batch. Where it takes all rows: ``("offset",)``,
         where the batch starts in ``rows``; ``("index",)``, the position in the vectors. Else
         ``("step",)``, from 1.
-    scalars : tuple of str
-        The inputs for the columns of ``optimizer.scalar_table``.
+    scalars : mapping of int to str
+        The inputs for those columns of ``optimizer.scalar_table`` that are needed.
     """
 
     state: Mapping[tuple[str, ...], Wire] = field(default_factory=dict)
-    scalars: tuple[str, ...] = ()
+    scalars: Mapping[int, str] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=64)
@@ -97,6 +97,7 @@ def build_step(
     ----------
     objective : Objective
     optimizer : SGD, Adam, ...
+        With :class:`~onnxtrain.optim.Proximal` l1 is in the loss that is reported, not in the gradient.
     clip_norm : float, optional
         The largest norm of all gradients together.
     gathered : bool
@@ -113,22 +114,27 @@ def build_step(
     strengths = {name: g.add_input(name, ()) for name in [*["l1"] * l1, *["l2"] * l2]}
     clock = _EpochClock(g, optimizer) if gathered else _StepClock(g, optimizer)
 
-    value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight)
+    proximal = isinstance(optimizer, Proximal)
+    value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight, with_l1=not proximal)
     dws = gradients(g.model, value, g.weights, builder=builder)
-    # a decay of the weights is a penalty: it spares the same intercepts
-    decays = [not optimizer.spares_intercepts or w.name in objective.penalized for w in g.weights]
+    kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
     small = SMALL if optimizer.slots else 0  # SGD's two nodes are fewer than packing takes
-    units = pack_weights(g, dws, decays, small=small)
+    units = pack_weights(g, dws, kinds, small=small)
     dws = [unit.gradient for unit in units]
-    if clip_norm is not None:
-        dws = clip_by_global_norm(op, dws, clip_norm)
+    slopes = [_slope(g, unit.kind, strengths.get("l1")) for unit in units]
+    if clip_norm is not None and dws:
+        factor = clip_factor(op, dws, clip_norm)
+        dws = [op.Mul(dw, factor) for dw in dws]
+        # the gradient and the slope of l1 must balance as without clipping
+        slopes = [None if slope is None else op.Mul(slope, factor) for slope in slopes]
 
     loss_sum = g.add_input("loss_sum", ())
     state: dict[tuple[str, ...], State] = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
-    for unit, dw in zip(units, dws, strict=True):
+    for unit, dw, slope in zip(units, dws, slopes, strict=True):
         w = unit.value
         old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
-        new_w, new = optimizer.move(op, w, dw, old, *clock.scalars, decays=unit.decays)
+        l1_slope = {} if slope is None else {"l1": slope}
+        new_w, new = optimizer.move(op, w, dw, old, *clock.scalars, decays=unit.kind.decays, **l1_slope)
         for name, part in unit.parts.items():
             state["weight", name] = State(w, new_w, part)
             state |= {
@@ -149,7 +155,10 @@ def build_step(
     outputs = {x.new: g.unique(f"next_{x.old.name}") for x in state.values()}
     onx = g.save([(name, value) for value, name in outputs.items()])
     wires = {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in state.items()}
-    return StepGraph(onx, features, inputs, g.dtype, wires, tuple(str(v.name) for v in clock.scalar_inputs))
+    read = {str(v.name) for v in g.model.graph.inputs}
+    inputs = {role: name for role, name in inputs.items() if name in read}
+    scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
+    return StepGraph(onx, features, inputs, g.dtype, wires, scalars)
 
 
 class State(NamedTuple):
@@ -216,26 +225,59 @@ def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
     return {role: str(value.name) for role, value in values.items() if value is not None}
 
 
+class _Kind(NamedTuple):
+    """How an optimizer moves a weight: does it decay; is the threshold of the common l1 on it, and one of its own."""
+
+    decays: bool
+    common_l1: bool = False
+    own_l1: float = 0.0
+
+
+def _kind(name: str, objective: Objective, optimizer: Any, *, common_l1: bool) -> _Kind:
+    penalized = name in objective.penalized
+    # a decay of the weights is a penalty: it spares the same intercepts
+    decays = not optimizer.spares_intercepts or penalized
+    if not isinstance(optimizer, Proximal):
+        return _Kind(decays)
+    own = sum(l1 for weight, l1, _ in objective.penalty if weight == name)
+    return _Kind(decays, common_l1 and penalized, own)
+
+
+def _slope(g: ObjectiveGraph, kind: _Kind, common: ir.Value | None) -> ir.Value | None:
+    """Return the slope of the l1 penalty that is outside the gradient, None where there is none."""
+    if kind.common_l1:
+        return g.op.Add(common, kind.own_l1) if kind.own_l1 else common
+    return g.op.initializer(ir.tensor(kind.own_l1, dtype=g.dtype, name="l1")) if kind.own_l1 else None
+
+
 def _objective_of_batch(
-    g: ObjectiveGraph, objective: Objective, strengths: Mapping[str, ir.Value], batch_weight: ir.Value
+    g: ObjectiveGraph,
+    objective: Objective,
+    strengths: Mapping[str, ir.Value],
+    batch_weight: ir.Value,
+    *,
+    with_l1: bool,
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the objective on the batch, and the same times the weight of the batch; scalars."""
+    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; scalars."""
     op = g.op
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
     sum_ = op.ReduceSum(losses, keepdims=0)
     mean = op.Div(sum_, batch_weight)
-    penalty = _penalties(g, objective, strengths.get("l1", 0.0), strengths.get("l2", 0.0))
-    if penalty is None:
-        return mean, sum_
-    return op.Add(mean, penalty), op.Add(sum_, op.Mul(penalty, batch_weight))
+    penalty = _penalties(g, objective, strengths)
+    smooth = penalty if with_l1 else _penalties(g, objective, strengths, with_l1=False)
+    value = mean if smooth is None else op.Add(mean, smooth)
+    return value, sum_ if penalty is None else op.Add(sum_, op.Mul(penalty, batch_weight))
 
 
-def _penalties(g: ObjectiveGraph, objective: Objective, l1: ir.Value | float, l2: ir.Value | float) -> ir.Value | None:
+def _penalties(
+    g: ObjectiveGraph, objective: Objective, strengths: Mapping[str, ir.Value], *, with_l1: bool = True
+) -> ir.Value | None:
     found = []
     for w in g.weights:
-        terms = [(l1, l2)] if w.name in objective.penalized else []
+        terms = [(strengths.get("l1", 0.0), strengths.get("l2", 0.0))] if w.name in objective.penalized else []
         terms += [(own1, own2) for name, own1, own2 in objective.penalty if name == w.name]
         for a, b in terms:
+            a = a if with_l1 else 0.0
             if isinstance(a, ir.Value) or isinstance(b, ir.Value) or a or b:
                 found.append(add_penalty(g.op, w, a, b))
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
