@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -35,7 +36,12 @@ ROWS = [
     ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4), real(4)], {}, 4),
     ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {}, 1),
     ("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {}, 1),
-    ("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4)], {"epsilon": 0.01}, 4),
+    pytest.param(
+        *("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4)], {"epsilon": 0.01}, 4),
+        marks=pytest.mark.skipif(
+            onnxruntime.__version__.startswith("1.19."), reason="onnxruntime 1.19 forgets the bias"
+        ),
+    ),
     ("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {}, 1),
     ("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {"epsilon": 0.01}, 2),
     ("CDist", [real(3, 4), real(2, 4)], {"metric": "sqeuclidean"}, 1),
