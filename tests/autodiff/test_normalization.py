@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx.parser
+import onnxruntime
 import pytest
 
 rng = np.random.default_rng(13)
@@ -99,7 +100,12 @@ def test_model(check_model, name):
 @pytest.mark.parametrize(
     "opset,signature,body",
     [
-        (23, "float[N,4] X, float[4] S) => (float[N,4] Y", "Y = RMSNormalization(X, S)"),
+        pytest.param(
+            *(23, "float[N,4] X, float[4] S) => (float[N,4] Y", "Y = RMSNormalization(X, S)"),
+            marks=pytest.mark.skipif(
+                onnxruntime.__version__.startswith("1.19."), reason="onnxruntime 1.19 ends at opset 21"
+            ),
+        ),
         (21, "float[N,2,3,3] X) => (float[N,2,3,3] Y", "Y = MeanVarianceNormalization(X)"),
         (21, "float[N,2,3] X) => (float[N,2,3] Y", "Y = MeanVarianceNormalization <axes = [0, 2]> (X)"),
         (21, "float[N,5,2,2] X) => (float[N,5,2,2] Y", "Y = LRN <size = 3, alpha = 2.0> (X)"),
