@@ -2,7 +2,7 @@
 
 from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.converter import Conversion, compare, convert
-from onnxtrain.convert.converters import register_converter
+from onnxtrain.convert.converters import register_converter, registered_converters
 from onnxtrain.convert.embed import ConvertsToOnnx
 from onnxtrain.convert.weights import Weight, default_weights, select_weights, trainable_weights
 
@@ -15,6 +15,7 @@ __all__ = [
     "convert",
     "default_weights",
     "register_converter",
+    "registered_converters",
     "select_weights",
     "trainable_weights",
 ]

@@ -50,7 +50,7 @@ def positional(estimator: Any) -> Any:
     if not any(_named(found) for found in _on_raw_columns(estimator)):
         return estimator
     changed = copy.deepcopy(estimator)
-    for found in _on_raw_columns(changed):
+    for found in filter(_named, _on_raw_columns(changed)):
         positions = {name: i for i, name in enumerate(found.feature_names_in_)}
         for attribute in ("transformers_", "transformers"):
             items = [(n, t, _positions(columns, positions)) for n, t, columns in getattr(found, attribute)]

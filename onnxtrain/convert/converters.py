@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,22 @@ def register_converter() -> None:
     for kind in pending:
         pending.extend(kind.__subclasses__())
         register_estimator(kind)
+
+
+def registered_converters() -> Hashable:
+    """Return what skl2onnx would convert with: equal as long as nobody registers or removes a converter."""
+    from skl2onnx._parse import sklearn_parsers_map
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool, _shape_calculator_pool
+
+    register_converter()
+    tables: tuple[Mapping[Any, Any], ...] = (
+        sklearn_operator_name_map,
+        sklearn_parsers_map,
+        _converter_pool,
+        _shape_calculator_pool,
+    )
+    return tuple(frozenset(table.items()) for table in tables)
 
 
 @functools.cache

@@ -263,7 +263,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
                 check_features(X, shape, f"{type(estimator).__name__} was fitted on")
             rows = self._rows_for_estimator(X, y, weight)
             estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
-        self._source = as_source(estimator, X, dtype=self.dtype, output=self.output)
+        self._source = as_source(estimator, X, dtype=self.dtype, output=self.output, labels=self._classifies)
         if not self._named:
             self._check_only_input(X)
         self._learn_target(y, self._source)

@@ -42,7 +42,7 @@ class TrainableModel:
     outputs : tuple of str
         The outputs of the user's model.
     output : str
-        The output that enters the loss.
+        The output that enters the loss, or what the labels it holds are taken from.
     scores : str or None
         What enters the Sigmoid or Softmax that ``output`` is, or ``output`` itself.
     link : Link
@@ -79,8 +79,10 @@ class TrainableModel:
     penalized: tuple[str, ...]
 
 
-def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) -> TrainableModel:
+def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None, labels: bool = False) -> TrainableModel:
     """Return a model of ai.onnx operators as one that can be trained, its real numbers of type `dtype`.
+
+    With `labels` an output of labels is trained by the scores they are taken from.
 
     Raises
     ------
@@ -91,8 +93,9 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None) ->
     """
     model = graph.load(onx)
     graph.cast_floats(model, DTYPES[dtype])
-    chosen = choose_output(model, output)
     outputs = tuple(str(v.name) for v in model.graph.outputs)
+    chosen = choose_output(model, output, labels=labels)
+    _as_output(model, chosen)
     head = scores_behind(chosen, graph.builder(model).op)
     scores = None if head.link is Link.PROBABILITY else _as_output(model, head.value)
     # what stands between the scores and the probabilities is no part of the loss

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from onnxtrain import graph
 from onnxtrain.errors import DataError
 from onnxtrain.estimators._source import is_onnx
+from onnxtrain.estimators._validation import as_data_error, check_features
 from onnxtrain.registry import did_you_mean
 
 
@@ -41,7 +43,7 @@ def comes_by_name(X: Any, estimator: Any) -> bool:
         return False
     if isinstance(X, Mapping):
         return True
-    if not hasattr(X, "columns") or not hasattr(X, "iloc"):
+    if not is_frame(X):
         return False
     if any(dtype.kind not in "fiub" for dtype in X.dtypes):
         return True
@@ -58,6 +60,35 @@ def _has_columns(estimator: Any) -> bool:
     return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
 
 
+def is_frame(X: Any) -> bool:
+    """Whether X is a frame as pandas makes them."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:
+    """Return a frame with the columns `names` in their order, where scikit-learn takes them in any.
+
+    A ColumnTransformer finds its columns by name, others count on their places: the
+    fitted `estimator` is asked for the first row. Where there is none, but an ONNX model
+    with an input for each column, any order will do.
+
+    Raises
+    ------
+    DataError
+        The estimator does not take the columns as they are.
+    """
+    if list(X.columns) == list(names):
+        return X
+    missing = not all(name in X.columns for name in names)
+    if estimator is not None:
+        with as_data_error(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if missing:
+                validate_data(estimator, X, reset=False, skip_check_array=True)
+            getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(X.iloc[:1])
+    return X if missing else X[list(names)]
+
+
 def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
     """Return the rows as they are, their names and their number checked, and y as an array.
 
@@ -66,6 +97,8 @@ def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, An
     DataError
         The numbers of rows differ, or y holds NaN.
     """
+    if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
+        X = in_order(X, estimator.feature_names_in_, estimator._source.estimator)
     if isinstance(X, Mapping):
         X = {name: np.asarray(column) for name, column in X.items()}
         if not X:
@@ -87,7 +120,11 @@ def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, t
     DataError
         An input has no column of its name.
     """
-    names = list(X) if isinstance(X, Mapping) else [str(name) for name in X.columns]
+    names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
+    if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
+        return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
+    if not names:
+        raise DataError(f"The model has the inputs {', '.join(inputs)}: give X as a DataFrame with these columns.")
     feeds = {}
     for name, dtype in inputs.items():
         if name not in names:
@@ -98,6 +135,13 @@ def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, t
         column = column.astype(object if dtype.kind in "OSU" else dtype)
         feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
     return feeds
+
+
+def _as_matrix(X: Any, dtype: np.dtype, shape: tuple) -> np.ndarray:
+    """Return the columns of a frame of numbers as the one input of a model."""
+    rows = np.ascontiguousarray(np.asarray(X), dtype=dtype)
+    check_features(rows, shape, "the model takes")
+    return rows
 
 
 def n_rows(X: Any) -> int:

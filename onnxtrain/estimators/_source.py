@@ -20,7 +20,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
-from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights
+from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights, registered_converters
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators._batch import open_batch
 from onnxtrain.estimators._merged import separate_merged
@@ -177,7 +177,9 @@ def _is_frozen(estimator: Any) -> bool:
     return type(estimator).__name__ == "FrozenEstimator"
 
 
-def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None, n_labels: int = 0) -> Source:
+def as_source(
+    estimator: Any, X: Any, *, dtype: str, output: int | str | None, n_labels: int = 0, labels: bool = False
+) -> Source:
     """Return an ONNX model, or a fitted estimator as one, ready to be trained.
 
     Parameters
@@ -189,10 +191,12 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None, n
     output : int, str or None
     n_labels : int
         The number of labels where a row has any number of them.
+    labels : bool
+        As :func:`~onnxtrain.heads.choose_output`; of an ONNX model.
     """
     if is_onnx(estimator):
         onx = graph.read(estimator)
-        model = read_model(rewritten(open_batch(onx)), dtype=dtype, output=output, n_labels=n_labels)
+        model = read_model(rewritten(open_batch(onx)), dtype=dtype, output=output, n_labels=n_labels, labels=labels)
         return Source(model, original=onx.SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
@@ -203,7 +207,7 @@ def as_source(estimator: Any, X: Any, *, dtype: str, output: int | str | None, n
     model, bindings, default = convert_once(
         estimator,
         X,
-        (dtype, output, n_labels),
+        (dtype, output, n_labels, registered_converters()),
         convert=from_the_beginning,
         check=lambda onx: compare(estimator, onx, X, run),
     )

@@ -12,7 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import DeviceError, ExportError
 from onnxtrain.estimators._model import TrainableModel, with_weights
-from onnxtrain.estimators._rows import check_named, comes_by_name, declared_inputs, feeds_by_name, n_rows
+from onnxtrain.estimators._rows import (
+    check_named,
+    comes_by_name,
+    declared_inputs,
+    feeds_by_name,
+    in_order,
+    is_frame,
+    n_rows,
+)
 from onnxtrain.estimators._source import Source, is_onnx
 from onnxtrain.estimators._validation import check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
@@ -155,6 +163,9 @@ class Trained:
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         if reset:
             self._named = comes_by_name(X, self.estimator)
+            names = getattr(self.estimator, "feature_names_in_", None)
+            if names is not None and is_frame(X):
+                X = in_order(X, names, self.estimator)
         if self._named:
             return check_named(self, X, y, reset=reset)
         dtype, ndim = self._input_of(reset=reset)

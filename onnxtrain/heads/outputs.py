@@ -6,11 +6,15 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import describe, find, is_float
+from onnxtrain.graph import constant, describe, find, is_float, rank
+from onnxtrain.heads.probabilities import is_probability
 from onnxtrain.registry import did_you_mean
 
+#: What stands between the index of a class and its label.
+_BEHIND_INDEX = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather")
 
-def choose_output(model: ir.Model, output: int | str | None = None) -> ir.Value:
+
+def choose_output(model: ir.Model, output: int | str | None = None, *, labels: bool = False) -> ir.Value:
     """Return the output to train: by position, by name, or the only one that holds numbers.
 
     Parameters
@@ -18,6 +22,9 @@ def choose_output(model: ir.Model, output: int | str | None = None) -> ir.Value:
     model : onnx_ir.Model
     output : int, str or None
         None: the only output of floats, so of (label, probabilities) the second.
+    labels : bool
+        An output of labels stands for the scores they are taken from, which are
+        returned: it is chosen by its name, or as the only output.
 
     Raises
     ------
@@ -29,7 +36,7 @@ def choose_output(model: ir.Model, output: int | str | None = None) -> ir.Value:
     if isinstance(output, str):
         chosen = find(outputs, output, "output")
     elif output is None:
-        floats = [v for v in outputs if is_float(v)]
+        floats = [v for v in outputs if is_float(v)] or (outputs if labels and len(outputs) == 1 else [])
         if len(floats) != 1:
             candidates = ", ".join(describe(v) for v in floats or outputs)
             problem = "None of the outputs holds floats" if not floats else "There are several outputs to choose from"
@@ -42,6 +49,44 @@ def choose_output(model: ir.Model, output: int | str | None = None) -> ir.Value:
     else:
         names = [str(v.name) for v in outputs]
         raise ModelError(f"An output is a name, a position or None, got {output!r}. {did_you_mean(output, names)}")
-    if not is_float(chosen):
-        raise ModelError(f"The output {describe(chosen)} does not hold floats; a loss needs floats.")
-    return chosen
+    if is_float(chosen):
+        return chosen
+    scores = _scores_of_labels(chosen) if labels else None
+    if scores is not None:
+        return scores
+    problem = ", and no scores that it is the largest of were recognised" if labels else ""
+    raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats.")
+
+
+def _scores_of_labels(label: ir.Value) -> ir.Value | None:
+    """Return what the labels are the largest of by ArgMax, or of two classes what is compared with 0 or 1/2."""
+    value: ir.Value | None = label
+    while value is not None:
+        node = value.producer()
+        if node is None or (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
+            return None
+        if node.op_type == "ArgMax":
+            return _largest_of(node)
+        if node.op_type in ("Greater", "GreaterOrEqual"):
+            return _compared(node)
+        if node.domain != "ai.onnx.ml" and node.op_type not in _BEHIND_INDEX:
+            return None
+        by_index = node.op_type in ("Gather", "ArrayFeatureExtractor")
+        if by_index and constant(node.inputs[0]) is None:
+            return None
+        value = node.inputs[1 if by_index else 0]
+    return None
+
+
+def _largest_of(node: ir.Node) -> ir.Value | None:
+    (x,) = node.inputs
+    along = node.attributes.get("axis")
+    return x if x is not None and rank(x) == 2 and along is not None and along.value in (1, -1) else None
+
+
+def _compared(node: ir.Node) -> ir.Value | None:
+    x, limit = node.inputs
+    number = constant(limit)
+    if x is None or not is_float(x) or number is None or number.size != 1:
+        return None
+    return x if number == (0.5 if is_probability(x) else 0) else None

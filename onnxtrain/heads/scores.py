@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph import constant, rank
@@ -52,12 +53,19 @@ def scores_behind(value: ir.Value, op: Any = None) -> Scores:
         IDENTITY where nothing says that it is not a score.
     """
     name = str(value.name)
-    value = skip(value)
-    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _normalized):
+    value = _without_factor(skip(value))
+    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _mirrored, _normalized):
         found = pattern(value, op)
         if found is not None:
             return found
     return Scores(value, Link.PROBABILITY if is_probability(value) or _is_named_so(value, name) else Link.IDENTITY)
+
+
+def _without_factor(value: ir.Value) -> ir.Value:
+    """Return p where value is 1 * p, probabilities as the converter of LightGBM writes them."""
+    node = made_by(value, "Mul")
+    p = None if node is None else other(node, 1)
+    return skip(p) if p is not None and rank(p) == rank(value) and is_probability(p) else value
 
 
 def _is_named_so(value: ir.Value, name: str) -> bool:
@@ -115,6 +123,28 @@ def _opposites(value: ir.Value, op: Any) -> Scores | None:
     if second is None or n_columns(second) != 1:
         return None
     return Scores(skip(second), Link.IDENTITY) if negated(first) is second or negated(second) is first else None
+
+
+def _mirrored(value: ir.Value, op: Any) -> Scores | None:
+    """(-d, d) out of a LinearClassifier whose two rows are opposites, or a SVMClassifier of two classes."""
+    source = negated(value)
+    node = (value if source is None else source).producer()
+    while node is not None and node.op_type == "Cast":  # onnx knows no shape of its input
+        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    if op is None or node is None or n_columns(value) != 2 or not _gives_opposites(node):
+        return None
+    return Scores(op.Slice(value, [1], [2], [1]), Link.IDENTITY)
+
+
+def _gives_opposites(node: ir.Node) -> bool:
+    """Whether the scores of a classifier of ai.onnx.ml are one decision value, written twice."""
+    given = {name: np.asarray(a.value) for name, a in node.attributes.items() if not a.is_ref()}
+    if node.domain != "ai.onnx.ml" or str(given.get("post_transform", "NONE")) != "NONE":
+        return False
+    if node.op_type == "LinearClassifier":
+        lists = [given[name] for name in ("coefficients", "intercepts") if name in given and given[name].size]
+        return all(x.size % 2 == 0 and np.array_equal(*(x.reshape(2, -1) * [[1], [-1]])) for x in lists)
+    return node.op_type == "SVMClassifier" and not len(given.get("prob_a", ()))
 
 
 def _normalized(value: ir.Value, op: Any) -> Scores | None:

@@ -14,6 +14,7 @@ from onnxtrain.graph import ModelLike, builder, names_in, unique_name
 from onnxtrain.heads import choose_output
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.rows import add_row_loss
+from onnxtrain.losses import find_loss
 
 
 def add_loss_output(
@@ -51,7 +52,8 @@ def add_loss_output(
         ``{name: {"l1": a, "l2": b}}`` or ``{name: b}``, which is the same as ``{name: {"l2": b}}``;
         names of initializers or of inputs.
     output_index : int or str, optional
-        The prediction, by position or by name. None: the only output of floats.
+        The prediction, by position or by name. None: the only output of floats. For the loss of a
+        classifier an output of labels stands for the scores they are the largest of.
     **kwargs
         Parameters of the loss.
 
@@ -86,7 +88,8 @@ def add_loss_output(
     (96.0, [3.0, 6.0])
     """
     model = graphs.load(onx)
-    output = choose_output(model, output_index)
+    classifies = find_loss(score_name, kwargs).classifies
+    output = choose_output(model, output_index, labels=classifies)
     output_name = str(output.name)
     penalties = find_penalties(model, penalty or {})
     _reserve_names(model, output, {"loss_name": loss_name, "label_name": label_name, "weight_name": weight_name})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import onnx
 import pytest
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import make_classification, make_regression
@@ -98,3 +101,38 @@ def test_few_structures_are_remembered(monkeypatch):
         X, y = make_regression(30, width, random_state=0)
         as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
     assert len(_template._TEMPLATES) == 2
+
+
+def test_another_converter_is_another_structure():
+    from skl2onnx import update_registered_converter
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool, get_converter, get_shape_calculator
+
+    _template.forget()
+    alias = sklearn_operator_name_map[LinearRegression]
+    before, pool = get_converter(alias), dict(_converter_pool)
+
+    def negated_twice(scope, operator, container):
+        x = operator.inputs[0]
+        given, names = x.onnx_name, [scope.get_unique_variable_name("negated") for _ in range(2)]
+        for source, target in zip([given, names[0]], names, strict=True):
+            container.add_node("Neg", [source], [target], name=scope.get_unique_operator_name("Neg"))
+        x.set_onnx_name(names[1])
+        before(scope, operator, container)
+        x.set_onnx_name(given)
+
+    def operators():
+        X, y = next(rows)
+        source = as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
+        return {n.op_type for n in onnx.load_model_from_string(source.model.onnx).graph.node}
+
+    rows = itertools.cycle(problems(False))
+    assert [operators() for _ in range(3)] == [{"MatMul", "Add"}] * 3
+    try:
+        update_registered_converter(
+            LinearRegression, alias, get_shape_calculator(alias), negated_twice, overwrite=True, options=None
+        )
+        assert operators() == {"Neg", "MatMul", "Add"}
+    finally:
+        _converter_pool.update(pool)
+    assert operators() == {"MatMul", "Add"}

@@ -1,0 +1,126 @@
+"""Columns of a frame in another order than in fit, more of them, fewer: what scikit-learn does with them."""
+
+import functools
+import warnings
+
+import numpy as np
+import onnx.parser
+import pytest
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.decomposition import PCA
+from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError
+
+pandas = pytest.importorskip("pandas")
+
+N = 80
+RNG = np.random.default_rng(0)
+NUMBERS = pandas.DataFrame(RNG.normal(size=(N, 3)), columns=list("abc"))
+TEXTS = NUMBERS.assign(t=RNG.choice(["x", "y", "z"], N))
+Y = 2 * NUMBERS["a"] + NUMBERS["b"] - 3 * NUMBERS["c"]
+
+
+def chosen(columns=("a", "b"), rest="passthrough", texts=False):
+    encode = [("o", OneHotEncoder(sparse_output=False), ["t"])] if texts else []
+    return ColumnTransformer([("s", StandardScaler(), list(columns)), *encode], remainder=rest)
+
+
+def piped(model=None, **columns):
+    return make_pipeline(chosen(**columns), model or Ridge())
+
+
+MODELS = {
+    "a matrix": (Ridge(), NUMBERS),
+    "a pipeline of matrices": (make_pipeline(StandardScaler(), Ridge()), NUMBERS),
+    "columns by name": (piped(), NUMBERS),
+    "columns by place": (piped(columns=(0, 1)), NUMBERS),
+    "columns of texts": (piped(texts=True), TEXTS),
+    "some columns": (piped(rest="drop"), NUMBERS),
+    "columns and a matrix": (make_pipeline(make_union(chosen(), PCA(2)), Ridge()), NUMBERS),
+    "voting": (VotingRegressor([("a", piped()), ("b", piped(LinearRegression()))]), NUMBERS),
+    "stacking": (StackingRegressor([("a", piped())], cv=2), NUMBERS),
+    "bagging": (BaggingRegressor(Ridge(), n_estimators=2, random_state=0), NUMBERS),
+    "a transformed target": (TransformedTargetRegressor(piped(texts=True)), TEXTS),
+    "a search": (GridSearchCV(piped(), {"ridge__alpha": [1.0, 2.0]}, cv=2), NUMBERS),
+}
+CHANGES = {
+    "as they were": lambda X: X,
+    "another order": lambda X: X[X.columns[::-1]],
+    "more": lambda X: X.assign(more=1.0)[["more", *X.columns]],
+    "fewer": lambda X: X.drop(columns="a"),
+    "renamed": lambda X: X.rename(columns={"a": "A"}),
+}
+
+
+@functools.cache
+def fitted(name):
+    estimator, X = MODELS[name]
+    estimator.fit(X, Y)
+    return estimator, OrtGradientRegressor(estimator, max_iter=0).fit(X, Y), X
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("name", MODELS)
+def test_as_scikit_learn_does(name, change):
+    estimator, ours, X = fitted(name)
+    rows = change(X)
+    try:
+        expected = estimator.predict(rows)
+    except ValueError:
+        with pytest.raises(DataError, match="feature names should match"):
+            ours.predict(rows)
+        with pytest.raises(DataError):  # a fit on such rows would train other columns than the estimator has
+            OrtGradientRegressor(estimator, max_iter=0).fit(rows, Y)
+    else:
+        np.testing.assert_allclose(ours.predict(rows), expected, rtol=1e-4, atol=1e-4)
+        assert ours.score(rows, Y) == pytest.approx(estimator.score(X, Y), abs=1e-4)
+        again = OrtGradientRegressor(estimator, max_iter=0).fit(rows, Y)
+        np.testing.assert_allclose(again.predict(rows), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_pipeline_on_columns_of_numbers_is_trained_and_comes_back():
+    y = np.where(Y > 0, "up", "down")
+    model = OrtGradientClassifier(piped(LogisticRegression(C=0.01)), max_iter=30, random_state=0).fit(NUMBERS, y)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    assert model.feature_names_in_.tolist() == list("abc")
+    back = model.to_sklearn()
+    np.testing.assert_allclose(back.predict_proba(NUMBERS), model.predict_proba(NUMBERS), rtol=1e-5)
+    model.partial_fit(CHANGES["another order"](NUMBERS), y)
+    np.testing.assert_array_equal(model.predict(NUMBERS), model.predict(CHANGES["another order"](NUMBERS)))
+
+
+def test_rows_without_names():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = OrtGradientRegressor(piped(columns=(0, 1)), max_iter=0).fit(NUMBERS, Y)
+        np.testing.assert_allclose(ours.predict(NUMBERS.to_numpy()), ours.predict(NUMBERS))
+        with pytest.raises(DataError, match="X has 2 features, the model takes 3|expecting 3 features"):
+            ours.predict(NUMBERS.to_numpy()[:, :2])
+        ours = OrtGradientRegressor(piped(texts=True), max_iter=0).fit(TEXTS, Y)
+        with pytest.raises(DataError, match="inputs a, b, c, t: give X as a DataFrame"):
+            ours.predict(TEXTS.to_numpy())
+
+
+BY_NAME = onnx.parser.parse_model(
+    """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[N, 1] a, float[N, 1] b) => (float[N, 1] Y) <float[1, 1] U = {1}, float[1, 1] V = {2}> {
+        A = MatMul(a, U)
+        B = MatMul(b, V)
+        Y = Add(A, B)
+    }"""
+)
+
+
+@pytest.mark.parametrize("change", ["another order", "more"])
+def test_inputs_of_an_onnx_model_are_found_by_name(change):
+    X = NUMBERS[["a", "b"]]
+    ours = OrtGradientRegressor(BY_NAME, max_iter=1).fit(X, Y)
+    np.testing.assert_array_equal(ours.predict(CHANGES[change](X)), ours.predict(X))
+    as_dict = {"b": X["b"].to_numpy(), "a": X["a"].to_numpy()}
+    np.testing.assert_array_equal(ours.predict(as_dict), ours.predict(X))
