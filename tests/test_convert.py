@@ -173,6 +173,7 @@ def test_our_estimators_are_converted_where_they_stand():
     label, p = run(to_onnx(tuned, x, options={"zipmap": False}, target_opset=21), {"X": x})
     np.testing.assert_array_equal(label, tuned.predict(X))
     np.testing.assert_allclose(p, tuned.predict_proba(X), atol=1e-5)
+    assert [n.op_type for n in to_onnx(tuned, x, target_opset=21).graph.node].count("ZipMap") == 1  # its default
     double = OrtGradientRegressor(max_iter=3, dtype="float64")
     both = VotingRegressor([("a", double), ("b", OrtGradientRegressor(max_iter=3))]).fit(X, y)
     (found,) = run(to_onnx(both, x, target_opset=21), {"X": x})

@@ -56,7 +56,10 @@ def _ask(estimator: Any, method: str, X: Any) -> Any:
     """Return what a method gives; that X has no names of columns is no news here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return getattr(estimator, method)(X)
+        try:
+            return getattr(estimator, method)(X)
+        except ValueError as e:  # KMeans fitted in float64 has no code for rows in float32
+            raise ConversionError(f"{type(estimator).__name__}.{method} fails on the rows: {e}") from e
 
 
 def _dense(found: Any) -> np.ndarray:

@@ -57,7 +57,7 @@ class ConvertsToOnnx:
 
 
 def register_estimator(kind: type) -> None:
-    """Enter a class in skl2onnx's table; ``options={"zipmap": False}`` passes, it is what our classifiers do."""
+    """Enter a class in skl2onnx's table, with the option its classifiers have: how probabilities are returned."""
     from skl2onnx import update_registered_converter
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
@@ -67,7 +67,7 @@ def register_estimator(kind: type) -> None:
             f"Onnxtrain{kind.__name__}",
             lambda operator: operator.raw_operator.onnx_shape_calculator()(operator),
             lambda scope, operator, container: operator.raw_operator.onnx_converter()(scope, operator, container),
-            options={"zipmap": [False]} if hasattr(kind, "predict_proba") else None,
+            options={"zipmap": [True, False], "nocl": [True, False]} if hasattr(kind, "predict_proba") else None,
         )
 
 
