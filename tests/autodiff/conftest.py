@@ -74,7 +74,7 @@ class ConvTranspose(OpRun):
             where = [slice(k[i] * d[i], k[i] * d[i] + (x.shape[i + 2] - 1) * s[i] + 1, s[i]) for i in range(n)]
             y[(..., *where)] += np.einsum("ngc...,gcm->ngm...", xs, ws[(..., *k)])
         y = y.reshape(x.shape[0], -1, *reach)
-        if (auto_pad or "").startswith("SAME"):
+        if (auto_pad or "").startswith("SAME") and not output_shape:
             output_shape = [x.shape[i + 2] * s[i] for i in range(n)]
         pads = list(pads or [0] * (2 * n))
         if output_shape:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from onnxtrain.errors import GradientError
 from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.training.session import run
 
@@ -211,38 +211,6 @@ def test_open_dimensions(check_model, op_type, arrays, attributes, shape):
     check_model(model, feeds)
 
 
-@pytest.mark.parametrize(
-    "op_type,arrays,attributes,shape,match",
-    [
-        (
-            "Conv",
-            [real(1, 1, 5), real(1, 1, 3)],
-            {"auto_pad": "SAME_UPPER", "strides": [2]},
-            (1, 1, "L"),
-            "length of axis 2",
-        ),
-        (
-            "ConvTranspose",
-            [real(1, 1, 3), real(1, 1, 3)],
-            {"output_shape": [6], "strides": [2]},
-            (1, 1, "L"),
-            "explicit pads",
-        ),
-        ("AveragePool", [real(1, 1, 5)], {"kernel_shape": [2]}, (1, 1, "L"), "static size"),
-    ],
-)
-def test_padding_that_depends_on_an_unknown_length(op_type, arrays, attributes, shape, match):
-    with pytest.raises(GradientError, match=match):
-        onnx_derivative(model_of(op_type, arrays, attributes, shape))
-
-
-def test_unknown_filters():
-    model = model_of("Conv", [real(1, 1, 5), real(1, 1, 3)], {}, (1, 1, 5))
-    model.graph.input[1].type.tensor_type.shape.dim[2].dim_param = "K"
-    with pytest.raises(GradientError, match="lengths of its window"):
-        onnx_derivative(model)
-
-
 # ------------------------------------------------------------------- Resize
 
 RESIZE = [
@@ -280,8 +248,10 @@ def test_resize(check_model, attributes, scales):
 
 
 @pytest.mark.parametrize("axes", ["2, 3", "-2, -1", "3, 2"])
-def test_axes_of_resize(check_float32, axes):
+def test_axes_of_resize(check_float32, axes, request):
     """In float32: onnx.reference does not count axes from the end."""
+    if "-" in axes and onnxruntime.__version__.startswith("1.19."):
+        request.applymarker(pytest.mark.xfail(reason="it does not count them either"))
     body = f'S = Constant<value_floats = [2.0, 1.5]>() Y = Resize<axes = [{axes}], mode = "linear">(X, , S)'
     model = onnx.parser.parse_model(f"{HEAD} g (float[1,1,2,4] X) => (float[1,1,H,W] Y) {{ {body} }}")
     check_float32(model, {"X": real(1, 1, 2, 4)})

@@ -13,28 +13,51 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnxtrain.autodiff.broadcast import length_of, lengths
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.window import Window, crop_like, sliding, transposed
-from onnxtrain.graph import rank, static_shape
+from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.window import Window, crop_like, sliding, sliding_pads, transposed, transposed_pads
+from onnxtrain.graph import rank
 
 
 @gradient("Conv")
 def conv(op, node, dy):
     x, w, *b = node.inputs
     window = sliding(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
+    if window is None:
+        return differentiate(op, node, _padded_first, dy)
     groups = attribute(node, "group", 1)
     dw = _filters(op, x, dy, w, window, groups)
     return [_spread(op, dy, w, x, window, groups), dw, *(_bias(op, dy) for _ in b)]
+
+
+def _padded_first(op, node, x, w, *b):
+    pads = op.Concat(*sliding_pads(op, node, op.Shape(w, start=2), x), axis=0)
+    same = _same(node, "strides", "dilations", "group")
+    return [op.Conv(op.Pad(x, pads, None, list(range(2, rank(x)))), w, *b, **same)]
 
 
 @gradient("ConvTranspose")
 def conv_transpose(op, node, dy):
     x, w, *b = node.inputs
     window = transposed(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
+    if window is None:
+        return differentiate(op, node, _cut_afterwards, dy)
     groups = attribute(node, "group", 1)
     dx = op.Conv(dy, w, group=groups, **_attributes(window))
     dw = _filters(op, dy, x, w, window, groups)
     return [crop_like(op, dx, x, range(2, rank(x))), dw, *(_bias(op, dy) for _ in b)]
+
+
+def _cut_afterwards(op, node, x, w, *b):
+    cuts = op.Concat(*transposed_pads(op, node, op.Shape(w, start=2), x), axis=0)
+    y = op.ConvTranspose(x, w, *b, **_same(node, "strides", "dilations", "group", "output_padding"))
+    return [op.Pad(y, op.Neg(cuts), None, list(range(2, rank(x))))]
+
+
+def _same(node: ir.Node, *names: str) -> dict[str, Any]:
+    return {name: node.attributes[name].value for name in names if name in node.attributes}
 
 
 def _attributes(window: Window) -> dict[str, Any]:
@@ -46,7 +69,7 @@ def _spread(op: Any, dy: ir.Value, w: ir.Value, x: ir.Value, window: Window, gro
     extra = []
     for axis, (extent, stride) in enumerate(zip(window.extents, window.strides, strict=True), start=2):
         reached = None
-        if isinstance(x.shape[axis], int) and isinstance(dy.shape[axis], int):
+        if extent is not None and isinstance(x.shape[axis], int) and isinstance(dy.shape[axis], int):
             reached = (dy.shape[axis] - 1) * stride + extent - window.begins[axis - 2] - window.ends[axis - 2]
         extra.append(stride - 1 if reached is None else x.shape[axis] - reached)  # too much is cut off again
     dx = op.ConvTranspose(dy, w, group=groups, output_padding=extra, **_attributes(window))
@@ -64,15 +87,11 @@ def _filters(op: Any, large: ir.Value, small: ir.Value, w: ir.Value, window: Win
 
 def _rows_by_group(op: Any, x: ir.Value, w: ir.Value, groups: int) -> ir.Value:
     """Return (N, G C, ...) as (C, G N, ...)."""
-    shape, c, space = static_shape(x), w.shape[1], list(range(3, rank(x) + 1))
-    if shape is None:
-        n, lengths = op.Shape(x, start=0, end=1), op.Shape(x, start=2)
-        split = op.Concat(n, [groups, c], lengths, axis=0)
-        joined = op.Concat([c], op.Mul(n, [groups]), lengths, axis=0)
-    else:
-        split, joined = [shape[0], groups, c, *shape[2:]], [c, groups * shape[0], *shape[2:]]
-    turned = op.Transpose(op.Reshape(x, split, allowzero=1), perm=[2, 1, 0, *space])
-    return op.Reshape(turned, joined, allowzero=1)
+    n, c, space = x.shape[0], *lengths(op, w, [1]), lengths(op, x, range(2, rank(x)))
+    rows = groups * n if isinstance(n, int) else op.Mul(length_of(op, x, 0), [groups])
+    split = concatenated(op, [*lengths(op, x, [0]), groups, c, *space])
+    turned = op.Transpose(op.Reshape(x, split, allowzero=1), perm=[2, 1, 0, *range(3, rank(x) + 1)])
+    return op.Reshape(turned, concatenated(op, [c, rows, *space]), allowzero=1)
 
 
 def _bias(op: Any, dy: ir.Value) -> ir.Value:

@@ -17,7 +17,8 @@ from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.autodiff.rules.grid_sample import interpolated, linear_taps, real_length
 from onnxtrain.autodiff.rules.moving import concatenated
 from onnxtrain.autodiff.rules.window import Window, array_like, explicit
-from onnxtrain.graph import rank
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import describe, rank, static_shape
 
 
 @gradient("DeformConv")
@@ -27,7 +28,8 @@ def deform_conv(op, node, dy):
 
 def _deformed(op, node, x, w, offset, bias=None, mask=None):
     """Return (N, M, ...) as a product of matrices: filters by the columns they look at."""
-    window, (m, c) = explicit(node, list(w.shape)[2:]), list(w.shape)[:2]
+    m, c, *kernel = _filter_shape(node, w)
+    window = explicit(node, kernel)
     groups, k = attribute(node, "group", 1), int(np.prod(window.kernel))
     columns = _columns(op, x, offset, window, c * groups, attribute(node, "offset_group", 1))
     if mask is not None:
@@ -36,6 +38,16 @@ def _deformed(op, node, x, w, offset, bias=None, mask=None):
     y = op.MatMul(op.Reshape(w, [groups, m // groups, c * k]), columns)
     y = op.Reshape(y, concatenated(op, [0, m, *lengths(op, offset, range(2, rank(x)))]))
     return [y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, rank(x) - 1))))]
+
+
+def _filter_shape(node: ir.Node, w: ir.Value) -> tuple[int, ...]:
+    shape = static_shape(w)
+    if shape is None:
+        raise GradientError(
+            f"The derivative of {node.op_type} (node {node.name!r}) needs the lengths of its window, found "
+            f"{describe(w)}. Give the weights a static shape."
+        )
+    return shape
 
 
 def _columns(op: Any, x: ir.Value, offset: ir.Value, window: Window, channels: int, groups: int) -> ir.Value:

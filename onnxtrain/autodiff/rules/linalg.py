@@ -11,8 +11,6 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, sum_to
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe
 
 
 @gradient("MatMul")
@@ -83,9 +81,8 @@ def trilu(op, node, dy):
 def det(op, node, dy):
     """Return dy times the cofactors: right for a singular matrix too, where the inverse is not."""
     (x,) = node.inputs
-    n = next((n for n in x.shape[-2:] if isinstance(n, int)), None) if known_rank(x, node) else None
-    if n is None:
-        raise GradientError(f"The derivative of Det (node {node.name!r}) needs the size of {describe(x)}.")
+    known_rank(x, node)
+    n = next((n for n in x.shape[-2:] if isinstance(n, int)), None)
     dy = op.Unsqueeze(dy, [-2, -1])
     return dy if n == 1 else op.Mul(dy, _cofactors(op, x, n))
 
@@ -93,9 +90,23 @@ def det(op, node, dy):
 def _cofactors(op, x, n):
     """Return (-1)**(i + j) times the determinant of x without row i and column j, at [..., i, j]."""
     rank = len(x.shape)
-    others = integers(op, [[j for j in range(n) if j != i] for i in range(n)], "others")
+    others, signs = _others_and_signs(op, x) if n is None else _known_others_and_signs(op, x, n)
     rows = op.Gather(x, others, axis=rank - 2)  # [..., i, n - 1, n]
     minors = op.Gather(rows, others, axis=rank)  # [..., i, n - 1, j, n - 1]
     minors = op.Transpose(minors, perm=[*range(rank - 1), rank, rank - 1, rank + 1])
+    return op.Mul(op.Det(minors), signs)
+
+
+def _known_others_and_signs(op, x, n):
+    """Return, for each of n rows, the other ones, (n, n - 1), and (-1)**(i + j), (n, n)."""
+    others = integers(op, [[j for j in range(n) if j != i] for i in range(n)], "others")
     signs = np.fromfunction(lambda i, j: (-1.0) ** (i + j), (n, n))
-    return op.Mul(op.Det(minors), op.initializer(ir.tensor(signs.tolist(), dtype=x.dtype, name="signs")))
+    return others, op.initializer(ir.tensor(signs.tolist(), dtype=x.dtype, name="signs"))
+
+
+def _others_and_signs(op, x):
+    """Return the same for a number of rows that is known at run time."""
+    numbers = op.Range(0, op.Squeeze(op.Shape(x, start=-1), [0]), 1)
+    i, j = op.Unsqueeze(numbers, [1]), op.Slice(numbers, [0], [-1])
+    others = op.Add(j, op.Cast(op.GreaterOrEqual(j, i), to=ir.DataType.INT64))
+    return others, op.CastLike(op.Sub(1, op.Mul(op.Mod(op.Add(i, numbers), 2), 2)), x)

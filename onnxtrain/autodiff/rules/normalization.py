@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, sum_to
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
-from onnxtrain.autodiff.rules.window import array_like
+from onnxtrain.autodiff.rules.window import covering
 from onnxtrain.graph import rank
 
 
@@ -117,7 +116,8 @@ def local_response_normalization(op, node, dy):
     size, beta = attribute(node, "size"), attribute(node, "beta", 0.75)
     per_entry = attribute(node, "alpha", 1e-4) / size
     flat = op.Reshape(x, [0, 0, -1])
-    near = array_like(op, _band(x.shape[1], size), x, "near")
+    channels = x.shape[1] if isinstance(x.shape[1], int) else op.Squeeze(op.Shape(x, start=1, end=2), [0])
+    near = covering(op, x, (channels, channels), size, 1, 1, (size - 1) // 2)
     sums = reshape_like(op, op.MatMul(near, op.Mul(flat, flat)), x)
     base = op.Add(op.Mul(sums, per_entry), attribute(node, "bias", 1.0))
     pull = op.MatMul(op.Transpose(near, perm=[1, 0]), op.Reshape(op.Div(op.Mul(dy, y), base), [0, 0, -1]))
@@ -177,9 +177,3 @@ def _plus(op: Any, a: Gradient, b: Gradient) -> Gradient:
 def _column(op: Any, per_channel: ir.Value, x: ir.Value) -> ir.Value:
     """Return the numbers (C,) along the second axis of `x` (N, C, ...)."""
     return per_channel if rank(x) == 2 else op.Unsqueeze(per_channel, list(range(1, rank(x) - 1)))
-
-
-def _band(n: int, size: int) -> np.ndarray:
-    """Return which channels are summed for which: `size` of them around each."""
-    distance = np.arange(n)[None, :] - np.arange(n)[:, None]
-    return ((distance >= -((size - 1) // 2)) & (distance <= size // 2)).astype(float)

@@ -6,16 +6,17 @@ Of equal entries, MaxPool hands the gradient to the one the forward pass chose, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, reshape_like, shape_of
+from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, length, sliding
-from onnxtrain.graph import rank, static_shape
+from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, covering, explicit, sliding, sliding_pads
+from onnxtrain.graph import constant, rank, static_shape
 
 
 @gradient("MaxPool")
@@ -45,7 +46,7 @@ def _positions(op: Any, node: ir.Node) -> ir.Value:
 @gradient("MaxUnpool")
 def max_unpool(op, node, dy):
     x, chosen, *_ = node.inputs
-    window = sliding(node, attribute(node, "kernel_shape"), x)
+    window = explicit(node, attribute(node, "kernel_shape"))
     if len(node.inputs) == 3:  # positions are counted in the shape before it is padded to the one given
         space = op.Slice(shape_of(op, x), [2], [rank(x)])
         reach = op.Add(op.Mul(op.Sub(space, [1]), list(window.strides)), _trimmed(window))
@@ -59,6 +60,7 @@ def _trimmed(window: Window) -> list[int]:
 
 @gradient("AveragePool")
 def average_pool(op, node, dy):
+    dy.shape = dy.shape or ir.Shape([None] * rank(node.inputs[0]))  # an open window leaves even that open
     return along_axes(op, dy, _matrices(op, node, attribute(node, "count_include_pad", 0)))
 
 
@@ -67,6 +69,7 @@ def lp_pool(op, node, dy):
     (x,) = node.inputs
     (y,) = node.outputs
     p = attribute(node, "p", 2)
+    y.shape = y.shape or ir.Shape([None] * rank(x))
     spread = along_axes(op, _over_power(op, dy, y, p), _matrices(op, node, None))
     return op.Mul(spread, _signed_power(op, x, p))
 
@@ -120,18 +123,57 @@ def _matrices(op: Any, node: ir.Node, include_pads: int | None) -> dict[int, ir.
     With `include_pads` None nothing is divided; otherwise padded entries count, or do not.
     """
     (x,), (y,) = node.inputs, node.outputs
-    window = sliding(node, attribute(node, "kernel_shape"), x)
+    window, begins, ends = _padding(op, node)
     matrices = {}
     for i, (k, s, d, begin, end) in enumerate(
-        zip(window.kernel, window.strides, window.dilations, window.begins, window.ends, strict=True)
+        zip(window.kernel, window.strides, window.dilations, begins, ends, strict=True), start=2
     ):
-        n, outputs = length(node, x, i + 2), length(node, y, i + 2)
-        covered = np.arange(outputs)[:, None] * s + np.arange(k) * d - begin
-        inside = (covered >= 0) & (covered < n)
-        matrix = np.zeros((outputs, n))
-        matrix[np.nonzero(inside)[0], covered[inside]] = 1
+        sizes = _scalar(op, y, i), _scalar(op, x, i)
+        matrix = covering(op, x, sizes, k, s, d, begin)
         if include_pads is not None:
-            counted = (covered < n + end) if include_pads else inside
-            matrix /= np.maximum(counted.sum(axis=1, keepdims=True), 1)
-        matrices[i + 2] = array_like(op, matrix, x, "covered")
+            fixed = constant(matrix)
+            if fixed is None:
+                matrix = op.Div(matrix, _counts(op, x, matrix, sizes, (k, s, d, begin, end), include_pads))
+            else:
+                matrix = array_like(op, _averaging(fixed, (k, s, d, begin, end), include_pads), x, "averaging")
+        matrices[i] = matrix
     return matrices
+
+
+def _padding(op: Any, node: ir.Node) -> tuple[Window, Sequence[Any], Sequence[Any]]:
+    """Return the window and its padding along each axis, as numbers or as scalars at run time."""
+    (x,) = node.inputs
+    kernel = attribute(node, "kernel_shape")
+    window = sliding(node, kernel, x)
+    if window is not None:
+        return window, window.begins, window.ends
+    pads = sliding_pads(op, node, integers(op, kernel, "kernel"), x)
+    begins, ends = ([op.Gather(side, i) for i in range(len(kernel))] for side in pads)
+    return explicit(node, kernel), begins, ends
+
+
+def _averaging(covered: np.ndarray, window: Sequence[int], include_pads: int) -> np.ndarray:
+    k, s, d, begin, end = window
+    counts = covered.sum(axis=1)
+    if include_pads:
+        reach = covered.shape[1] + end + begin - np.arange(len(covered)) * s
+        counts = np.minimum(k, -(-reach // d))
+    return covered / np.maximum(counts, 1)[:, None]
+
+
+def _counts(
+    op: Any, x: ir.Value, covered: ir.Value, sizes: Sequence[Any], window: Sequence[Any], include_pads: int
+) -> ir.Value:
+    """Return the number of entries that each window counts, at least 1, (positions, 1)."""
+    if not include_pads:
+        return op.Max(op.ReduceSum(covered, [1], keepdims=1), 1.0)
+    (positions, entries), (k, s, d, begin, end) = sizes, window
+    reach = op.Sub(op.Add(op.Add(entries, end), begin), op.Mul(op.Range(0, positions, 1), s))
+    counts = op.Min(op.Div(op.Add(reach, d - 1), d), k)
+    return op.CastLike(op.Unsqueeze(op.Max(counts, 1), [1]), x)
+
+
+def _scalar(op: Any, x: ir.Value, axis: int) -> Any:
+    """Return a length as a number, or as a scalar at run time."""
+    n = None if x.shape is None else x.shape[axis]
+    return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])

@@ -14,26 +14,37 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import shape_of
 from onnxtrain.autodiff.registry import attribute
-from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe, rank
+from onnxtrain.graph import rank
 
-__all__ = ["Window", "along_axes", "array_like", "crop_like", "explicit", "length", "sliding", "transposed"]
+__all__ = [
+    "Window",
+    "along_axes",
+    "array_like",
+    "covering",
+    "crop_like",
+    "explicit",
+    "sliding",
+    "sliding_pads",
+    "transposed",
+    "transposed_pads",
+]
 
 
 @dataclass(frozen=True)
 class Window:
     """The window of a node, one number per spatial axis."""
 
-    kernel: tuple[int, ...]
+    kernel: tuple[Any, ...]  # None where the filters have no static shape
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     begins: tuple[int, ...]
     ends: tuple[int, ...]
 
     @property
-    def extents(self) -> tuple[int, ...]:
-        """The length of the window over the large tensor, gaps included."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+    def extents(self) -> tuple[Any, ...]:
+        """The length of the window over the large tensor, gaps included; None where it is not known."""
+        lengths = zip(self.kernel, self.dilations, strict=True)
+        return tuple(None if k is None else (k - 1) * d + 1 for k, d in lengths)
 
     @property
     def pads(self) -> list[int]:
@@ -45,21 +56,23 @@ class Window:
         return Window(self.kernel, self.strides, self.dilations, tuple(begins), tuple(ends))
 
 
-def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window:
-    """Return the window of Conv or of a pooling that slides over `large`."""
+def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window | None:
+    """Return the window of Conv or of a pooling that slides over `large`; None where the padding is not known."""
     window = explicit(node, kernel)
     same = attribute(node, "auto_pad", "NOTSET")
     if not same.startswith("SAME"):
         return window
     totals = []
-    for axis, (extent, stride) in enumerate(zip(window.extents, window.strides, strict=True), start=2):
-        n = 1 if stride == 1 else length(node, large, axis)  # with stride 1 the padding is the same for any
+    for n, extent, stride in zip(list(large.shape)[2:], window.extents, window.strides, strict=True):
+        n = 1 if stride == 1 else n  # with stride 1 the padding is the same for any
+        if extent is None or not isinstance(n, int):
+            return None
         totals.append(max(0, (-(-n // stride) - 1) * stride + extent - n))
     return window.with_padding(*_halves(totals, larger_end=same == "SAME_UPPER"))
 
 
-def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window:
-    """Return the window of ConvTranspose, which spreads `small`."""
+def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window | None:
+    """Return the window of ConvTranspose, which spreads `small`; None where the padding is not known."""
     window = explicit(node, kernel)
     same, shape = attribute(node, "auto_pad", "NOTSET"), attribute(node, "output_shape")
     if shape is None and not same.startswith("SAME"):
@@ -67,12 +80,71 @@ def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window:
     extra = attribute(node, "output_padding") or [0] * len(window.kernel)
     totals = []
     for i, (extent, stride) in enumerate(zip(window.extents, window.strides, strict=True)):
-        if shape is None:  # the output is stride times as long, whatever the input
-            totals.append(max(0, extra[i] + extent - stride))
-        else:
-            reach = stride * (length(node, small, i + 2) - 1) + extra[i] + extent
-            totals.append(max(0, reach - shape[i - len(window.kernel)]))
+        n = 1 if shape is None else small.shape[i + 2]  # without a shape the output is stride times as long
+        if extent is None or not isinstance(n, int):
+            return None
+        total = stride * n if shape is None else shape[i - len(window.kernel)]
+        totals.append(max(0, stride * (n - 1) + extra[i] + extent - total))
     return window.with_padding(*_halves(totals, larger_end=same == "SAME_UPPER"))
+
+
+def sliding_pads(op: Any, node: ir.Node, kernel: ir.Value, large: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return the padding of :func:`sliding` at run time, all begins and all ends."""
+    window = explicit(node, [None] * (rank(large) - 2))
+    lengths, strides = op.Shape(large, start=2), list(window.strides)
+    steps = op.Div(op.Add(lengths, [stride - 1 for stride in strides]), strides)
+    reach = op.Add(op.Mul(op.Sub(steps, [1]), strides), _extents(op, window, kernel))
+    return _run_time_halves(op, node, op.Max(op.Sub(reach, lengths), [0]))
+
+
+def transposed_pads(op: Any, node: ir.Node, kernel: ir.Value, small: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return how much ConvTranspose cuts off at run time; behind the end negative where it appends zeros."""
+    window = explicit(node, [None] * (rank(small) - 2))
+    lengths, strides, shape = op.Shape(small, start=2), list(window.strides), attribute(node, "output_shape")
+    extra = attribute(node, "output_padding") or [0] * len(strides)
+    reach = op.Add(op.Add(op.Mul(op.Sub(lengths, [1]), strides), extra), _extents(op, window, kernel))
+    if shape is None:
+        return _run_time_halves(op, node, op.Max(op.Sub(reach, op.Mul(lengths, strides)), [0]))
+    total = op.Sub(reach, list(shape)[-len(strides) :])
+    begins, _ = _run_time_halves(op, node, op.Max(total, [0]))
+    return begins, op.Sub(total, begins)
+
+
+def _extents(op: Any, window: Window, kernel: ir.Value) -> ir.Value:
+    return op.Add(op.Mul(op.Sub(kernel, [1]), list(window.dilations)), [1])
+
+
+def _run_time_halves(op: Any, node: ir.Node, total: ir.Value) -> tuple[ir.Value, ir.Value]:
+    less = op.Div(total, [2])
+    more = op.Sub(total, less)
+    return (less, more) if attribute(node, "auto_pad", "NOTSET") == "SAME_UPPER" else (more, less)
+
+
+def covering(op: Any, x: ir.Value, sizes: tuple[Any, Any], k: int, stride: int, dilation: int, begin: Any) -> ir.Value:
+    """Return which entries each position of a window covers, 1 or 0, as a matrix of the type of `x`.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    x : onnx_ir.Value
+    sizes : (positions, entries)
+        Of the matrix: numbers, or int64 scalars at run time.
+    k, stride, dilation : int
+        Of the window.
+    begin : int or onnx_ir.Value
+        How far the first position begins before the first entry.
+    """
+    positions, entries = sizes
+    if all(isinstance(n, int) for n in (positions, entries, begin)):
+        distance = np.arange(entries) - np.arange(positions)[:, None] * stride + begin
+        covered = (distance >= 0) & (distance < k * dilation) & (distance % dilation == 0)
+        return array_like(op, covered, x, "covered")
+    starts = op.Sub(op.Mul(op.Range(0, positions, 1), stride), begin)
+    distance = op.Sub(op.Range(0, entries, 1), op.Unsqueeze(starts, [1]))
+    covered = op.And(op.GreaterOrEqual(distance, 0), op.Less(distance, k * dilation))
+    if dilation > 1:
+        covered = op.And(covered, op.Equal(op.Mod(distance, dilation), 0))
+    return op.CastLike(covered, x)
 
 
 def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
@@ -110,24 +182,10 @@ def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Va
 def explicit(node: ir.Node, kernel: Any) -> Window:
     """Return the window of a node whose padding is given."""
     n = len(kernel)
-    if not all(isinstance(k, int) for k in kernel):
-        raise GradientError(
-            f"The derivative of {node.op_type} (node {node.name!r}) needs the lengths of its window, found {kernel}. "
-            "Give the weights a static shape."
-        )
     pads = attribute(node, "pads") or [0] * (2 * n)
     strides, dilations = (attribute(node, name) or [1] * n for name in ("strides", "dilations"))
-    return Window(tuple(kernel), tuple(strides), tuple(dilations), tuple(pads[:n]), tuple(pads[n:]))
-
-
-def length(node: ir.Node, x: ir.Value, axis: int) -> int:
-    dim = x.shape[axis]
-    if isinstance(dim, int):
-        return dim
-    raise GradientError(
-        f"The derivative of {node.op_type} (node {node.name!r}) needs the length of axis {axis} of {describe(x)}, on "
-        "which its padding depends. Give the input a static size, or the node explicit pads."
-    )
+    lengths = tuple(k if isinstance(k, int) else None for k in kernel)
+    return Window(lengths, tuple(strides), tuple(dilations), tuple(pads[:n]), tuple(pads[n:]))
 
 
 def _halves(totals: list[int], *, larger_end: bool) -> tuple[list[int], list[int]]:
