@@ -136,6 +136,14 @@ FEATURES = [
     ),
     Feature("A file without pickle", 'onnxtrain.save(fitted, "fitted.onnx")', keras=YES),
     Feature("Pickle", "pickle.loads(pickle.dumps(fitted)).predict(X)", YES, YES, YES, YES),
+    Feature(
+        "Several labels a row, any loss",
+        'OrtGradientClassifier(loss="focal").fit(X, np.eye(3, dtype=int)[y])',
+        "one loss",
+        NO,
+        "by hand",
+        YES,
+    ),
     Feature("Labels of any type", "OrtGradientClassifier().fit(X, names)", YES, YES, NO, YES),
     Feature(
         "pandas and sparse rows", "OrtGradientClassifier().fit(scipy.sparse.csr_matrix(X), y)", YES, YES, "pandas", NO

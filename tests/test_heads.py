@@ -71,7 +71,13 @@ HEADS = {
         Link.PROBABILITY,
         "Y",
     ),
-    "sigmoids": (K + "{ Y = Sigmoid(S) }", Link.NORMALIZED_SIGMOID, "S"),
+    "sigmoids": (K + "{ Y = Sigmoid(S) }", Link.SIGMOIDS, "S"),
+    "sigmoids of columns": (
+        "(float[n, 1] S, float[n, 1] T) => (float[n, 2] Y)"
+        "{ P = Sigmoid(S) Q = Sigmoid(T) Y = Concat <axis = 1> (P, Q) }",
+        Link.SIGMOIDS,
+        None,
+    ),
     "exponential": (ONE + "{ Y = Exp(S) }", Link.EXP, "S"),
     "complement": (TWO + "{ P = Sigmoid(S) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }", Link.SIGMOID, "S"),
     "complement of something": (

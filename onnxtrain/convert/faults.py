@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
@@ -21,6 +22,8 @@ def repair(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
     last = last_step(estimator)
     if isinstance(last, MLPRegressor) and last.n_outputs_ > 1:
         _keep_columns(onx)
+    if isinstance(last, OneVsRestClassifier) and last.multilabel_ and not hasattr(last, "predict_proba"):
+        _threshold_at_zero(onx)
     _turn_scores(onx)
     _unpack_sequence(onx)
     return onx
@@ -82,6 +85,18 @@ def _keep_columns(onx: onnx.ModelProto) -> None:
     if producer.op_type == "Reshape":
         producer.CopyFrom(helper.make_node("Identity", producer.input[:1], [name], name=producer.name))
     graph.output[0].type.tensor_type.shape.dim[-1].ClearField("value")
+
+
+def _threshold_at_zero(onx: onnx.ModelProto) -> None:
+    """Compare the scores of labels with 0; the converter compares them with 0.5 as if they were probabilities."""
+    graph = onx.graph
+    (scores,) = (y.name for y in graph.output if y.type.tensor_type.elem_type in graphs.FLOATS)
+    aliases = {scores, *(node.input[0] for node in graph.node if scores in node.output and len(node.input) == 1)}
+    compared = {node.input[1] for node in graph.node if node.op_type == "Sub" and node.input[0] in aliases}
+    for tensor in graph.initializer:
+        if tensor.name in compared:
+            zeros = np.zeros_like(numpy_helper.to_array(tensor))
+            tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
 
 
 def _turn_scores(onx: onnx.ModelProto) -> None:

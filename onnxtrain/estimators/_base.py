@@ -106,6 +106,9 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
 
     # what a subclass decides ------------------------------------------------
 
+    #: The number of labels where a row has any number of them, else 0.
+    _n_labels = 0
+
     @property
     @abstractmethod
     def _classifies(self) -> bool:
@@ -152,6 +155,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Of a classifier with several labels a row a matrix of 0 and 1, which may be sparse.
         sample_weight : array-like of shape (n_samples,), optional
             Not negative. A row of weight zero is as good as absent.
         X_val, y_val, sample_weight_val : array-like, optional
@@ -261,9 +265,12 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             if is_fitted(estimator) and hasattr(estimator, "n_features_in_") and not self._named:
                 shape = (None, estimator.n_features_in_)
                 check_features(X, shape, f"{type(estimator).__name__} was fitted on")
+            self._check_estimator(estimator, X)
             rows = self._rows_for_estimator(X, y, weight)
             estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
-        self._source = as_source(estimator, X, dtype=self.dtype, output=self.output, labels=self._classifies)
+        self._source = as_source(
+            estimator, X, dtype=self.dtype, output=self.output, n_labels=self._n_labels, labels=self._classifies
+        )
         if not self._named:
             self._check_only_input(X)
         self._learn_target(y, self._source)
@@ -272,6 +279,9 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self.init == "random":
             weights = draw_weights(weights, self._source.model.penalized, self._random_state)
         self._state = TrainingState(weights)
+
+    def _check_estimator(self, estimator: Any, X: Any) -> None:
+        """Raise an error where y is not what the estimator takes or was fitted on."""
 
     def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
         """Return the rows on which an estimator that is not fitted is fitted."""
@@ -294,7 +304,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self._named:
             self._before, behind = split_frozen(model.onnx, names, [model.output])
             model = replace(model, onnx=behind)
-        self._objective = make_objective(self, model, names, classifies=self._classifies)
+        self._objective = make_objective(self, model, names, classifies=self._classifies, multilabel=self._n_labels > 0)
 
     def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         return sample_weight
@@ -323,7 +333,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             data.rows,
             test_size=self.validation_fraction,
             random_state=self._random_state,
-            stratify=y[data.rows] if self._classifies else None,
+            stratify=y[data.rows] if self._classifies and not self._n_labels else None,
         )
         return data.subset(train), data.subset(held_out)
 

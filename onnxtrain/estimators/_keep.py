@@ -16,7 +16,10 @@ from onnxtrain.heads import Link
 from onnxtrain.training.loop import TrainingState
 
 #: What is learned beside the weights; the other learned attributes follow from the state.
-_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_y_ndim", "_named", "_random_state")
+_ATTRIBUTES = (
+    *("n_features_in_", "feature_names_in_", "classes_", "_y_ndim", "_n_labels", "_sparse_labels"),
+    *("_named", "_random_state"),
+)
 
 
 def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:

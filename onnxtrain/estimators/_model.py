@@ -13,7 +13,7 @@ from onnxtrain import graph
 from onnxtrain.autodiff import dependents
 from onnxtrain.convert import select_weights
 from onnxtrain.errors import ModelError, WeightError
-from onnxtrain.heads import Link, choose_output, scores_behind
+from onnxtrain.heads import Link, choose_output, join_labels, scores_behind
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -79,24 +79,32 @@ class TrainableModel:
     penalized: tuple[str, ...]
 
 
-def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None, labels: bool = False) -> TrainableModel:
+def read_model(
+    onx: graph.ModelLike, *, dtype: str, output: int | str | None, n_labels: int = 0, labels: bool = False
+) -> TrainableModel:
     """Return a model of ai.onnx operators as one that can be trained, its real numbers of type `dtype`.
 
-    With `labels` an output of labels is trained by the scores they are taken from.
+    With `n_labels` each column of the output is a label of which a row has any number; outputs of
+    one label each are joined. With `labels` an output of labels is trained by the scores they are taken from.
 
     Raises
     ------
     ModelError
-        The model cannot be read, or it has several outputs and `output` is None.
+        The model cannot be read, it has several outputs and `output` is None, or it chooses one class a row
+        where there are several labels.
     WeightError
         There is no weight between its inputs and the output.
     """
     model = graph.load(onx)
     graph.cast_floats(model, DTYPES[dtype])
     outputs = tuple(str(v.name) for v in model.graph.outputs)
-    chosen = choose_output(model, output, labels=labels)
-    _as_output(model, chosen)
-    head = scores_behind(chosen, graph.builder(model).op)
+    op = graph.builder(model).op
+    if n_labels:
+        _check_labels(model, n_labels)
+    joined = join_labels(model, op, n_labels) if output is None else None
+    chosen = choose_output(model, output, labels=labels) if joined is None else joined
+    output = _as_output(model, chosen)
+    head = scores_behind(chosen, op)
     scores = None if head.link is Link.PROBABILITY else _as_output(model, head.value)
     # what stands between the scores and the probabilities is no part of the loss
     weights = _weights_that_reach(model, chosen if scores is None else head.value)
@@ -106,7 +114,7 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None, la
     return TrainableModel(
         onnx=graph.save(model).SerializeToString(),
         outputs=outputs,
-        output=str(chosen.name),
+        output=output,
         scores=scores,
         link=head.link,
         width=_width(chosen),
@@ -122,6 +130,15 @@ def read_model(onx: graph.ModelLike, *, dtype: str, output: int | str | None, la
 
 def _shape(value: ir.Value) -> tuple[int | None, ...]:
     return tuple(d if isinstance(d, int) else None for d in value.shape or (None, None))
+
+
+def _check_labels(model: ir.Model, n_labels: int) -> None:
+    for value in model.graph.outputs:
+        if not graph.is_float(value) and (graph.rank(value) == 1 or graph.static_shape(value) == (1,)):
+            raise ModelError(
+                f"The model chooses one class a row, {graph.describe(value)}; y has {n_labels} labels a row. "
+                "Hand over a model with a Sigmoid for each label, such as MLPClassifier fitted on indicators."
+            )
 
 
 def _as_output(model: ir.Model, value: ir.Value) -> str:

@@ -107,7 +107,9 @@ def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, An
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
-        return X, None if y is None else check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        return X, None if y is None else check_array(
+            y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y"
+        )
     except ValueError as e:
         raise DataError(str(e)) from e
 

@@ -26,6 +26,7 @@ from onnxtrain.estimators._batch import open_batch
 from onnxtrain.estimators._merged import separate_merged
 from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.estimators._template import convert_once
+from onnxtrain.heads import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
 
@@ -57,8 +58,9 @@ class Source:
         """Return the model that came with other weights: its inputs, outputs and types."""
         if self.original is None:
             own = with_weights(self.model.onnx, weights, outputs=self.model.outputs)
-            # what joins the outputs of labels is needed for training only
-            return own if self.model.output in self.model.outputs else graph.save(graph.load(own))
+            joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
+            # what joins the scores of labels is needed for training only
+            return graph.save(graph.load(own)) if joined else own
         trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         original = onnx.load_model_from_string(self.original)
         declared = {i.name: i for i in original.graph.input}

@@ -38,7 +38,9 @@ class Machine:
     n_threads: int
 
 
-def make_objective(params: Any, model: TrainableModel, names: tuple[str, ...], *, classifies: bool) -> Objective:
+def make_objective(
+    params: Any, model: TrainableModel, names: tuple[str, ...], *, classifies: bool, multilabel: bool = False
+) -> Objective:
     """Return what an estimator with these parameters minimises over the weights `names`."""
     penalty = check_penalty(params.penalty or {})
     for name in penalty:
@@ -54,6 +56,7 @@ def make_objective(params: Any, model: TrainableModel, names: tuple[str, ...], *
         penalized=tuple(name for name in names if name in model.penalized),
         penalty=tuple((name, l1, l2) for name, (l1, l2) in sorted(penalty.items())),
         classifies=classifies,
+        multilabel=multilabel,
     )
 
 

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -52,7 +53,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
     "l1_method": [StrOptions({"penalty", "proximal"})],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
-    "class_weight": [dict, StrOptions({"balanced"}), None],
+    "class_weight": [dict, list, StrOptions({"balanced"}), None],
 }
 
 
@@ -182,20 +183,39 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
 
 
 @as_data_error()
-def check_classes(y: np.ndarray) -> np.ndarray:
-    """Return labels as (n,).
+def check_classes(y: Any) -> np.ndarray:
+    """Return labels as (n,), or as int64 (n, K) of 0 and 1 where a row has any number of K labels.
 
     Raises
     ------
     DataError
-        Real numbers, several columns, bytes, labels that cannot be sorted.
+        Real numbers, several columns of anything else than 0 and 1, bytes, labels that cannot be sorted.
     """
     try:
         check_classification_targets(y)
     except TypeError as e:
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
-    return column_or_1d(y, warn=True)
+    if n_columns(y) > 1:
+        return _check_indicator(y)
+    return column_or_1d(y.toarray() if scipy.sparse.issparse(y) else y, warn=True)
+
+
+def n_columns(y: Any) -> int:
+    """Return the number of columns of targets; of (n,) it is 1."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _check_indicator(y: Any) -> np.ndarray:
+    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
+            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
+            "several targets of classes are a classifier each."
+        )
+    return np.asarray(y.toarray() if scipy.sparse.issparse(y) else y).astype(np.int64)
 
 
 def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ class Link(enum.Enum):
     IDENTITY = "identity"  #: the output is the scores
     SIGMOID = "sigmoid"  #: s (n, 1), the probability of class 1 of two
     SOFTMAX = "softmax"  #: s (n, K)
+    SIGMOIDS = "sigmoids"  #: s (n, K), Sigmoid of each: K labels, or classes once divided by their sum
     NORMALIZED_SIGMOID = "normalized_sigmoid"  #: s (n, K), Sigmoid of each divided by their sum
     EXP = "exp"  #: the output is a mean, its logarithm behind it
     CLIPPED = "clipped"  #: s (n, 1) or (n, K), the probabilities follow from (1 + s) / 2 clipped to [0, 1]
@@ -54,7 +55,7 @@ def scores_behind(value: ir.Value, op: Any = None) -> Scores:
     """
     name = str(value.name)
     value = _without_factor(skip(value))
-    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _mirrored, _normalized):
+    for pattern in (_softmax, _sigmoid, _exp, _two_columns, _opposites, _mirrored, _normalized, _sigmoids):
         found = pattern(value, op)
         if found is not None:
             return found
@@ -89,7 +90,13 @@ def _sigmoid(value: ir.Value, op: Any) -> Scores | None:
     z = _logit(value)
     if z is None:
         return None
-    return Scores(z, Link.SIGMOID if n_columns(z) == 1 else Link.NORMALIZED_SIGMOID)
+    return Scores(z, Link.SIGMOID if n_columns(z) == 1 else Link.SIGMOIDS)
+
+
+def _sigmoids(value: ir.Value, op: Any) -> Scores | None:
+    """Concat(p_1, ..., p_K), each the Sigmoid of a z of its own."""
+    z = _logit_columns(value, op)
+    return None if z is None else Scores(z, Link.SIGMOIDS)
 
 
 def _two_columns(value: ir.Value, op: Any) -> Scores | None:

@@ -28,8 +28,15 @@ def add_row_loss(
     *,
     label_name: str = "label",
     classifies: bool = False,
+    multilabel: bool = False,
 ) -> tuple[ir.Value, ir.Value]:
-    """Append, in place, an input for the label and the loss of each row.
+    r"""Append, in place, an input for the label and the loss of each row.
+
+    Of several labels a row, :math:`y_{ik}` either 0 or 1, the loss is summed as scikit-learn's MLPClassifier does,
+
+    .. math:: \ell_i = \sum_k \ell(y_{ik}, s_{ik}),
+
+    each label a problem of two classes with the score :math:`s_{ik}`.
 
     Parameters
     ----------
@@ -45,11 +52,15 @@ def add_row_loss(
     classifies : bool
         For a loss that is not in the table: it is a classifier's. It then receives
         the index of the class and the scores, as ``log`` does.
+    multilabel : bool
+        The columns of the output are labels of which a row has any number, not
+        classes of which it has one. Any loss of a classifier is called as for two classes,
+        with each label of each row as a row of its own.
 
     Returns
     -------
     label : onnx_ir.Value
-        int64 (n, 1) for classes, else of the type and the shape (n, k) of the prediction.
+        int64 (n, 1) for classes, int64 (n, K) for labels, else of the type and the shape (n, k) of the prediction.
     rows : onnx_ir.Value
         (n, 1).
 
@@ -60,18 +71,36 @@ def add_row_loss(
     """
     entry = find_loss(loss, loss_params, classifies=classifies)
     op = builder(model).op
-    y_pred = _prediction(op, model, output, entry, (loss_params or {}).get("eps", _EPS))
+    multilabel = multilabel and entry.classifies
+    y_pred = _prediction(op, model, output, entry, (loss_params or {}).get("eps", _EPS), multilabel=multilabel)
     n, k = y_pred.shape  # type: ignore[misc]
     label = ir.Value(
         name=unique_name(label_name, names_in(model.graph)),
         type=ir.TensorType(ir.DataType.INT64 if entry.classifies else y_pred.dtype),  # type: ignore[arg-type]
-        shape=ir.Shape([n, 1 if entry.classifies else k]),
+        shape=ir.Shape([n, 1 if entry.classifies and not multilabel else k]),
     )
     model.graph.inputs.append(label)
+    if multilabel and k != 1:
+        return label, _sum_over_labels(op, loss, label, y_pred, loss_params or {})
     return label, row_loss(op, loss, label, y_pred, loss_params or {})
 
 
-def _prediction(op: Any, model: ir.Model, output: ir.Value, entry: Loss, eps: float) -> ir.Value:
+def _sum_over_labels(
+    op: Any, loss: str | Callable[..., ir.Value], label: ir.Value, scores: ir.Value, params: Mapping[str, Any]
+) -> ir.Value:
+    """Return the sum of the losses of the labels of each row, (n, 1); the loss sees (n * K, 1)."""
+    k = int(scores.shape[1])  # type: ignore[index, arg-type]
+    column = op.initializer(ir.tensor([-1, 1], dtype=ir.DataType.INT64, name="column"))
+    table = op.initializer(ir.tensor([-1, k], dtype=ir.DataType.INT64, name="table"))
+    y_true, y_pred = op.Reshape(label, column), op.Reshape(scores, column)
+    for flat in (y_true, y_pred):
+        flat.shape = ir.Shape([ir.SymbolicDim("rows_times_labels"), 1])
+    losses = op.Reshape(row_loss(op, loss, y_true, y_pred, params), table)
+    losses.shape = scores.shape
+    return op.ReduceSum(losses, [1], keepdims=1)
+
+
+def _prediction(op: Any, model: ir.Model, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool) -> ir.Value:
     """Return what the loss wants to know of the output, (n, k), its rows named."""
     if not is_float(output):
         raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
@@ -82,7 +111,7 @@ def _prediction(op: Any, model: ir.Model, output: ir.Value, entry: Loss, eps: fl
     elif entry.prediction is Prediction.LOG_MEAN:
         y_pred = _log_mean(op, output)
     else:
-        y_pred = _class_scores(op, output, entry, eps)
+        y_pred = _class_scores(op, output, entry, eps, multilabel=multilabel)
     _name_rows(model, y_pred)
     return y_pred if rank(y_pred) == 2 else op.Unsqueeze(y_pred, [1])
 
@@ -112,16 +141,22 @@ def _log_mean(op: Any, output: ir.Value) -> ir.Value:
     return op.Log(op.Clip(output, _EPS))
 
 
-def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float) -> ir.Value:
-    """Return decision values (n, 1) of two classes, or one score a class (n, K)."""
+def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool) -> ir.Value:
+    """Return decision values (n, 1) of two classes, or one score a class (n, K), or a decision value a label."""
     if n_columns(output) is None:
         raise LossError(f"The number of classes is not known: {describe(output)}.")
     scores = scores_behind(output, op)
     likelihood = entry.prediction is Prediction.LIKELIHOOD
-    if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and n_columns(output) == 1):
+    two_classes = multilabel or n_columns(output) == 1
+    if multilabel and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
+        raise LossError(
+            f"The columns of {describe(output)} sum to 1: they are classes of which a row has one. For several labels "
+            "a row each column needs a Sigmoid of its own."
+        )
+    if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and two_classes):
         scores = Scores(output, Link.PROBABILITY)  # no score has exactly these probabilities
     if likelihood:
-        return _log_probabilities(op, scores, eps)
+        return _log_probabilities(op, scores, eps, two_classes=two_classes)
     if scores.link is Link.PROBABILITY:
         raise LossError(
             f"{describe(output)} holds probabilities that do not come from a Softmax or Sigmoid: "
@@ -130,13 +165,13 @@ def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float) -> ir.Valu
     return scores.value
 
 
-def _log_probabilities(op: Any, scores: Scores, eps: float) -> ir.Value:
-    """Return values whose Sigmoid (n, 1) or Softmax (n, K) are the probabilities."""
+def _log_probabilities(op: Any, scores: Scores, eps: float, *, two_classes: bool) -> ir.Value:
+    """Return values whose Sigmoid, of two classes or of labels, or Softmax (n, K) are the probabilities."""
     s = scores.value
-    if scores.link is Link.NORMALIZED_SIGMOID:
+    if scores.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID) and not two_classes:
         return op.Neg(softplus(op, op.Neg(s)))
     if scores.link is Link.PROBABILITY:
         eps = max(check_number(eps, "eps", above=0, below=0.5), _RESOLUTION.get(s.dtype, 0))
         p = op.Clip(s, eps, 1 - eps)
-        return op.Log(p) if n_columns(s) != 1 else op.Sub(op.Log(p), op.Log(op.Sub(1.0, p)))
+        return op.Sub(op.Log(p), op.Log(op.Sub(1.0, p))) if two_classes else op.Log(p)
     return s

@@ -9,6 +9,9 @@ SGDClassifier solve them.
 
 ``log`` and ``focal`` are functions of the probability :math:`p_y` of the true
 class: :math:`p = \sigma(m)` of two classes, Softmax(s) of K.
+
+Of several labels a row each is a problem of two classes: the functions see one
+label of one row as a row, and their results are summed over the labels of a row.
 """
 
 from __future__ import annotations

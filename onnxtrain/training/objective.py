@@ -42,6 +42,8 @@ class Objective:
         Penalties of single weights, added to the common ones.
     classifies : bool
         A loss that is a function of the user is a classifier's.
+    multilabel : bool
+        Columns of the output are labels of which a row has any number.
     """
 
     model: bytes = field(repr=False)
@@ -52,6 +54,7 @@ class Objective:
     penalized: tuple[str, ...] = ()
     penalty: tuple[tuple[str, float, float], ...] = ()
     classifies: bool = False
+    multilabel: bool = False
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
@@ -104,7 +107,12 @@ class ObjectiveGraph:
         self.weights = [inputs.pop(name) for name in objective.weights]
         output = graph.find(self.model.graph.outputs, objective.output, "output")
         self.label, self.losses = add_row_loss(
-            self.model, output, objective.loss, dict(objective.loss_params), classifies=objective.classifies
+            self.model,
+            output,
+            objective.loss,
+            dict(objective.loss_params),
+            classifies=objective.classifies,
+            multilabel=objective.multilabel,
         )
         build = graph.builder(self.model)
         self.op, self._names = build.op, build.names
