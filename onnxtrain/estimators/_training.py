@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import OptimizerError, ParameterError, WeightError
 from onnxtrain.estimators._model import TrainableModel
@@ -28,6 +30,9 @@ OnEpoch = Callable[[EpochInfo], bool]
 
 #: The names that `solver` may be.
 _SOLVERS = (*OPTIMIZERS, "lbfgs")
+
+#: A loss so many times as large as it was is no noise.
+_FAR = 10
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ def train_by_steps(
         params.n_iter_no_change,
         params.average,
     )
+    before = state.so_far()
     trainer = Trainer(bind, step, optimizer, data, plan, state, random_state)
     validate = None
     if validation is not None:
@@ -143,6 +149,51 @@ def train_by_steps(
     for info in trainer.run(n_epochs, validate):
         if on_epoch(info):
             break
+    if validation is None:  # else the best weights are kept
+        _warn_of_a_rise(params, objective, data, machine, trainer, before)
+
+
+def _warn_of_a_rise(
+    params: Any,
+    objective: Objective,
+    data: TrainingData,
+    machine: Machine,
+    trainer: Trainer,
+    before: Mapping[str, np.ndarray],
+) -> None:
+    """Warn where training left the objective far above where it began.
+
+    Only where the last epoch was so beside the first batch are all rows looked at.
+    """
+    if trainer.first_loss is None or not _is_far_above(trainer.state.loss_curve[-1], trainer.first_loss, params.tol):
+        return
+    penalties = _penalties(params, objective)
+    first, last = (
+        mean_loss(objective, w, data, machine.device, machine.n_threads) + penalties.value(w)
+        for w in (before, trainer.state.result())
+    )
+    if _is_far_above(last, first, params.tol):
+        warnings.warn(
+            f"The loss rose from {first:.3g} to {last:.3g}; the learning rate of the last step was "
+            f"{trainer.learning_rate:.3g}. Lower learning_rate, scale the data, set clip_norm, or give rows for "
+            "validation: then the best weights are kept.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+
+
+def _is_far_above(last: float, first: float, tol: float) -> bool:
+    # steps of a fixed length leave a perfect fit: the rise must be one beside `tol` as well
+    return last - first > _FAR * (abs(first) + 100 * tol)
+
+
+def _penalties(params: Any, objective: Objective) -> Penalties:
+    """Return the strength of the penalties on each weight, the common ones and its own together."""
+    l1 = dict.fromkeys(objective.penalized, params.l1)
+    l2 = dict.fromkeys(objective.penalized, params.l2)
+    for name, own1, own2 in objective.penalty:
+        l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
+    return Penalties(l1, l2)
 
 
 def train_full_batch(
@@ -157,11 +208,6 @@ def train_full_batch(
 ) -> None:
     """Minimise by L-BFGS and update `state`."""
     machine = find_machine(params, device, objective, state, len(data.label))
-    common = dict.fromkeys(objective.penalized, (params.l1, params.l2))
-    l1 = {name: a for name, (a, _) in common.items()}
-    l2 = {name: b for name, (_, b) in common.items()}
-    for name, own1, own2 in objective.penalty:
-        l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
 
     def on_iteration(loss: float, weights: dict[str, np.ndarray]) -> bool:
         state.weights = weights
@@ -187,7 +233,7 @@ def train_full_batch(
             objective, weights, data, machine.device, machine.n_threads, params.gradient_builder
         ),
         state.weights,
-        Penalties(l1, l2),
+        _penalties(params, objective),
         max_iter=params.max_iter,
         tol=params.tol / 100,
         on_iteration=on_iteration,

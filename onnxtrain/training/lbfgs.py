@@ -25,6 +25,11 @@ class Penalties:
         """Return the strength for each entry of the flattened weights."""
         return np.concatenate([np.full(w.size, which.get(name, 0.0)) for name, w in weights.items()])
 
+    def value(self, weights: Mapping[str, np.ndarray]) -> float:
+        """Return what both penalties add to the loss."""
+        flat = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
+        return float(self.spread(self.l1, weights) @ np.abs(flat) + self.spread(self.l2, weights) @ flat**2)
+
 
 def minimize_lbfgs(
     loss_and_gradient: LossAndGradient,

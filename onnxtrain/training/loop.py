@@ -181,6 +181,13 @@ class Trainer:
         Changed in place, once an epoch.
     random_state : numpy.random.RandomState
         Draws the order of the rows.
+
+    Attributes
+    ----------
+    learning_rate : float
+        Of the last step.
+    first_loss : float or None
+        The objective on the first batch, before the first step.
     """
 
     def __init__(
@@ -197,6 +204,7 @@ class Trainer:
         self.optimizer = optimizer
         self.n_rows = data.n_rows
         self.learning_rate = 0.0
+        self.first_loss: float | None = None
         self._proven = state.weights, state.slots
         self.bound = bind(self._fixed_inputs(), self._initial_state())
 
@@ -275,16 +283,25 @@ class Trainer:
         if self._gathered:
             (order,) = self.data.shuffled(self.n_rows, random_state)
             self._write_epoch(order, rates, steps)
-            for _ in rates:
+            self.bound.run()
+            self._look_at_the_first()
+            for _ in rates[1:]:
                 self.bound.run()
         else:
             for rate, rows in zip(rates, self.data.shuffled(self.plan.batch_size, random_state), strict=True):
                 self.bound.write(self.step.inputs["learning_rate"], np.array(rate, self.step.dtype.numpy()))
                 self.bound.feed(self._named_rows(rows))
                 self.bound.run()
+                self._look_at_the_first()
         self.state.step += len(steps)
         self.learning_rate = rates[-1]
         return float(self.bound.read_state(("loss_sum",))) / self.data.total_weight
+
+    def _look_at_the_first(self) -> None:
+        """Keep the objective of the first batch; its weight is taken as that of any other."""
+        if self.first_loss is None:
+            sum_ = float(self.bound.read_state(("loss_sum",)))
+            self.first_loss = sum_ * self.plan.n_batches(self.n_rows) / self.data.total_weight
 
     def _write_epoch(self, order: np.ndarray, rates: list[float], steps: np.ndarray) -> None:
         """Write what the steps of an epoch read: the order of the rows, and what changes from step to step."""
