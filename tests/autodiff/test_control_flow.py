@@ -271,11 +271,7 @@ def test_batch_first(check_model):
     check_model(model, feeds)
 
 
-@pytest.mark.parametrize(
-    "extra,match",
-    [(", clip = 3.0", "clips what goes into"), (', activations = ["Wave"]', "unknown activation 'Wave'")],
-)
-def test_recurrent_refused(extra, match):
-    model, _ = layer("RNN", 1, "forward", extra)
-    with pytest.raises(GradientError, match=match):
+def test_recurrent_refused():
+    model, _ = layer("RNN", 1, "forward", ', activations = ["Wave"]')
+    with pytest.raises(GradientError, match="unknown activation 'Wave'"):
         onnx_derivative(model)

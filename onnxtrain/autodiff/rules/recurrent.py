@@ -122,7 +122,6 @@ def _sum(op: Any, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
 
 def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, *, turn, gates):
     """Return (Y, Y_h[, Y_c]) of a recurrent layer."""
-    _check(node)
     batch_first = attribute(node, "layout", 0)
     if batch_first:
         x, h, c = (v if v is None else op.Transpose(v, perm=[1, 0, 2]) for v in (x, h, c))
@@ -228,23 +227,19 @@ def _activations(node: ir.Node, gates: int) -> list[list[Callable[[Any, ir.Value
     defaults = _DEFAULTS[gates]
     names = attribute(node, "activations") or defaults * 2
     alphas, betas = (iter(attribute(node, f"activation_{name}") or ()) for name in ("alpha", "beta"))
-    functions = [_activation(node, name, alphas, betas) for name in names]
+    # onnxruntime clips what goes into the gates and into a new state, and not what comes out of the cell
+    limits = [attribute(node, "clip", 0.0) * (i % len(defaults) < 2) for i in range(len(names))]
+    functions = [_activation(node, name, alphas, betas, clip) for name, clip in zip(names, limits, strict=True)]
     return [functions[i : i + len(defaults)] for i in range(0, len(functions), len(defaults))]
 
 
 def _activation(
-    node: ir.Node, name: str, alphas: Iterator[float], betas: Iterator[float]
+    node: ir.Node, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float
 ) -> Callable[[Any, ir.Value], ir.Value]:
     if name.lower() not in _FUNCTIONS:
         raise GradientError(f"{node.op_type} (node {node.name!r}) has an unknown activation {name!r}.")
     defaults, function = _FUNCTIONS[name.lower()]
     given = [next(source, default) for source, default in zip((alphas, betas), defaults, strict=False)]
-    return lambda op, x: function(op, x, *given)
-
-
-def _check(node: ir.Node) -> None:
-    if attribute(node, "clip"):
-        raise GradientError(
-            f"{node.op_type} (node {node.name!r}) clips what goes into its activations, which has no derivative here. "
-            "Remove the attribute clip, or leave out the weights before this node."
-        )
+    if not clip:
+        return lambda op, x: function(op, x, *given)
+    return lambda op, x: function(op, op.Clip(x, -clip, clip), *given)
