@@ -211,6 +211,6 @@ def as_source(
         X,
         (dtype, output, n_labels, registered_converters()),
         convert=from_the_beginning,
-        check=lambda onx: compare(estimator, onx, X, run),
+        check=lambda onx, run: compare(estimator, onx, X, run),
     )
     return Source(model, copy.deepcopy(estimator), bindings, default)

@@ -20,8 +20,12 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain.convert import Binding, Conversion
 from onnxtrain.convert.binding import get
+from onnxtrain.convert.check import Run
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators._model import TrainableModel
+from onnxtrain.training.device import find_device
+from onnxtrain.training.objective import initializers_as_inputs
+from onnxtrain.training.session import cached_session, run_session
 
 #: How many structures are remembered.
 _REMEMBERED = 64
@@ -129,6 +133,15 @@ class _Template:
             for path, value in self.learned.items()
         )
 
+    def run_with(self, estimator: Any) -> Run:
+        """Return how the graph is run with the numbers of an estimator: by one session for all of them."""
+        onx, written = self.conversion.onnx, _written(self.conversion.bindings)
+        numbers = _numbers(onx, written, estimator)
+        session = cached_session(
+            initializers_as_inputs(onx, list(numbers)).SerializeToString(deterministic=True), find_device("cpu"), 1
+        )
+        return lambda _, feeds: run_session(session, {**feeds, **numbers})
+
     def filled_model(self, estimator: Any) -> TrainableModel:
         """Return the model with the numbers of an estimator, exactly: graphs of skl2onnx hold float32."""
         proto = onnx.load_model_from_string(self.model.onnx)
@@ -184,12 +197,21 @@ def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -
     proto = onnx.ModelProto()
     proto.CopyFrom(onx)
     initializers = {initializer.name: initializer for initializer in proto.graph.initializer}
+    for name, array in _numbers(onx, bindings, estimator).items():
+        initializers[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+    return proto
+
+
+def _numbers(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> dict[str, np.ndarray]:
+    """Return the initializers of a model as an estimator holds them, by name."""
+    initializers = {initializer.name: initializer for initializer in onx.graph.initializer}
+    numbers = {}
     for binding in _written(bindings):
         initializer = initializers[binding.name]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
         array = np.ascontiguousarray(binding.read(estimator).reshape(initializer.dims), dtype=dtype)
-        initializer.CopyFrom(onnx.numpy_helper.from_array(array.reshape(initializer.dims), initializer.name))
-    return proto
+        numbers[binding.name] = array.reshape(initializer.dims)
+    return numbers
 
 
 _TEMPLATES: OrderedDict[Hashable, _Template] = OrderedDict()
@@ -206,7 +228,7 @@ def convert_once(
     settings: Hashable,
     *,
     convert: Callable[[], tuple[Conversion, TrainableModel, tuple[str, ...]]],
-    check: Callable[[onnx.ModelProto], None],
+    check: Callable[[onnx.ModelProto, Run], None],
 ) -> tuple[TrainableModel, tuple[Binding, ...], tuple[str, ...]]:
     """Return what a conversion gives: the model, its bindings, the weights trained by default.
 
@@ -219,7 +241,7 @@ def convert_once(
     convert : callable
         The conversion, from the beginning.
     check : callable
-        Raises a ConversionError where a graph is not the estimator.
+        Called with a graph and how it is run; raises a ConversionError where it is not the estimator.
     """
     parts = anatomy(estimator, X)
     if parts is None:
@@ -230,7 +252,7 @@ def convert_once(
     if known is not None and known.fits(parts.learned):
         _TEMPLATES.move_to_end(key)
         with suppress(ConversionError):  # then it is no template for this one
-            check(_filled(known.conversion.onnx, known.conversion.bindings, estimator))
+            check(known.conversion.onnx, known.run_with(estimator))
             return known.filled_model(estimator), known.conversion.bindings, known.default
     free = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
     conversion, model, default = convert()

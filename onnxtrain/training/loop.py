@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import numpy as np
 
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import Optimizer
-from onnxtrain.optim.schedules import Adaptive, Schedule
+from onnxtrain.optim.schedules import Adaptive, Custom, Schedule
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import StepGraph
@@ -19,6 +20,9 @@ Weights = dict[str, np.ndarray]
 
 #: Where Adaptive stops dividing the learning rate, as MLPRegressor.
 _SMALLEST_RATE = 1e-6
+
+#: Steps whose learning rates, and what follows from them, are computed and written at once.
+_AHEAD = 256
 
 
 @dataclass(frozen=True)
@@ -202,15 +206,25 @@ class Trainer:
     ):
         self.step, self.data, self.plan, self.state, self.random_state = step, data, plan, state, random_state
         self.optimizer = optimizer
-        self.n_rows = data.n_rows
+        self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.learning_rate = 0.0
         self.first_loss: float | None = None
+        self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
+        self._behind, self._plateaus = 0, 0
         self._proven = state.weights, state.slots
         self.bound = bind(self._fixed_inputs(), self._initial_state())
 
     @property
     def _gathered(self) -> bool:
         return "rows" in self.step.inputs
+
+    @property
+    def _n_ahead(self) -> int:
+        """How many steps are looked ahead to: those of whole epochs."""
+        n_batches = self.plan.n_batches(self.n_rows)
+        # what a batch weighs depends on the order; a user's function may want to be called as training goes on
+        one_epoch = self.data.weight is not None or isinstance(self.plan.schedule, Custom)
+        return n_batches * (1 if one_epoch else max(1, _AHEAD // n_batches))
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: all rows and the order they are taken in, where the graph takes them."""
@@ -220,8 +234,9 @@ class Trainer:
         inputs = self._named_rows(slice(None))
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
-        per_step = [self.step.inputs["batch_weight"], *self.step.scalars.values()]
-        return inputs | {name: np.zeros(self.plan.n_batches(self.n_rows), dtype) for name in per_step}
+        sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)
+        inputs[self.step.inputs["batch_weight"]] = np.tile(sizes, self._n_ahead // len(sizes))
+        return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return rows of the data by the names of the inputs that take them."""
@@ -277,12 +292,14 @@ class Trainer:
     def _run_epoch(self, first: int, n_steps: int) -> float:
         """Visit every row once and return the mean objective."""
         random_state = self.random_state if self.plan.shuffle else None
+        n_batches = self.plan.n_batches(self.n_rows)
+        if self._behind == len(self._rates) or self._plateaus != self.state.plateaus:
+            self._look_ahead(first, n_steps)
+        rates = self._rates[self._behind : self._behind + n_batches]
         self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
-        steps = np.arange(self.state.step, self.state.step + self.plan.n_batches(self.n_rows))
-        rates = [self.plan.schedule(int(step) - first, n_steps, self.state.plateaus) for step in steps]
         if self._gathered:
             (order,) = self.data.shuffled(self.n_rows, random_state)
-            self._write_epoch(order, rates, steps)
+            self._write_order(order)
             self.bound.run()
             self._look_at_the_first()
             for _ in rates[1:]:
@@ -293,34 +310,41 @@ class Trainer:
                 self.bound.feed(self._named_rows(rows))
                 self.bound.run()
                 self._look_at_the_first()
-        self.state.step += len(steps)
+        self._behind += n_batches
+        self.state.step += n_batches
         self.learning_rate = rates[-1]
-        return float(self.bound.read_state(("loss_sum",))) / self.data.total_weight
+        return float(self.bound.read_state(("loss_sum",))) / self._total_weight
 
     def _look_at_the_first(self) -> None:
         """Keep the objective of the first batch; its weight is taken as that of any other."""
         if self.first_loss is None:
             sum_ = float(self.bound.read_state(("loss_sum",)))
-            self.first_loss = sum_ * self.plan.n_batches(self.n_rows) / self.data.total_weight
+            self.first_loss = sum_ * self.plan.n_batches(self.n_rows) / self._total_weight
 
-    def _write_epoch(self, order: np.ndarray, rates: list[float], steps: np.ndarray) -> None:
-        """Write what the steps of an epoch read: the order of the rows, and what changes from step to step."""
-        dtype = self.step.dtype.numpy()
+    def _look_ahead(self, first: int, n_steps: int) -> None:
+        """Compute the learning rates of the next steps, and write what the graph reads instead of them."""
+        steps = np.arange(self.state.step, min(self.state.step + self._n_ahead, first + n_steps))
+        self._rates = [self.plan.schedule(int(step) - first, n_steps, self.state.plateaus) for step in steps]
+        self._behind, self._plateaus = 0, self.state.plateaus
+        if self._gathered:
+            self.bound.write_state(("index",), np.zeros((), np.int64))
+            table = self.optimizer.scalar_table(self._rates, steps)
+            rest = np.zeros(self._n_ahead - len(steps))  # no step will read it
+            for column, name in self.step.scalars.items():
+                self.bound.write(name, np.concatenate([table[:, column], rest]).astype(self.step.dtype.numpy()))
+
+    def _write_order(self, order: np.ndarray) -> None:
         self.bound.write(self.step.inputs["rows"], order)
         self.bound.write_state(("offset",), np.zeros(1, np.int64))
-        self.bound.write_state(("index",), np.zeros((), np.int64))
-        starts = np.arange(0, len(order), self.plan.batch_size)
-        weight = np.ones(len(order)) if self.data.weight is None else self.data.weight[order, 0]
-        self.bound.write(self.step.inputs["batch_weight"], np.add.reduceat(weight, starts).astype(dtype))
-        table = self.optimizer.scalar_table(rates, steps)
-        for column, name in self.step.scalars.items():
-            self.bound.write(name, np.ascontiguousarray(table[:, column], dtype))
+        if self.data.weight is not None:
+            starts = np.arange(0, len(order), self.plan.batch_size)
+            self.bound.write(self.step.inputs["batch_weight"], np.add.reduceat(self.data.weight[order, 0], starts))
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""
         new = self.bound.state()
         weights = {name: new["weight", name] for name in self.state.weights}
-        if not np.isfinite(loss) or not all(np.isfinite(w).all() for w in weights.values()):
+        if not np.isfinite(loss) or not all(map(_finite, weights.values())):
             # the loss was finite from where the epoch before began; where it ended, nothing is known
             self.state.weights, self.state.slots = self._proven
             last = ", ".join(f"{value:.3g}" for value in self.state.loss_curve[-3:]) or "none"
@@ -343,3 +367,8 @@ class Trainer:
             self.state.bad_epochs = 0
             return False
         return True
+
+
+def _finite(w: np.ndarray) -> bool:
+    """Whether all numbers are; the sum of squares says so at a third of the cost, unless it overflows."""
+    return math.isfinite(np.vdot(w, w)) or bool(np.isfinite(w).all())

@@ -58,24 +58,30 @@ class Objective:
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
-    """Return a model whose initializers `weights` are inputs, behind the inputs it has."""
+    """Return a model whose initializers `weights` are inputs, behind the inputs it has, ready to be differentiated."""
+    proto = initializers_as_inputs(onx, weights)
+    return onnx.load_model_from_string(_normal_form(proto.SerializeToString(deterministic=True)))
+
+
+def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a model whose initializers `names` are inputs, behind the inputs it has."""
     proto = onnx.ModelProto()
     proto.CopyFrom(onx)
     inputs = {value.name for value in proto.graph.input}
     values = {tensor.name: tensor for tensor in onx.graph.initializer}
-    kept = [tensor for tensor in onx.graph.initializer if tensor.name not in set(weights)]
+    kept = [tensor for tensor in onx.graph.initializer if tensor.name not in set(names)]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)
-    for name in weights:
+    for name in names:
         if name not in inputs:
             tensor = values[name]
             proto.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
-    return onnx.load_model_from_string(_normal_form(proto.SerializeToString(deterministic=True)))
+    return proto
 
 
 @lru_cache(maxsize=64)
 def _normal_form(onx: bytes) -> bytes:
-    """Return a model as :mod:`onnxtrain.graph` writes it, ready to be differentiated.
+    """Return a model as :mod:`onnxtrain.graph` writes it, its functions expanded.
 
     The same structure often comes with other weights.
     """

@@ -117,6 +117,6 @@ def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.n
     return np.concatenate([arrays[key].ravel() for key in parts])
 
 
-def take(whole: np.ndarray, part: Part | None) -> np.ndarray:
-    """Return a copy of a part of an array, in its own shape; all of it where the part is None."""
-    return np.array(whole) if part is None else whole[part.start : part.stop].reshape(part.shape).copy()
+def part_of(whole: np.ndarray, part: Part | None) -> np.ndarray:
+    """Return the part of an array, in its own shape, without a copy; all of it where the part is None."""
+    return whole if part is None else whole[part.start : part.stop].reshape(part.shape)

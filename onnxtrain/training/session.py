@@ -13,7 +13,7 @@ import onnxruntime
 
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Device, find_device
-from onnxtrain.training.packing import Part, join, take
+from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.step import StepGraph
 
 #: Multiplications a run below which a second thread costs more than it brings.
@@ -115,8 +115,14 @@ def available_threads() -> int:
     loky tells its workers by OMP_NUM_THREADS, which onnxruntime does not read.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    cores = joblib.cpu_count()
+    cores = _cores(os.getpid())
     return min(int(limit), cores) if limit.isdigit() and int(limit) > 0 else cores
+
+
+@lru_cache(maxsize=1)
+def _cores(process: int) -> int:
+    """Return how many cores a process may use; joblib asks files of the system, each time."""
+    return joblib.cpu_count()
 
 
 def threads_for(multiplications: float, n_threads: int | None) -> int:
@@ -152,6 +158,7 @@ class BoundStep:
         self._device = device
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
         self._wires = step.state
+        self._kept = {key: wire.input for key, wire in step.state.items() if key[0] in ("weight", "slot")}
         arrays = self._join(state)
         self._buffers = [
             {name: device.put(array) for name, array in arrays.items()},
@@ -199,9 +206,10 @@ class BoundStep:
         """Return a copy of a value of the state."""
         wire = self._wires[key]
         # an OrtValue on a CPU shows its memory, which the next steps overwrite: take copies
-        return take(self._buffers[self._turn][wire.input].numpy(), wire.part)
+        return np.array(part_of(self._buffers[self._turn][wire.input].numpy(), wire.part))
 
     def state(self) -> dict[tuple[str, ...], np.ndarray]:
-        """Return a copy of the whole state."""
-        arrays = {name: value.numpy() for name, value in self._buffers[self._turn].items()}
-        return {key: take(arrays[wire.input], wire.part) for key, wire in self._wires.items()}
+        """Return a copy of the weights and of the memory of the optimizer; parts of one array share it."""
+        buffers = self._buffers[self._turn]
+        arrays = {name: np.array(buffers[name].numpy()) for name in set(self._kept.values())}
+        return {key: part_of(arrays[name], self._wires[key].part) for key, name in self._kept.items()}

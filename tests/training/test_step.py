@@ -8,14 +8,15 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain import graph
-from onnxtrain.optim import SGD, Adam, AdamW, Constant
+from onnxtrain.optim import SGD, Adam, AdamW, Adaptive, Constant, Cosine, OneCycle
+from onnxtrain.training import loop as loop_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import find_device
 from onnxtrain.training.lean import make_lean
 from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.packing import Part, join, take
+from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import build_step
 
@@ -31,6 +32,7 @@ NETWORK = """
         Y = Add(o, b1)
     }"""
 NAMES = ("W0", "b0", "W1", "b1")
+CONSTANT = Constant(0.01)
 
 
 def network(dtype):
@@ -50,7 +52,17 @@ def problem(dtype, weighted):
     return TrainingData({"X": X}, y, weight, {"X": np.dtype(dtype)})
 
 
-def train(optimizer, dtype=np.float64, *, gathered=True, weighted=False, clip_norm=None, strength=0.0, epochs=3):
+def train(
+    optimizer,
+    dtype=np.float64,
+    *,
+    gathered=True,
+    weighted=False,
+    clip_norm=None,
+    strength=0.0,
+    epochs=3,
+    schedule=CONSTANT,
+):
     proto, weights = network(dtype)
     onx = weights_as_inputs(proto, NAMES).SerializeToString()
     objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
@@ -72,7 +84,7 @@ def train(optimizer, dtype=np.float64, *, gathered=True, weighted=False, clip_no
     def bind(inputs, initial):
         return BoundStep(built, find_device("cpu"), 1, {**inputs, **fixed}, initial)
 
-    plan = Plan(Constant(0.01), batch_size=20, max_iter=epochs)
+    plan = Plan(schedule, batch_size=20, max_iter=epochs, tol=0.01, n_iter_no_change=1)
     trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
     for _ in trainer.run(epochs):
         pass
@@ -115,6 +127,19 @@ def test_rows_in_the_graph_or_fed(name, weighted):
         np.testing.assert_allclose(state_of(found)[key], value, rtol=1e-9, atol=1e-12, err_msg=str(key))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("schedule", [Constant(0.1), Adaptive(0.3), Cosine(0.1), OneCycle(0.1)], ids=repr)
+def test_steps_looked_ahead_to_change_no_bit(schedule, weighted, monkeypatch):
+    monkeypatch.setattr(loop_module, "_AHEAD", 1)
+    _, expected = train(Adam(), weighted=weighted, schedule=schedule, epochs=40)
+    for ahead in (7, 256):  # the epoch has three steps
+        monkeypatch.setattr(loop_module, "_AHEAD", ahead)
+        _, found = train(Adam(), weighted=weighted, schedule=schedule, epochs=40)
+        assert found.plateaus == expected.plateaus
+        for key, value in state_of(expected).items():
+            np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
+
+
 def test_the_state_that_is_kept_is_a_copy():
     _, state = train(Adam(), np.float32, epochs=1)
     before = {key: value.copy() for key, value in state.weights.items()}
@@ -129,11 +154,11 @@ def test_parts():
     whole = join(arrays, parts)
     assert whole.tolist() == [0, 1, 2, 3, 9]
     for name, part in parts.items():
-        np.testing.assert_array_equal(take(whole, part), arrays[name])
+        np.testing.assert_array_equal(part_of(whole, part), arrays[name])
     alone = join({"a": arrays["a"]}, {"a": None})
     np.testing.assert_array_equal(alone, arrays["a"])
     assert not np.shares_memory(alone, arrays["a"])
-    assert not np.shares_memory(take(whole, None), whole)
+    assert np.shares_memory(part_of(whole, parts["a"]), whole)
 
 
 # ------------------------------------------------------------- lean graphs
