@@ -24,6 +24,8 @@ def repair(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
         _keep_columns(onx)
     if isinstance(last, OneVsRestClassifier) and last.multilabel_ and not hasattr(last, "predict_proba"):
         _threshold_at_zero(onx)
+    if _has_two_labels(last):
+        _keep_two_labels(onx)
     _turn_scores(onx)
     _unpack_sequence(onx)
     return onx
@@ -97,6 +99,32 @@ def _threshold_at_zero(onx: onnx.ModelProto) -> None:
         if tensor.name in compared:
             zeros = np.zeros_like(numpy_helper.to_array(tensor))
             tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
+
+
+def _has_two_labels(last: Any) -> bool:
+    binarizer = getattr(last, "_label_binarizer", None)
+    return getattr(binarizer, "y_type_", None) == "multilabel-indicator" and len(last.classes_) == 2
+
+
+def _keep_two_labels(onx: onnx.ModelProto) -> None:
+    """Give each of two labels its own column: the converters of MLPs and Ridge take them for two classes."""
+    graph = onx.graph
+    for node in graph.node:
+        if node.op_type == "LinearClassifier":
+            for attribute in node.attribute:
+                if attribute.name in ("coefficients", "intercepts"):  # those of class 0 are in front
+                    del attribute.floats[: len(attribute.floats) // 2]
+                if attribute.name == "intercepts" and len(attribute.floats) == 1:  # there is none, written as 0
+                    attribute.floats.append(0.0)
+    (scores,) = (y for y in graph.output if y.type.tensor_type.elem_type in graphs.FLOATS)
+    (node,) = (n for n in graph.node if scores.name in n.output)
+    if node.op_type in ("Concat", "ArrayFeatureExtractor"):
+        kept = node.input[1] if node.op_type == "Concat" else node.input[0]
+        node.CopyFrom(helper.make_node("Identity", [kept], [scores.name], name=node.name))
+    for output in graph.output:
+        del output.type.tensor_type.shape.dim[:]
+        output.type.tensor_type.shape.dim.add()
+        output.type.tensor_type.shape.dim.add().dim_value = 2
 
 
 def _turn_scores(onx: onnx.ModelProto) -> None:

@@ -72,13 +72,14 @@ MODELS = {
     "MultiOutput": MultiOutputClassifier(LogisticRegression()),
     "MultiOutput of MLP": MultiOutputClassifier(MLP),
     "Ridge": RidgeClassifier(),
+    "Ridge without intercepts": RidgeClassifier(fit_intercept=False),
     "pipeline": make_pipeline(StandardScaler(), MLP),
     "pipeline of OneVsRest": make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression())),
     "ONNX sigmoids": onnx_model(f"float[n, {K}] Y"),
     "ONNX scores": onnx_model(f"float[n, {K}] Z", ""),
     "ONNX heads": onnx_model(*HEADS),
 }
-LINEAR = [name for name in MODELS if "MLP" not in name and name != "pipeline"]
+LINEAR = [name for name in MODELS if "MLP" not in name and name != "pipeline" and "without" not in name]
 
 
 # -------------------------------------------------------------------- loss
@@ -183,6 +184,30 @@ def test_what_a_fit_gives(name):
     np.testing.assert_allclose(ours.predict_log_proba(X), np.log(P))
     assert ours.score(X, Y) == accuracy_score(Y, labels) > 0.2
     np.testing.assert_allclose(ours.losses(X, Y), BINARY["log"]((2 * Y - 1) * scores).sum(axis=1), rtol=1e-3)
+
+
+TWO = {
+    "ONNX sigmoids": onnx_model("float[n, 2] Y", k=2),
+    "ONNX scores": onnx_model("float[n, 2] Z", "", k=2),
+    "ONNX heads": onnx_model(
+        "float[n, 1] P0, float[n, 1] P1",
+        "one, two = Split <axis = 1, num_outputs = 2> (Z) P0 = Sigmoid(one) P1 = Sigmoid(two)",
+        k=2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_labels_are_no_two_classes(name):
+    two = Y[:, :2]
+    estimator = TWO.get(name, MODELS[name])
+    ours = OrtGradientClassifier(estimator, solver="lbfgs", dtype="float64", random_state=0).fit(X, two)
+    expected = BINARY["log"]((2 * two - 1) * ours.decision_function(X)).sum(axis=1)
+    np.testing.assert_allclose(ours.losses(X, two), expected, rtol=1e-6)
+    assert ours.predict(X).shape == two.shape
+    if name not in TWO:
+        np.testing.assert_array_equal(ours.to_sklearn().predict(X), ours.predict(X))
+        np.testing.assert_array_equal(run(ours.get_trained_onnx(), {"X": X})[0], ours.predict(X))
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "ONNX" not in name])
