@@ -38,7 +38,11 @@ class WeightError(OnnxTrainError, ValueError):
 
 
 class ParameterError(OnnxTrainError, ValueError):
-    """A parameter of an estimator is not what it may be."""
+    """A parameter of an estimator or an argument of a function is not what it may be."""
+
+
+class ArgumentTypeError(OnnxTrainError, TypeError):
+    """An argument of a function is of another type than it may be."""
 
 
 class DataError(OnnxTrainError, ValueError):

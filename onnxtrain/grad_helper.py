@@ -16,7 +16,7 @@ from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
-from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.errors import ArgumentTypeError, ModelError, ParameterError, WeightError
 from onnxtrain.feeds import random_feed
 from onnxtrain.registry import did_you_mean
 
@@ -106,7 +106,7 @@ def onnx_derivative(
         An operator on the way has no derivative.
     WeightError, ModelError
         A weight, an input or the loss is unknown or holds no real numbers.
-    ValueError, TypeError
+    ParameterError, ArgumentTypeError
         The options contradict each other, or are no options.
 
     Examples
@@ -168,21 +168,21 @@ def gradients(
 def _checked(options: Any, loss: Any, label: Any, builder: str) -> DerivativeOptions:
     """Refuse what contradicts itself before any work is done."""
     if not isinstance(options, DerivativeOptions):
-        raise TypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
+        raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
     if builder not in BUILDERS:
-        raise ValueError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
+        raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
     o = DerivativeOptions
     if o.KeepYieldOp in options and options != o.KeepYieldOp:
-        raise ValueError(f"{options!r}: KeepYieldOp goes with no other option; YieldOp gives the outputs already.")
+        raise ParameterError(f"{options!r}: KeepYieldOp goes with no other option; YieldOp gives the outputs already.")
     if o.Loss in options and o.FillGrad in options:
-        raise ValueError(f"{options!r}: the gradient of a loss starts from one, FillGrad says nothing more.")
+        raise ParameterError(f"{options!r}: the gradient of a loss starts from one, FillGrad says nothing more.")
     if o.FillGrad in options and o.KeepOutputs not in options:
-        raise ValueError(f"{options!r}: FillGrad goes with KeepOutputs.")
+        raise ParameterError(f"{options!r}: FillGrad goes with KeepOutputs.")
     if o.Loss in options:
         if not isinstance(loss, str):
-            raise ValueError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
+            raise ParameterError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
     elif loss is not None or label is not None:
-        raise ValueError(f"loss={loss!r} and label={label!r} go with the option Loss, got {options!r}.")
+        raise ParameterError(f"loss={loss!r} and label={label!r} go with the option Loss, got {options!r}.")
     return options
 
 
@@ -308,10 +308,10 @@ def _names(names: Any, what: str) -> tuple[str, ...]:
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
         if not isinstance(name, str):
-            raise TypeError(f"{what} must be names, got {name!r}, a {type(name).__name__}.")
+            raise ArgumentTypeError(f"{what} must be names, got {name!r}, a {type(name).__name__}.")
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise ValueError(f"{what} names {', '.join(map(repr, twice))} more than once.")
+        raise ParameterError(f"{what} names {', '.join(map(repr, twice))} more than once.")
     return found
 
 
@@ -324,7 +324,7 @@ def _wanted_inputs(model: ir.Model, inputs: Sequence[str] | None, labels: Sequen
         if not graphs.is_float(value):
             raise ModelError(f"The input {graphs.describe(value)} holds no real numbers: it has no derivative.")
         if value.name in labels:
-            raise ValueError(f"{value.name!r} is given as an input to differentiate and as a label.")
+            raise ParameterError(f"{value.name!r} is given as an input to differentiate and as a label.")
     return found
 
 

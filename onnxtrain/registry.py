@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import OnnxTrainError, ParameterError
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Registry(Mapping[str, T]):
         def decorate(entry: T) -> T:
             for name in names:
                 if name in self._entries:
-                    raise ValueError(f"{self.kind} {name!r} is registered already: {self._entries[name]!r}.")
+                    raise ParameterError(f"{self.kind} {name!r} is registered already: {self._entries[name]!r}.")
             self._entries.update(dict.fromkeys(names, entry))
             return entry
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import graph
 from onnxtrain.errors import LossError, ModelError
-from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 from onnxtrain.loss_helper import (
     add_loss_output,
     add_penalty,
@@ -531,3 +531,14 @@ def test_types_of_labels():
     model = graph.load(parse(LINE))
     label, _ = add_row_loss(model, model.graph.outputs[0], "log")
     assert label.dtype is ir.DataType.INT64
+
+
+def test_numbers_of_loss_and_penalty_are_no_weights():
+    line = parse(LINE)
+    onx = add_loss_output(line, "huber", weight_name="weight", penalty={"W": {"l1": 0.5, "l2": 2}}, delta=3.0)
+    assert set(get_train_initializer(onx)) == set(get_train_initializer(line))
+    derivative = onnx_derivative(onx, options=DerivativeOptions.Loss, loss="loss", label="label", inputs=[])
+    assert [y.name for y in derivative.graph.output] == [
+        "loss",
+        *(f"{name}_grad" for name in get_train_initializer(line)),
+    ]

@@ -61,7 +61,7 @@ def gradient(*op_types: str, domain: str = "", broadcast: bool = False) -> Calla
 
     Raises
     ------
-    ValueError
+    ParameterError
         The operator has a rule already, or is declared flat.
 
     Examples
@@ -85,7 +85,7 @@ def no_gradient(*op_types: str, domain: str = "") -> None:
 
     Raises
     ------
-    ValueError
+    ParameterError
         The operator has a rule already, or is declared flat.
     """
     RULES.register(*(_key(name, domain) for name in op_types))(Derivative(None))

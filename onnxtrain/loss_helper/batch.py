@@ -62,6 +62,7 @@ def add_loss_output(
     onnx.ModelProto
         Its outputs are the loss (1, 1) and the chosen output. What else in the model is called
         `loss_name`, `label_name` or `weight_name`, initializers included, gets a number behind its name.
+        Numbers of the loss and of the penalties are nodes (Constant): the real initializers are the weights of `onx`.
 
     Raises
     ------
@@ -88,6 +89,7 @@ def add_loss_output(
     (96.0, [3.0, 6.0])
     """
     model = graphs.load(onx)
+    own = set(model.graph.initializers.values())
     classifies = find_loss(score_name, kwargs).classifies
     output = choose_output(model, output_index, labels=classifies)
     output_name = str(output.name)
@@ -99,6 +101,7 @@ def add_loss_output(
     for weight, (l1, l2) in penalties.items():
         added = add_penalty(op, weight, l1, l2)
         total = op.Add(total, added if added.dtype == total.dtype else op.Cast(added, to=total.dtype))
+    total, output = graphs.constants_as_nodes(model, own, [total, output])
     return graphs.save(model, outputs=[(loss_name, total), (output_name, output)])
 
 

@@ -90,7 +90,7 @@ def loss(
 
     Raises
     ------
-    ValueError
+    ParameterError
         One of the names is taken.
 
     Examples

@@ -13,7 +13,7 @@ import onnx.numpy_helper
 import onnxruntime
 
 from onnxtrain import graph as graphs
-from onnxtrain.errors import DeviceError, WeightError
+from onnxtrain.errors import DeviceError, ParameterError, WeightError
 from onnxtrain.ortgradient._engines import Agent, Engine, Runner, TwoSessions, open_with
 from onnxtrain.ortgradient._function import OrtGradientForwardBackwardFunction
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor, arrange, split_graphs, yield_graphs
@@ -108,7 +108,7 @@ class OrtGradientForwardBackward:
         builder: str = "builtin",
     ):
         if builder not in BUILDERS:
-            raise ValueError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
+            raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
         self.onnx_model = graphs.read(onnx_model)
         self.builder = builder
         self.graph_builder_config = graph_builder_config
