@@ -154,16 +154,21 @@ def _sum_axes(op: Any, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int
     axes = [*range(lead), *inner]
     if not axes:
         return dy
-    if lead == 0 or not inner:
-        return op.ReduceSum(dy, axes, keepdims=int(lead == 0))
+    if lead == 0:
+        return op.ReduceSum(dy, axes, keepdims=1)
     return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0), x)
 
 
 def _sum_unknown_dimensions(op: Any, dy: ir.Value, x: ir.Value, lead: int) -> ir.Value:
     if lead:
         dy = op.ReduceSum(dy, list(range(lead)), keepdims=0)
-    stretched = op.NonZero(op.Sub(op.Shape(dy), op.Shape(x)))
-    return op.ReduceSum(dy, op.Squeeze(stretched, [0]), keepdims=1, noop_with_empty_axes=1)
+    return _sum_stretched(op, dy, op.Shape(dy), op.Shape(x))
+
+
+def _sum_stretched(op: Any, dy: ir.Value, dy_shape: ir.Value, x_shape: ir.Value) -> ir.Value:
+    """Return `dy` summed over the axes in which two shapes of one rank differ."""
+    axes = op.Squeeze(op.NonZero(op.Sub(dy_shape, x_shape)), [0])
+    return op.ReduceSum(dy, axes, keepdims=1, noop_with_empty_axes=1)
 
 
 def _sum_unknown_ranks(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
@@ -171,5 +176,4 @@ def _sum_unknown_ranks(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
     lead = op.Sub(op.Shape(dy_shape), op.Shape(x_shape))
     padded = op.Concat(op.Expand(integers(op, [1]), lead), x_shape, axis=0)
     # Where `x` has fewer axes, those in front are summed even if they are 1 in `dy`: Reshape drops them.
-    axes = op.Squeeze(op.NonZero(op.Sub(dy_shape, padded)), [0])
-    return op.Reshape(op.ReduceSum(dy, axes, keepdims=1, noop_with_empty_axes=1), x_shape, allowzero=1)
+    return op.Reshape(_sum_stretched(op, dy, dy_shape, padded), x_shape, allowzero=1)

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 from onnxtrain import graph as graphs
@@ -18,6 +19,7 @@ from onnxtrain.autodiff.broadcast import (
     with_shape_of,
     zeros_like,
 )
+from onnxtrain.training.session import run as run_onnxruntime
 
 SHAPES = [(), (1,), (3,), (2, 1), (1, 3), (2, 3), (4, 1, 3), (4, 2, 1), (1, 1, 1), (0, 3), (1, 0)]
 
@@ -46,6 +48,8 @@ PAIRS = [(a, full) for a, b in itertools.product(SHAPES, SHAPES) if (full := bro
 @pytest.mark.parametrize("known", ["all", "none", "names", "rank of one"])
 def test_sum_to_undoes_every_broadcast(run, known):
     for shape, full in sorted(set(PAIRS)):
+        if 0 in full and run is run_onnxruntime and onnxruntime.__version__.startswith("1.19."):
+            continue  # its ReduceSum makes (1, 1) of no rows
         declared = {
             "all": (full, shape),
             "names": (names("d", full), names("x", shape)),
@@ -71,6 +75,15 @@ COSTS = [
     (sum_to, ["N", 3], [1, 3], ["ReduceSum"]),
     (sum_to, ["N", 3], [1], ["ReduceSum", "Reshape"]),
     (sum_to, ["N", 3], [], ["ReduceSum"]),
+    (sum_to, ["N", 3], [2, 3], []),
+    (sum_to, [5, "N", 3], ["N", 3], ["ReduceSum"]),
+    (sum_to, [5, 1, 3], [1, 3], ["ReduceSum"]),
+    (
+        sum_to,
+        None,
+        ["N", 3],
+        ["Shape"] * 4 + ["Concat", "Expand", "NonZero", "ReduceSum", "Reshape", "Squeeze", "Sub", "Sub"],
+    ),
     (sum_to, ["N", 3], [None, 3], ["Shape", "Shape", "Sub", "NonZero", "Squeeze", "ReduceSum"]),
     (sum_to, [5, "N", 3], ["M", 3], ["ReduceSum", "Shape", "Shape", "Sub", "NonZero", "Squeeze", "ReduceSum"]),
     (reshape_like, [6], [2, 3], ["Reshape"]),
@@ -92,13 +105,14 @@ def test_what_is_known_costs_no_node(function, given, wanted, expected):
     assert dx.shape == x.shape
 
 
+@pytest.mark.parametrize("shape", [[2, 3], ["N", 3]])
 @pytest.mark.parametrize("dtype", sorted(graphs.FLOATS))
-def test_zeros(dtype):
-    x = ir.val("x", dtype, [2, 3])
+def test_zeros(dtype, shape):
+    x = ir.val("x", dtype, shape)
     _, op, _ = fresh()
     zeros = zeros_like(op, x)
     assert (zeros.dtype, zeros.shape) == (dtype, x.shape)
-    assert not shape_of(op, x).producer()
+    assert (shape_of(op, x).producer() is None) == (shape == [2, 3])
     assert not zeros.producer().attributes["value"].value.numpy().any()
 
 

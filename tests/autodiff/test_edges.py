@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 
 from onnxtrain.errors import GradientError, OnnxTrainError
@@ -75,6 +76,7 @@ POINTS = [
     ("Mish", [[-1e4, 1e4]], {}, [[0, 1]]),
     ("Erf", [[-1e200, 0, 1e200]], {}, [[0, 2 / np.sqrt(np.pi), 0]]),
     ("HardSigmoid", [[-2.5, 0, 2.5]], {}, [[0, 0.2, 0]]),
+    ("ThresholdedRelu", [[0.9, 1, 1.1]], {}, [[0, 0, 1]]),
     ("HardSwish", [[-4, -3, 0, 3, 4]], {}, [[0, 0, 0.5, 1, 1]]),
     ("Elu", [[-1e4, 0, 1]], {}, [[0, 1, 1]]),
     ("PRelu", [[-1, 0, 1], [0.5, 0.5, 0.5]], {}, [[0.5, 0.5, 1], [-1, 0, 0]]),
@@ -159,6 +161,8 @@ ROWS = [
 @pytest.mark.parametrize("rows", [0, 1, 4])
 @pytest.mark.parametrize("body", ROWS)
 def test_any_number_of_rows(run, body, rows):
+    if rows == 0 and run is run_onnxruntime and onnxruntime.__version__.startswith("1.19."):
+        pytest.skip("onnxruntime 1.19 computes products of no rows wrongly, and dies in some operators")
     head = "g (double[N,3] X, double[3] A, double[3,3] B, bool[N,3] C)"
     model = program(f"{head} => (double[K,L] Y) {{ {body} }}")
     rng = np.random.default_rng(0)
@@ -171,6 +175,15 @@ def test_any_number_of_rows(run, body, rows):
         return  # onnx.reference cannot run every operator without rows
     for value, dx in zip((x, a, b), found, strict=True):
         assert dx.shape == value.shape
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_a_mean_of_as_many_columns_as_there_are(run, rows):
+    model = program(
+        "g (double[N,M] X) => (double[N] Y) { I = Constant<value_ints = [1]>() Y = ReduceMean<keepdims = 0>(X, I) }"
+    )
+    (dx,) = gradients(run, model, np.ones((rows, 2)))
+    np.testing.assert_array_equal(dx, np.full((rows, 2), 0.5))
 
 
 # ------------------------------------------------------------------- shapes
@@ -188,6 +201,7 @@ BODIES = [
     "I = Constant<value_ints = [1]>() W = ReduceProd(Z, I) Y = Mul(A, W)",
     "P = Constant<value_ints = [0, 0, 1, 2]>() W = Pad(Z, P) Y = Mul(W, W)",
     "W = Concat<axis = 0>(Z, A) Y = Mul(W, W)",
+    "I = Constant<value_int = 1>() W = Gather(Z, I) Y = Mul(A, W)",
     "I = Constant<value_ints = [-1]>() U = Unsqueeze(Z, I) V = DFT(U) W = ReduceSum<keepdims = 0>(V, I) Y = Mul(A, W)",
 ]
 
@@ -203,7 +217,6 @@ def test_unknown_rank(check_model, body):
 REFUSED = [
     ("Y = MatMul(Z, A)", "MatMul .* needs the number of axes of Z: DOUBLE"),
     ("E = Det(Z) Y = Mul(E, A)", "Det .* needs the number of axes of Z"),
-    ("T = Transpose(X) W = MatMul(X, T) E = Det(W) Y = Mul(E, A)", r"Det .* needs the size of W: DOUBLE\[N,N\]"),
     ('Y = Einsum<equation = "...i->...">(Z)', "Einsum .* needs the number of axes of Z"),
     ('Y = Einsum<equation = "ii->i">(X)', "Einsum .* takes a diagonal: 'ii->i' names an axis of one operand twice"),
     ("T = Constant<value_int = 1>() B = Cast<to = 9>(T) Y = Dropout(X, , B)", "Dropout .* may be in training mode"),
@@ -239,6 +252,8 @@ NEWER = [
     ("TensorScatter", [CACHE, UPDATE, np.array([1, 3])], {}),
     ("TensorScatter", [CACHE, UPDATE], {"axis": 1}),
     ("TensorScatter", [CACHE, UPDATE, np.array([4, 0])], {"mode": "circular"}),
+    ("TensorScatter", [CACHE, CACHE[:, :, :2] + 1, np.array([0, 1])], {"axis": 2}),
+    ("TensorScatter", [CACHE[:, None], UPDATE[:, None], np.array([1, 3])], {"axis": -2}),
 ]
 
 

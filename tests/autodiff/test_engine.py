@@ -201,6 +201,12 @@ def test_a_wrong_rule_is_named(own_rule, rule, message):
         derive("[odd] Y = my.Odd(X)")
 
 
+def test_a_wrong_type_is_named_where_operands_are_broadcast(own_rule):
+    own_rule("Odd", broadcast=True)(lambda op, node, dy: op.Cast(dy, to=1))
+    with pytest.raises(GradientError, match=r"gave .*FLOAT\[3\] as the gradient of X: DOUBLE"):
+        derive("Y = my.Odd(X)")
+
+
 def test_no_rule_names_the_node_and_the_path():
     with pytest.raises(
         GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"

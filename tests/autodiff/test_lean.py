@@ -54,3 +54,61 @@ def test_einsum(equation, shapes, nodes):
 def test_einsum_of_dimensions_that_may_stretch_one_another(check_model, n, m):
     feeds = {"X": rng.uniform(-1, 1, n), "A": rng.uniform(-1, 1, n), "B": rng.uniform(-1, 1, m)}
     check_model(einsum("i,i,i->i", ["N", "N", "M"]), feeds)
+
+
+# X is (N, 3), A (N, 3); the forward nodes that the gradient needs are counted too
+NODES = {
+    "Y = Softmax(X)": ["Softmax", "Mul", "ReduceSum", "Mul", "Sub"],
+    "I = Constant<value_ints = [0]>() Y = ReduceSum<keepdims = 0>(X, I)": ["Shape", "Expand"],
+    "I = Constant<value_ints = [1]>() Y = ReduceSum<keepdims = 0>(X, I)": ["Unsqueeze", "Shape", "Expand"],
+    "Y = Cast<to = 11>(X)": ["Identity"],
+    "I = Constant<value_int = 1>() Y = Gather<axis = 1>(X, I)": ["Unsqueeze", "Pad"],
+    "I = Constant<value_ints = [2, 0]>() Y = Gather(X, I)": ["Shape", "Unsqueeze", "ConstantOfShape", "ScatterND"],
+    "J = Constant<value_ints = [0]>() S = ReduceSum(X, J) I = Constant<value = int64[1,3] {0, 1, 1}>() Y = ScatterElements(X, I, S)": [
+        "ConstantOfShape",
+        "ScatterElements",
+        "GatherElements",
+        "Add",
+    ],
+    "I = Constant<value = int64[2,1] {2, 0}>() Y = GatherND(X, I)": ["Shape", "ConstantOfShape", "ScatterND"],
+    "F = Cast<to = 1>(X) Y = Identity(F)": ["Cast"],
+}
+
+
+@pytest.mark.parametrize("body", NODES)
+def test_nodes(body):
+    result = (
+        "float[?,?] Y"
+        if "to = 1>" in body
+        else "double[?] Y"
+        if "keepdims" in body or "int = 1" in body
+        else "double[?,?] Y"
+    )
+    derived = onnx_derivative(parse(f"double[N,3] X) => ({result}", body))
+    assert [n.op_type for n in derived.graph.node if n.op_type != "Constant"] == NODES[body]
+
+
+# signature, body, nodes
+PRODUCTS = [
+    ("double[N,3] X, double[3,4] A) => (double[N,4] Y", "Y = MatMul(X, A)", ["Gemm", "Gemm"]),
+    (
+        "double[B,N,3] X, double[B,3,4] A) => (double[B,N,4] Y",
+        "Y = MatMul(X, A)",
+        ["Transpose", "MatMul", "Transpose", "MatMul"],
+    ),
+    (
+        "double[B,N,3] X, double[3,4] A) => (double[B,N,4] Y",
+        "Y = MatMul(X, A)",
+        ["Transpose", "MatMul", "Flatten", "Flatten", "Gemm"],
+    ),
+    (
+        "double[N,3] X, double[3,4] A, double[4] B) => (double[N,4] Y",
+        "Y = Gemm(X, A, B)",
+        ["Gemm", "Gemm", "ReduceSum"],
+    ),
+]
+
+
+@pytest.mark.parametrize("signature, body, nodes", PRODUCTS)
+def test_products(signature, body, nodes):
+    assert [n.op_type for n in onnx_derivative(parse(signature, body)).graph.node if n.op_type != "Constant"] == nodes

@@ -47,3 +47,10 @@ def test_rule(check_rule, op_type, arrays, attributes):
 def test_product_of_zeros(check_rule, axes, keepdims):
     axes = [] if axes is None else [np.array(axes)]
     check_rule("ReduceProd", [ZEROS, *axes], {"keepdims": keepdims}, second=not axes)
+
+
+@pytest.mark.parametrize("check_rule", ["static"], indirect=True)  # the axes must be known
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_second_derivative_of_a_product_with_two_zeros(check_rule, keepdims):
+    check_rule("ReduceProd", [np.array([[0, 2.0, 0], [3, 0, 2]]), np.array([1])], {"keepdims": keepdims})
+    check_rule("ReduceProd", [np.array([[0, 2.0, 0], [3, 4, 2]])], {"keepdims": keepdims})
