@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import onnx
@@ -57,12 +58,16 @@ def read(onx: ModelLike) -> onnx.ModelProto:
     Raises
     ------
     ModelError
-        The bytes are not an ONNX model, or hold no graph.
+        The bytes are not an ONNX model, or hold no graph; weights are in files that are
+        missing or, of a model that did not come as a path, might be anywhere; the model
+        is larger than 2 GB.
     """
     if isinstance(onx, onnx.ModelProto):
         proto = onx
+        _refuse_external_data(proto)
     elif isinstance(onx, (bytes, bytearray)):
         proto = _parse(bytes(onx), f"{len(onx)} bytes")
+        _refuse_external_data(proto)
     elif isinstance(onx, (str, os.PathLike)):
         if not os.path.isfile(onx):
             raise ModelError(f"There is no file {os.fspath(onx)!r}.")
@@ -85,11 +90,41 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         raise ModelError(f"{what} cannot be read as an ONNX model: {e}") from e
 
 
+def _refuse_external_data(proto: onnx.ModelProto) -> None:
+    for tensor in _external_tensors(proto.graph):
+        place = next((e.value for e in tensor.external_data if e.key == "location"), "?")
+        raise ModelError(
+            f"The numbers of {tensor.name!r} are in another file, {place!r}, and only a path says in which folder: "
+            "give the path of the .onnx file, or what onnx.load(path) returns."
+        )
+
+
 def _load_external_data(proto: onnx.ModelProto, folder: str) -> None:
+    tensors = list(_external_tensors(proto.graph))
+    size = sum(math.prod(t.dims) * _item_size(t.data_type) for t in tensors)
+    if size >= PROTO_LIMIT:
+        raise ModelError(
+            f"The weights of the model take {size / 2**30:.1f} GB; a model is trained as one protobuf message, "
+            "which holds less than 2 GB."
+        )
     try:
         onnx.load_external_data_for_model(proto, folder)
     except (OSError, ValueError, onnx.checker.ValidationError) as e:
         raise ModelError(f"The external data of the model cannot be read from {folder!r}: {e}") from e
+
+
+def _external_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors of a graph, and of the graphs inside it, that are kept in other files."""
+    yield from (t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL)
+    for attribute in (a for node in graph.node for a in node.attribute):
+        yield from (t for t in (attribute.t, *attribute.tensors) if t.data_location == onnx.TensorProto.EXTERNAL)
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from _external_tensors(inner)
+
+
+def _item_size(data_type: int) -> int:
+    """Return the bytes of a number, 1 where it takes less."""
+    return max(onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize, 1)
 
 
 def load(onx: ModelLike) -> ir.Model:

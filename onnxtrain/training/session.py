@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import joblib
 import numpy as np
@@ -104,9 +105,15 @@ def run_session(
 ) -> list[np.ndarray]:
     """Run an open session and return its outputs; what onnxruntime refuses becomes a DataError."""
     try:
-        return session.run(list(outputs) if outputs is not None else None, dict(feeds))
+        found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
         raise DataError(f"onnxruntime cannot run the model: {e}") from e
+    # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
+    return [y.copy() if any(_may_share_memory(x, y) for x in feeds.values()) else y for y in found]
+
+
+def _may_share_memory(x: Any, y: Any) -> bool:
+    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
 
 
 def available_threads() -> int:

@@ -100,3 +100,13 @@ def test_same_seed_same_bits_on_a_gpu():
     X, y = load_diabetes(return_X_y=True)
     a, b = (OrtGradientRegressor(device="cuda", max_iter=3, random_state=0).fit(X, y).weights_ for _ in range(2))
     assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_an_output_that_is_an_input_has_memory_of_its_own():
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n] X, int64[n] I) => (float[n] X, int64[n] I) {}'
+    )
+    feeds = {"X": np.arange(5, dtype=np.float32), "I": np.arange(5)}
+    for given, found in zip(feeds.values(), run(onx, feeds), strict=True):
+        assert not np.shares_memory(given, found)
+        np.testing.assert_array_equal(given, found)

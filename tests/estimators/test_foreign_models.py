@@ -1,0 +1,573 @@
+"""ONNX models from elsewhere: boosting libraries, Keras, weights in other files, odd inputs and names."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.checker
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper
+
+from onnxtrain import (
+    OrtGradientClassifier,
+    OrtGradientRegressor,
+    add_loss_output,
+    get_train_initializer,
+    onnx_derivative,
+)
+from onnxtrain.errors import ModelError
+from onnxtrain.graph import read
+from onnxtrain.heads import Link
+from onnxtrain.training.session import run
+
+RNG = np.random.default_rng(0)
+N = 120
+X = RNG.normal(size=(N, 4)).astype(np.float32)
+SIZE = X[:, 0] + np.sin(2 * X[:, 1])
+GAPS = np.where(RNG.random(X.shape) < 0.2, np.nan, X).astype(np.float32)
+
+
+def tensor(name, array):
+    return onnx.numpy_helper.from_array(np.asarray(array), name)
+
+
+def parse(text, imports='"" : 21', **weights):
+    onx = onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{imports}]> g {text}")
+    onx.graph.initializer.extend(tensor(name, array) for name, array in weights.items())
+    return onx
+
+
+def drawn(*shape, scale=0.5):
+    return (scale * np.random.default_rng(len(shape)).normal(size=shape)).astype(np.float32)
+
+
+def probabilities(found):
+    """Return the last output as an array, whatever it is: a dictionary a row where ZipMap made it."""
+    rows = found[-1]
+    return np.array([list(row.values()) for row in rows]) if isinstance(rows, list) else np.asarray(rows)
+
+
+def check_training(onx, rows, y, *, X_run=None, **params):
+    """Train; the loss falls, the trained ONNX has the outputs that came and gives what the estimator gives."""
+    kind = OrtGradientClassifier if np.asarray(y).dtype.kind in "iU" else OrtGradientRegressor
+    model = kind(onx, **{"max_iter": 10, "learning_rate": 0.02, "random_state": 0, **params}).fit(rows, y)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    trained, came = model.get_trained_onnx(), read(onx)
+    assert [o.name for o in trained.graph.output] == [o.name for o in came.graph.output]
+    assert [i.name for i in trained.graph.input] == [i.name for i in came.graph.input]
+    feeds = {trained.graph.input[0].name: rows} if not isinstance(rows, dict) else rows
+    floats = [
+        o for o in trained.graph.output if o.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    ]
+    if floats:
+        found = run(trained, feeds, outputs=[floats[-1].name])[0]
+        expected = model.predict_proba(rows) if kind is OrtGradientClassifier else model.predict(rows)
+        if found.size == len(expected):  # of two classes a model may give one
+            expected = expected.reshape(len(expected), -1)[:, -1]
+        np.testing.assert_allclose(np.ravel(found), np.ravel(expected), rtol=1e-4, atol=1e-5)
+    return model
+
+
+def classes(k):
+    return np.digitize(SIZE, [0] if k == 2 else [-0.5, 0.5])
+
+
+# -------------------------------------------------- LightGBM and XGBoost
+
+
+def lightgbm(kind, y, **params):
+    library = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    tools = pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports lightgbm")
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    model = getattr(library, f"LGBM{kind}")(n_estimators=5, verbose=-1, n_jobs=1, **params).fit(X, y)
+    options = {"zipmap": False} if kind == "Classifier" else {}
+    return tools.convert_lightgbm(model, initial_types=[("X", FloatTensorType([None, 4]))], target_opset=15, **options)
+
+
+def xgboost(kind, y, **params):
+    library = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    tools = pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports xgboost")
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    model = getattr(library, f"XGB{kind}")(n_estimators=5, max_depth=3, n_jobs=1, **params).fit(X, y)
+    return tools.convert_xgboost(model, initial_types=[("X", FloatTensorType([None, 4]))], target_opset=15)
+
+
+#: exporter, what, targets, how the output follows from the scores
+BOOSTED = {
+    "lightgbm regressor": (lightgbm, "Regressor", SIZE, {}, Link.IDENTITY),
+    "lightgbm forest": (
+        lightgbm,
+        "Regressor",
+        SIZE,
+        {"boosting_type": "rf", "bagging_freq": 1, "bagging_fraction": 0.5},
+        Link.IDENTITY,
+    ),
+    "lightgbm poisson": (lightgbm, "Regressor", np.exp(SIZE), {"objective": "poisson"}, Link.EXP),
+    "lightgbm of two": (lightgbm, "Classifier", classes(2), {}, Link.SIGMOID),
+    "lightgbm of three": (lightgbm, "Classifier", classes(3), {}, Link.SOFTMAX),
+    "lightgbm of names": (lightgbm, "Classifier", np.array(["a", "b", "c"])[classes(3)], {}, Link.SOFTMAX),
+    "xgboost regressor": (xgboost, "Regressor", SIZE, {}, Link.IDENTITY),
+    "xgboost of two": (xgboost, "Classifier", classes(2), {}, Link.SIGMOID),
+    "xgboost of three": (xgboost, "Classifier", classes(3), {}, Link.SOFTMAX),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporters' own
+@pytest.mark.parametrize("case", BOOSTED.values(), ids=BOOSTED)
+def test_leaves_of_boosted_trees(case):
+    export, kind, y, params, link = case
+    onx = export(kind, y, **params)
+    start = (OrtGradientClassifier if kind == "Classifier" else OrtGradientRegressor)(onx, max_iter=0).fit(X, y)
+    for rows in (X, GAPS):  # branches of missing values are kept
+        for found, expected in zip(run(start.get_trained_onnx(), {"X": rows}), run(onx, {"X": rows}), strict=True):
+            if expected.dtype.kind == "f":
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(found, expected)
+    model = check_training(onx, X, y)
+    assert model._model.link is link
+    assert "leaf_values" in model.weights_
+
+
+# ------------------------------------------------------- the same by hand
+
+
+def splits(mode, tracks):
+    """Two trees of two splits, as exporters write them: ids by tree and node."""
+    return {
+        "nodes_treeids": [0] * 5 + [1] * 3,
+        "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+        "nodes_featureids": [0, 1, 0, 0, 0, 2, 0, 0],
+        "nodes_modes": [mode, mode, "LEAF", "LEAF", "LEAF", mode, "LEAF", "LEAF"],
+        "nodes_values": [0.1, -0.2, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0],
+        "nodes_truenodeids": [1, 3, 0, 0, 0, 1, 0, 0],
+        "nodes_falsenodeids": [2, 4, 0, 0, 0, 2, 0, 0],
+        "nodes_missing_value_tracks_true": [tracks, 1 - tracks, 0, 0, 0, tracks, 0, 0],
+        "nodes_hitrates": [1.0] * 8,
+    }
+
+
+def leaves(kind, ids):
+    return {
+        f"{kind}_treeids": [0, 0, 0, 1, 1],
+        f"{kind}_nodeids": [2, 3, 4, 1, 2],
+        f"{kind}_ids": ids,
+        f"{kind}_weights": [0.4, -0.3, 0.2, -0.5, 0.6],
+    }
+
+
+#: operator, attributes beside the splits, targets
+ENSEMBLES = {
+    "regressor": ("TreeEnsembleRegressor", {**leaves("target", [0] * 5), "n_targets": 1}, SIZE),
+    "regressor with a base": (
+        "TreeEnsembleRegressor",
+        {**leaves("target", [0] * 5), "n_targets": 1, "base_values": [0.5]},
+        SIZE,
+    ),
+    "average": (
+        "TreeEnsembleRegressor",
+        {**leaves("target", [0] * 5), "n_targets": 1, "aggregate_function": "AVERAGE"},
+        SIZE,
+    ),
+    "two classes, one score": (
+        "TreeEnsembleClassifier",
+        {**leaves("class", [0] * 5), "classlabels_int64s": [0, 1], "post_transform": "LOGISTIC", "base_values": [-0.2]},
+        classes(2),
+    ),
+    "three classes, a tree each": (
+        "TreeEnsembleClassifier",
+        {
+            **leaves("class", [0, 0, 0, 2, 2]),
+            "classlabels_int64s": [0, 1, 2],
+            "post_transform": "SOFTMAX",
+            "base_values": [0.1, 0.2, 0.3],
+        },
+        classes(3),
+    ),
+    "names": (
+        "TreeEnsembleClassifier",
+        {**leaves("class", [0, 0, 0, 1, 1]), "classlabels_strings": ["a", "b", "c"], "post_transform": "SOFTMAX"},
+        np.array(["a", "b", "c"])[classes(3)],
+    ),
+}
+
+
+def ensemble(op_type, attributes, version):
+    outputs = [("Y", TensorProto.FLOAT, ["n", 1])]
+    if op_type == "TreeEnsembleClassifier":
+        names = attributes.get("classlabels_strings")
+        k = len(names or attributes["classlabels_int64s"])
+        outputs = [
+            ("label", TensorProto.STRING if names else TensorProto.INT64, ["n"]),
+            ("p", TensorProto.FLOAT, ["n", k]),
+        ]
+    node = helper.make_node(op_type, ["X"], [name for name, *_ in outputs], domain="ai.onnx.ml", **attributes)
+    infos = [helper.make_tensor_value_info(*o) for o in outputs]
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", 4])], infos)
+    opsets = [helper.make_opsetid("", 9), helper.make_opsetid("ai.onnx.ml", version)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=6)
+
+
+@pytest.mark.parametrize(
+    "mode, tracks, version", [("BRANCH_LEQ", 0, 1), ("BRANCH_LT", 1, 3), ("BRANCH_GTE", 0, 3), ("BRANCH_GT", 1, 1)]
+)
+@pytest.mark.parametrize("case", ENSEMBLES.values(), ids=ENSEMBLES)
+def test_trees_of_every_form(case, mode, tracks, version):
+    op_type, attributes, y = case
+    onx = ensemble(op_type, {**splits(mode, tracks), **attributes}, version)
+    model = check_training(onx, X, y)
+    same = OrtGradientRegressor if op_type.endswith("Regressor") else OrtGradientClassifier
+    start = same(onx, max_iter=0).fit(X, y).get_trained_onnx()
+    for found, expected in zip(run(start, {"X": GAPS}), run(onx, {"X": GAPS}), strict=True):
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    after = next(n for n in model.get_trained_onnx().graph.node if n.op_type == "TreeEnsembleRegressor")
+    kept = {a.name: helper.get_attribute_value(a) for a in after.attribute}
+    for name in ("nodes_values", "nodes_featureids", "nodes_missing_value_tracks_true"):
+        np.testing.assert_array_equal(kept[name], np.asarray(splits(mode, tracks)[name], np.float32))
+
+
+#: 0: <=, 1: <, 2: >=, 3: >
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+@pytest.mark.parametrize("tracks", [0, 1])
+def test_trees_of_ai_onnx_ml_5(mode, tracks):
+    if onnx_runtime_is_old():
+        pytest.skip("onnxruntime 1.19 has no TreeEnsemble of ai.onnx.ml 5")
+    node = helper.make_node(
+        "TreeEnsemble",
+        ["X"],
+        ["Y"],
+        domain="ai.onnx.ml",
+        n_targets=2,
+        nodes_featureids=[0, 1],
+        nodes_modes=tensor("m", np.full(2, mode, np.uint8)),
+        nodes_splits=tensor("s", np.float32([0.1, -0.2])),
+        nodes_truenodeids=[0, 2],
+        nodes_trueleafs=[1, 1],
+        nodes_falsenodeids=[1, 3],
+        nodes_falseleafs=[1, 1],
+        nodes_missing_value_tracks_true=[tracks, 1 - tracks],
+        tree_roots=[0, 1],
+        leaf_targetids=[0, 0, 1, 1],
+        leaf_weights=tensor("w", np.float32([0.5, -0.5, 0.3, -0.3])),
+    )
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", k]) for n, k in (("X", 4), ("Y", 2))]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 5)]
+    onx = helper.make_model(helper.make_graph([node], "g", infos[:1], infos[1:]), opset_imports=opsets, ir_version=10)
+    y = np.c_[SIZE, -SIZE]
+    check_training(onx, X, y)
+    start = OrtGradientRegressor(onx, max_iter=0).fit(X, y).get_trained_onnx()
+    np.testing.assert_allclose(run(start, {"X": GAPS})[0], run(onx, {"X": GAPS})[0], rtol=1e-5)
+
+
+def onnx_runtime_is_old():
+    import onnxruntime
+
+    return onnxruntime.__version__.startswith("1.19.")
+
+
+# -------------------------------------------------- weights in other files
+
+NET = "(float[n, 4] X) => (float[n, 1] Y) { H = MatMul(X, W) A = Tanh(H) Y = MatMul(A, V) }"
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A path to a model whose weights are in another file of the same folder."""
+    path = tmp_path / "net.onnx"
+    onx = parse(NET, W=drawn(4, 30), V=drawn(30, 1))
+    onnx.save_model(onx, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path], ids=["str", "Path"])
+def test_weights_beside_the_file(outside, kind, tmp_path):
+    model = check_training(kind(outside), X, SIZE)
+    trained = tmp_path / "apart" / "trained.onnx"
+    trained.parent.mkdir()
+    onnx.save(model.get_trained_onnx(), trained)
+    assert [p.name for p in trained.parent.iterdir()] == ["trained.onnx"]
+    found = run(onnx.load(trained), {"X": X})[0]
+    np.testing.assert_allclose(found.ravel(), model.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("use", [add_loss_output, onnx_derivative, get_train_initializer], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("as_bytes", [True, False], ids=["bytes", "ModelProto"])
+def test_weights_of_a_model_without_a_folder(outside, use, as_bytes):
+    onx = outside.read_bytes() if as_bytes else onnx.load(outside, load_external_data=False)
+    for call in (use, lambda onx: OrtGradientRegressor(onx).fit(X, SIZE)):
+        with pytest.raises(ModelError, match="numbers of 'W' are in another file, 'net.data'.*give the path"):
+            call(onx)
+
+
+def test_weights_of_a_constant_and_of_a_body_without_a_folder():
+    held = tensor("w", drawn(4))
+    held.ClearField("raw_data")
+    held.data_location = TensorProto.EXTERNAL
+    held.external_data.add(key="location", value="else.data")
+    for text in (
+        "(float[n, 4] X) => (float[n, 4] Y) { w = Constant <value = float[1] {0}> () Y = Mul(X, w) }",
+        "(float[n, 4] X, bool c) => (float[n, 4] Y) { Y = If (c) <then_branch = t () => (float[n, 4] a)"
+        " { w = Constant <value = float[1] {0}> () a = Mul(X, w) }, else_branch = e () => (float[n, 4] b)"
+        " { b = Identity(X) }> }",
+    ):
+        onx = parse(text)
+        (node,) = onx.graph.node[:1]
+        body = next((a.g for a in node.attribute if a.name == "then_branch"), onx.graph)
+        body.node[0].attribute[0].t.CopyFrom(held)
+        with pytest.raises(ModelError, match="'else.data'"):
+            read(onx)
+
+
+def larger(path):
+    onx = onnx.load(path, load_external_data=False)
+    onx.graph.initializer[0].dims[:] = [4, 2**28]
+    path.write_bytes(onx.SerializeToString())
+
+
+def huge(path):
+    with open(path, "wb") as f:
+        f.truncate(2**31)
+
+
+BROKEN = {
+    "missing": (lambda path: path.with_name("net.data").unlink(), "external data of the model cannot be read from"),
+    "short": (lambda path: path.with_name("net.data").write_bytes(b"123"), "cannot be read from .*"),
+    "weights over 2 GB": (larger, "weights of the model take 4.0 GB.*less than 2 GB"),
+    "a file over 2 GB": (huge, "larger than 2 GB"),
+}
+
+
+@pytest.mark.parametrize("breaks, words", BROKEN.values(), ids=BROKEN)
+def test_files_that_are_broken_or_too_large(outside, breaks, words):
+    breaks(outside)
+    with pytest.raises(ModelError, match=words):
+        OrtGradientRegressor(outside).fit(X, SIZE)
+
+
+# -------------------------------------------------- inputs and their shapes
+
+IMAGES = RNG.normal(size=(N, 1, 6, 6)).astype(np.float32)
+WORDS = RNG.integers(0, 9, (N, 5))
+STEPS = RNG.normal(size=(N, 5, 3)).astype(np.float32)
+TWO = "(float[{n}, 2] left, float[{n}, 2] right) => (float[{n}, 1] Y) {{ J = Concat <axis = 1> (left, right) Y = MatMul(J, W) }}"
+PAIR = {"left": X[:, :2], "right": X[:, 2:]}
+
+#: model, its weights, the rows
+SHAPES = {
+    "images": (
+        "(float[n, 1, 6, 6] X) => (float[n, 1] Y) { C = Conv(X, K) R = Relu(C) F = Flatten(R) Y = MatMul(F, W) }",
+        {"K": drawn(2, 1, 3, 3), "W": drawn(32, 1)},
+        IMAGES,
+    ),
+    "images of any size": (
+        "(float[n, 1, h, w] X) => (float[n, 1] Y) { C = Conv(X, K) R = Relu(C) P = GlobalAveragePool(R)"
+        " F = Flatten(P) Y = MatMul(F, W) }",
+        {"K": drawn(2, 1, 3, 3), "W": drawn(2, 1)},
+        IMAGES,
+    ),
+    "sequences": (
+        "(float[n, 5, 3] X) => (float[n, 1] Y) { H = MatMul(X, W) M = ReduceMean <keepdims = 0> (H, axis) Y = MatMul(M, V) }",
+        {"W": drawn(3, 4), "V": drawn(4, 1), "axis": np.array([1])},
+        STEPS,
+    ),
+    "sequences of any length": (
+        "(float[n, t, 3] X) => (float[n, 1] Y) { H = MatMul(X, W) M = ReduceMean <keepdims = 0> (H, axis) Y = MatMul(M, V) }",
+        {"W": drawn(3, 4), "V": drawn(4, 1), "axis": np.array([1])},
+        STEPS,
+    ),
+    "words": (
+        "(int64[n, 5] X) => (float[n, 1] Y) { H = Gather(E, X) M = ReduceMean <keepdims = 0> (H, axis) Y = MatMul(M, V) }",
+        {"E": drawn(9, 4), "V": drawn(4, 1), "axis": np.array([1])},
+        WORDS,
+    ),
+    "a batch without a name": ("(float[?, 4] X) => (float[?, 1] Y) { Y = MatMul(X, W) }", {"W": drawn(4, 1)}, X),
+    "a batch of one": ("(float[1, 4] X) => (float[1, 1] Y) { Y = MatMul(X, W) }", {"W": drawn(4, 1)}, X),
+    "a batch of eight images": (
+        "(float[8, 1, 6, 6] X) => (float[8, 1] Y) { C = Conv(X, K) F = Reshape(C, s) Y = MatMul(F, W) }",
+        {"K": drawn(2, 1, 3, 3), "W": drawn(32, 1), "s": np.array([8, 32])},
+        IMAGES,
+    ),
+    "two inputs": (TWO.format(n="n"), {"W": drawn(4, 1)}, PAIR),
+    "two inputs of a fixed batch": (TWO.format(n=8), {"W": drawn(4, 1)}, PAIR),
+    "two inputs of different kinds": (
+        "(float[1, 3, 6] X, int64[1] k) => (float[1, 1] Y) { F = Flatten(X) A = MatMul(F, W) B = Gather(E, k) Y = Add(A, B) }",
+        {"W": drawn(18, 1), "E": drawn(3, 1)},
+        {"X": RNG.normal(size=(N, 3, 6)).astype(np.float32), "k": classes(3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("text, weights, rows", SHAPES.values(), ids=SHAPES)
+def test_shapes_of_inputs(text, weights, rows):
+    onx = parse(text, **weights)
+    kind = rows if isinstance(rows, dict) else {"X": rows}
+    y = SIZE if "K" not in weights else next(iter(kind.values())).mean(axis=(1, 2, 3))
+    fixed = "batch of" in text or any(f"[{n}" in text for n in (1, 8))
+    if not fixed:
+        model = check_training(onx, rows, y)
+    else:  # the trained model is again for a batch of this size
+        model = OrtGradientRegressor(onx, max_iter=10, learning_rate=0.02, random_state=0).fit(rows, y)
+        assert model.loss_curve_[-1] < model.loss_curve_[0]
+        trained = model.get_trained_onnx()
+        size = trained.graph.input[0].type.tensor_type.shape.dim[0].dim_value
+        found = run(trained, {name: x[:size] for name, x in kind.items()})[0]
+        np.testing.assert_allclose(found.ravel(), model.predict(rows)[:size], rtol=1e-4, atol=1e-6)
+    assert set(model.weights_) == {name for name, w in weights.items() if w.dtype.kind == "f"}
+
+
+def test_a_frame_for_several_inputs():
+    pandas = pytest.importorskip("pandas")
+    onx = parse(
+        "(float[n, 1] a, int64[n, 1] k) => (float[n, 1] Y) { A = MatMul(a, W) G = Gather(E, k) S = Squeeze(G, axis) Y = Add(A, S) }",
+        W=drawn(1, 1),
+        E=drawn(3, 1),
+        axis=np.array([2]),
+    )
+    frame = pandas.DataFrame({"k": classes(3), "a": SIZE})
+    model = OrtGradientRegressor(onx, max_iter=5, learning_rate=0.05, random_state=0).fit(frame, SIZE)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    by_dict = {"a": SIZE.reshape(-1, 1), "k": classes(3)}
+    np.testing.assert_array_equal(model.predict(by_dict), model.predict(frame))
+
+
+# --------------------------------------------------------------- names
+
+#: Names that a training step, a loss or a gradient gives as well.
+OURS = ["label", "loss", "weight", "learning_rate", "l1", "l2", "rows", "index", "step", "X_grad", "W_grad", "Y_grad",
+        "coef", "const_1.0_f32", "batch_rows", "scores", "v_MatMul_0", "sample_weight"]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["input", "weight", "hidden", "output"])
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_names_that_are_ours_as_well(where, solver):
+    for name in OURS:
+        names = {"input": "A", "weight": "W", "hidden": "H", "output": "B", where: name}
+        nodes = [
+            helper.make_node("MatMul", [names["input"], names["weight"]], [names["hidden"]]),
+            helper.make_node("Tanh", [names["hidden"]], ["T"]),
+            helper.make_node("MatMul", ["T", "V"], [names["output"]]),
+        ]
+        infos = [helper.make_tensor_value_info(names[n], 1, ["n", k]) for n, k in (("input", 4), ("output", 1))]
+        held = [tensor(names["weight"], drawn(4, 3)), tensor("V", drawn(3, 1))]
+        graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], held)
+        onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        model = check_training(
+            onx, X, SIZE, solver=solver, max_iter=3, l1=1e-4, l2=1e-4, penalty={names["weight"]: 1e-3}, n_threads=1
+        )
+        assert set(model.weights_) == {names["weight"], "V"}
+
+
+# -------------------------------------------------- graphs of other exporters
+
+
+def keras(*, in_constants):
+    """A convolution of channels last as tf2onnx writes it: Transpose around it, slashes and colons in names."""
+    weights = {
+        "model/conv/kernel:0": drawn(3, 1, 3, 3),
+        "model/conv/bias:0": np.full(3, 0.1, np.float32),
+        "model/dense/kernel:0": drawn(3, 2),
+        "model/dense/bias:0": np.zeros(2, np.float32),
+    }
+    others = {"Const:0": np.array([2, 3]), "temperature:0": np.float32([2.0])}
+
+    def node(op_type, inputs, output, **attributes):
+        return helper.make_node(op_type, inputs, [output], name=output.removesuffix(":0"), **attributes)
+
+    held = {**weights, **others}
+    nodes = [node("Constant", [], name, value=tensor(name, a)) for name, a in held.items() if in_constants]
+    nodes += [
+        node("Transpose", ["images:0"], "model/conv/first:0", perm=[0, 3, 1, 2]),
+        node("Conv", ["model/conv/first:0", "model/conv/kernel:0"], "model/conv:0", pads=[1, 1, 1, 1]),
+        node("Transpose", ["model/conv:0"], "model/conv/last:0", perm=[0, 2, 3, 1]),
+        node("Add", ["model/conv/last:0", "model/conv/bias:0"], "model/BiasAdd:0"),
+        node("Relu", ["model/BiasAdd:0"], "model/relu:0"),
+        node("Transpose", ["model/relu:0"], "model/pool/first:0", perm=[0, 3, 1, 2]),
+        node("GlobalAveragePool", ["model/pool/first:0"], "model/pool:0"),
+        node("Squeeze", ["model/pool:0", "Const:0"], "model/flat:0"),
+        node("MatMul", ["model/flat:0", "model/dense/kernel:0"], "model/dense/MatMul:0"),
+        node("Add", ["model/dense/MatMul:0", "model/dense/bias:0"], "model/dense/BiasAdd:0"),
+        node("Mul", ["model/dense/BiasAdd:0", "temperature:0"], "model/scaled:0"),
+        node("Softmax", ["model/scaled:0"], "Identity:0"),
+    ]
+    inputs = [helper.make_tensor_value_info("images:0", 1, ["unk__1", 6, 6, 1])]
+    outputs = [helper.make_tensor_value_info("Identity:0", 1, ["unk__1", 2])]
+    initializers = [] if in_constants else [tensor(name, a) for name, a in held.items()]
+    graph = helper.make_graph(nodes, "tf2onnx", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7), set(weights)
+
+
+@pytest.mark.parametrize("in_constants", [True, False])
+def test_a_network_of_keras(in_constants):
+    onx, weights = keras(in_constants=in_constants)
+    rows = IMAGES.transpose(0, 2, 3, 1)
+    y = (rows.std(axis=(1, 2, 3)) > 1).astype(int)
+    model = check_training(onx, rows, y)
+    assert set(model.weights_) == weights
+    trained = model.get_trained_onnx()
+    onnx.checker.check_model(trained)
+    assert weights <= {i.name for i in trained.graph.initializer}
+    again = OrtGradientClassifier(trained, max_iter=0).fit(rows, y)
+    assert set(again.weights_) == weights
+    np.testing.assert_allclose(again.predict_proba(rows), model.predict_proba(rows), rtol=1e-5)
+
+
+def test_functions_of_the_model():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[n, 4] X) => (float[n, 1] Y) { H = local.dense <units = 3> (X, W) Y = local.dense(H, V) }
+        <domain: "local", opset_import: ["" : 21]>
+        dense <units> (x, w) => (y) { half = Constant <value_float = 0.5> () z = MatMul(x, w) s = Mul(z, half) y = Tanh(s) }"""
+    )
+    onx.graph.initializer.extend([tensor("W", drawn(4, 3)), tensor("V", drawn(3, 1))])
+    model = check_training(onx, X, np.tanh(SIZE))
+    assert set(model.weights_) == {"W", "V"}
+
+
+# ------------------------------------------------------------ labels alone
+
+LABELS = {
+    "of three": (
+        "(float[n, 4] X) => (int64[n] label) { S = MatMul(X, W) P = Softmax(S) label = ArgMax <axis = 1, keepdims = 0> (P) }",
+        (4, 3),
+        Link.SOFTMAX,
+        classes(3),
+    ),
+    "of scores": (
+        "(float[n, 4] X) => (int64[n, 1] label) { S = MatMul(X, W) label = ArgMax <axis = -1> (S) }",
+        (4, 3),
+        Link.IDENTITY,
+        classes(3),
+    ),
+    "of names": (
+        '(float[n, 4] X) => (string[n] label) <string[3] names = {"a", "b", "c"}> { S = MatMul(X, W)'
+        " A = ArgMax <axis = 1, keepdims = 0> (S) label = Gather(names, A) }",
+        (4, 3),
+        Link.IDENTITY,
+        np.array(["a", "b", "c"])[classes(3)],
+    ),
+    "of two": (
+        "(float[n, 4] X) => (int64[n, 1] label) <float half = {0.5}> { S = MatMul(X, W) P = Sigmoid(S)"
+        " B = Greater(P, half) label = Cast <to = 7> (B) }",
+        (4, 1),
+        Link.SIGMOID,
+        classes(2),
+    ),
+}
+
+
+@pytest.mark.parametrize("output", [None, "label"])
+@pytest.mark.parametrize("text, shape, link, y", LABELS.values(), ids=LABELS)
+def test_a_model_that_gives_labels_alone(text, shape, link, y, output):
+    model = check_training(parse(text, W=drawn(*shape)), X, y, output=output, max_iter=50)
+    assert model._model.link is link
+    trained = model.get_trained_onnx()
+    np.testing.assert_array_equal(run(trained, {"X": X})[0].ravel(), model.predict(X))
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
+    with pytest.raises(ModelError, match="None of the outputs holds floats|does not hold floats"):
+        OrtGradientRegressor(parse(text, W=drawn(*shape)), output=output).fit(X, SIZE)
