@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, LossError
+from onnxtrain.errors import DataError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
@@ -24,15 +24,15 @@ from onnxtrain.estimators._model import choose_weights, draw_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
-from onnxtrain.estimators._training import check_solver, make_objective, train_by_steps, train_full_batch
+from onnxtrain.estimators._training import check_loss, check_solver, make_objective, train_by_steps, train_full_batch
 from onnxtrain.estimators._validation import (
     as_data_error,
     check_features,
     check_parameters,
     check_sample_weight,
     minds_no_nan,
+    unchanged_on_error,
 )
-from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.frozen import split_frozen
@@ -189,19 +189,20 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         """
         device = self._check()
         file = Checkpoint(self, checkpoint, every, resume)
-        X, y = self._check_X_y(X, y, reset=not self._goes_on())
-        weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
-        self._random_state = file.at("start", check_random_state(self.random_state))
-        if not self._goes_on():
-            self._start(X, y, weight)
-        self._prepare_objective()
-        validation = self._check_validation(X_val, y_val, sample_weight_val)
-        data = self._training_data(X, y, weight)
-        self._random_state = file.at("split", self._random_state)
-        if validation is None and self.early_stopping:
-            data, validation = self._hold_out(data, y)
-        if not file.restore(self, data, validation):
-            self._state.begin(watched=validation is not None)
+        with unchanged_on_error(self):
+            X, y = self._check_X_y(X, y, reset=not self._goes_on())
+            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
+            self._random_state = file.at("start", check_random_state(self.random_state))
+            if not self._goes_on():
+                self._start(X, y, weight)
+            self._prepare_objective()
+            validation = self._check_validation(X_val, y_val, sample_weight_val)
+            data = self._training_data(X, y, weight)
+            self._random_state = file.at("split", self._random_state)
+            if validation is None and self.early_stopping:
+                data, validation = self._hold_out(data, y)
+            if not file.restore(self, data, validation):
+                self._state.begin(watched=validation is not None)
         task = FitTask(self, X, y, sample_weight, self.max_iter)
         listeners = [task.after_epoch, *([] if callback is None else [callback])]
         self._train(data, validation, device, n_epochs=self.max_iter, listeners=listeners, file=file)
@@ -226,14 +227,16 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         device = self._check()
         first = not self.__sklearn_is_fitted__()
-        X, y = self._check_X_y(X, y, reset=first)
-        weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
-        if first:
-            self._random_state = check_random_state(self.random_state)
-            self._start(X, y, weight)
-        self._prepare_objective()
+        with unchanged_on_error(self):
+            X, y = self._check_X_y(X, y, reset=first)
+            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
+            if first:
+                self._random_state = check_random_state(self.random_state)
+                self._start(X, y, weight)
+            self._prepare_objective()
+            data = self._training_data(X, y, weight)
         self._state.begin(watched=False)
-        return self._train(self._training_data(X, y, weight), None, device, n_epochs=1)
+        return self._train(data, None, device, n_epochs=1)
 
     def _goes_on(self) -> bool:
         return self.warm_start and self.__sklearn_is_fitted__()
@@ -241,22 +244,11 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _check(self) -> Device:
         """Check every parameter that can be checked without data; return the device."""
         check_parameters(self)
-        self._check_loss()
+        check_loss(self.loss, self.loss_params, classifies=self._classifies)
         check_solver(self)
         if self.estimator is not None:
             check_source(self.estimator)
         return find_device(self.device)
-
-    def _check_loss(self) -> None:
-        entry = find_loss(self.loss, self.loss_params, classifies=self._classifies)
-        if entry.classifies != self._classifies:
-            kind, other = (
-                ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
-            )
-            raise LossError(
-                f"The loss {self.loss!r} is for {kind}, as {other} has them. Here there are: "
-                f"{', '.join(name for name, known in LOSSES.items() if known.classifies == self._classifies)}."
-            )
 
     def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""

@@ -13,6 +13,7 @@ from onnxtrain.estimators._codec import Decoder, Encoder
 from onnxtrain.estimators._model import TrainableModel, initial_weights, with_weights
 from onnxtrain.estimators._source import Source
 from onnxtrain.heads import Link
+from onnxtrain.losses import find_loss
 from onnxtrain.training.loop import TrainingState
 
 #: What is learned beside the weights; the other learned attributes follow from the state.
@@ -115,7 +116,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     for name, value in kept.decoded("attributes").items():
         if name in _ATTRIBUTES:
             setattr(estimator, name, value)
-    estimator._check_loss()  # is it registered?
+    find_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)  # is it registered?
     estimator._source = Source(model)
     estimator._state = kept.state()
     estimator._prepare_objective()

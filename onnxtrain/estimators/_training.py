@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import OptimizerError, ParameterError, WeightError
+from onnxtrain.errors import LossError, OptimizerError, ParameterError, WeightError
 from onnxtrain.estimators._model import TrainableModel
 from onnxtrain.loss_helper import check_penalty
+from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
@@ -63,6 +64,17 @@ def make_objective(
         classifies=classifies,
         multilabel=multilabel,
     )
+
+
+def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
+    """Check that a loss exists and is for numbers or for classes, as the target is."""
+    entry = find_loss(loss, loss_params, classifies=classifies)
+    if entry.classifies != classifies:
+        kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
+        raise LossError(
+            f"The loss {loss!r} is for {kind}, as {other} has them. Here there are: "
+            f"{', '.join(name for name, known in LOSSES.items() if known.classifies == classifies)}."
+        )
 
 
 def check_solver(params: Any) -> None:

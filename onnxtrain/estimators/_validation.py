@@ -77,6 +77,18 @@ def as_data_error() -> Iterator[None]:
         raise DataError(str(e)) from e
 
 
+@contextmanager
+def unchanged_on_error(estimator: Any) -> Iterator[None]:
+    """Let an error before the first step leave the estimator as it was: fitted to other rows, or not at all."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 def minds_no_nan(source: Any) -> bool:
     """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
     if not isinstance(source, Pipeline):

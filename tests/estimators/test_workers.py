@@ -2,6 +2,8 @@
 
 import os
 import sys
+import warnings
+from contextlib import contextmanager
 
 import joblib
 import numpy as np
@@ -36,13 +38,36 @@ def test_two_workers_on_two_cores_run_two_threads(width):
     assert more == [0, 0]  # the thread that calls is the only one
 
 
-def test_the_same_scores_on_a_dask_cluster():
+@contextmanager
+def dask_cluster():
     distributed = pytest.importorskip("distributed")
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=":0"):
+        yield
+
+
+@contextmanager
+def ray_cluster():
+    ray = pytest.importorskip("ray", reason="ray is too large for the requirements of the tests")
+    from ray.util.joblib import register_ray
+
+    with warnings.catch_warnings():  # its own, of resources and of what it will change
+        warnings.simplefilter("ignore")
+        ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+        try:
+            register_ray()
+            yield
+        finally:
+            ray.shutdown()
+
+
+CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
+
+
+@pytest.mark.parametrize("backend", CLUSTERS)
+def test_the_same_scores_on_a_cluster(backend):
     search = GridSearchCV(OrtGradientRegressor(max_iter=3, random_state=0), {"l2": [0.0, 0.1]}, cv=2)
-    expected = search.fit(X, y).cv_results_["mean_test_score"]
-    with (
-        distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None),
-        joblib.parallel_config(backend="dask"),
-    ):
-        found = search.fit(X, y).cv_results_["mean_test_score"]
-    np.testing.assert_array_equal(found, expected)
+    expected = search.fit(X, y).cv_results_
+    with CLUSTERS[backend](), joblib.parallel_config(backend=backend, n_jobs=2):
+        found = search.fit(X, y).cv_results_
+    for name in (name for name in expected if "score" in name and "time" not in name):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)

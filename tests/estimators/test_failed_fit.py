@@ -1,0 +1,52 @@
+"""A fit that fails before its first step leaves the estimator as it was."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError
+
+X, y = load_iris(return_X_y=True)
+NAMED = {"a": np.array(["x", "y"] * 75), "b": X[:, 0]}  # goes in by name
+VALIDATION = {"X_val": X[:, :3], "y_val": y}
+
+# rows that are refused, and the words
+FAILURES = {
+    "rows by name": (OrtGradientRegressor, (NAMED, y), {}, "Expected 2D array"),
+    "numbers of rows": (OrtGradientRegressor, (X[:, :2], y[1:]), {}, "inconsistent numbers of samples"),
+    "weights": (OrtGradientRegressor, (X[:, :2], y, -np.ones(150)), {}, "Negative values"),
+    "validation": (OrtGradientRegressor, (X[:, :2], y), VALIDATION, "X has 3 features"),
+    "labels": (OrtGradientClassifier, (X[:, :2], X[:, 0]), {}, "Unknown label type"),
+    "several labels": (OrtGradientClassifier, (X[:, :2], np.tile([0, 2], (150, 1))), {}, "2 columns and the values"),
+}
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failed_fit_changes_nothing(name, fitted):
+    cls, rows, more, message = FAILURES[name]
+    model = cls(max_iter=2, random_state=0)
+    if fitted:
+        model.fit(X, y)
+    expected = model.predict(X) if fitted else None
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(*rows, **more)
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[key] is value for key, value in before.items())
+    if fitted:
+        np.testing.assert_array_equal(model.predict(X), expected)
+        with pytest.raises(DataError, match="X has 2 features"):
+            model.predict(X[:, :2])
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, more, _) in FAILURES.items() if not more])
+def test_nor_does_a_first_partial_fit(name):
+    cls, rows, _, message = FAILURES[name]
+    model = cls()
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(*rows[:2], sample_weight=None if len(rows) < 3 else rows[2])
+    assert vars(model) == before
+    model.partial_fit(X, y)
