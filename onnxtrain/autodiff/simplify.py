@@ -137,9 +137,8 @@ def stretched_twice(op: Any, node: ir.Node) -> ir.Value | None:
     inner, (y,) = _made_by(node.inputs[0], "Expand"), node.outputs
     if inner is None:
         return None
-    target, numbers = _target(node), constant(node.inputs[1])
-    whole = _alike(target, y) or _alike(target, _target(inner))
-    if not whole and (numbers is None or tuple(numbers) != static_shape(y)):
+    numbers = constant(node.inputs[1])
+    if not _alike(_target(node), y) and (numbers is None or tuple(numbers) != static_shape(y)):
         return None
     node.replace_input_with(0, inner.inputs[0])
     return y

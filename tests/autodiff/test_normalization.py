@@ -34,7 +34,12 @@ ROWS = [
     ("LayerNormalization", [real(2, 3), real(1), real(3)], {"axis": 1}),
     ("InstanceNormalization", [real(2, 3, 4), real(3), real(3)], {}),
     ("InstanceNormalization", [real(2, 3, 2, 2), real(3), real(3)], {"epsilon": 0.1}),
+    # where epsilon counts
+    ("BatchNormalization", [*batch_operands(3, 2)[:4], 1e-3 * positive(2)], {}),
+    ("LayerNormalization", [1e-2 * real(2, 3), real(3)], {}),
+    ("InstanceNormalization", [1e-2 * real(2, 3, 4), real(3), real(3)], {}),
     ("LpNormalization", [real(2, 3)], {}),
+    ("LpNormalization", [real(2, 3, 2)], {}),
     ("LpNormalization", [real(2, 3)], {"p": 1, "axis": 0}),
 ]
 
@@ -56,6 +61,16 @@ MODELS = {
         "double[N,4,H] X, double[4] S, double[4] B) => (double[N,4,H] Y",
         "Y = GroupNormalization <num_groups = 2, stash_type = 11> (X, S, B)",
         {"X": real(2, 4, 3), "S": real(4), "B": real(4)},
+    ),
+    "group of small entries": (
+        "double[N,4,H] X, double[4] S, double[4] B) => (double[N,4,H] Y",
+        "Y = GroupNormalization <num_groups = 2, stash_type = 11> (X, S, B)",
+        {"X": 1e-2 * real(2, 4, 3), "S": real(4), "B": real(4)},
+    ),
+    "training, by default": (
+        "double[N,3] X, double[3] S, double[3] B, double[3] M, double[3] V) => (double[N,3] Y, double[3] m, double[3] v",
+        "Y, m, v = BatchNormalization <training_mode = 1> (X, S, B, M, V)",
+        dict(zip("XSBMV", [1e-2 * real(4, 3), *batch_operands(4, 3)[1:]], strict=True)),
     ),
     "training": (
         "double[N,3,H] X, double[3] S, double[3] B, double[3] M, double[3] V) => (double[N,3,H] Y, double[3] m, double[3] v",
@@ -114,6 +129,7 @@ def test_model(check_model, name):
             "float[N,5,2,2] X) => (float[N,5,2,2] Y",
             "C = Constant <value_float = 100.0> () Z = Mul(X, C) Y = LRN <size = 3> (Z)",
         ),
+        (21, "float[N,5,2,2] X) => (float[N,5,2,2] Y", "Y = LRN <size = 5, alpha = 2.0> (X)"),
         (21, "float[N,4,H,W] X) => (float[N,4,H,W] Y", "Y = LRN <size = 3, beta = 0.5, bias = 2.0, alpha = 5.0> (X)"),
     ],
 )
@@ -122,3 +138,8 @@ def test_in_float32(check_float32, opset, signature, body):
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\nf ({signature}) {{\n{body}\n}}')
     shapes = [[d.dim_value or 2 for d in i.type.tensor_type.shape.dim] for i in model.graph.input]
     check_float32(model, {i.name: real(*s) for i, s in zip(model.graph.input, shapes, strict=True)})
+
+
+def test_the_default_epsilon_of_rms_normalization(check_model):
+    text = '<ir_version: 10, opset_import: ["" : 23]> f (double[N,4] X, double[4] S) => (double[N,4] Y) { Y = RMSNormalization(X, S) }'
+    check_model(onnx.parser.parse_model(text), {"X": 1e-2 * real(3, 4), "S": real(4)})

@@ -28,6 +28,16 @@ FOLDED = {
         "Expand",
         "Neg",
     ],
+    "S = Constant<value_ints = [1, 3]>() E = Expand(s, S) T = Constant<value_ints = [2, 3]>() F = Expand(E, T) Y = Neg(F)": [
+        "Expand",
+        "Neg",
+    ],
+    "S = Constant<value_ints = [1, 3]>() E = Expand(s, S) T = Shape(X) F = Expand(E, T) Y = Neg(F)": [
+        "Shape",
+        "Expand",
+        "Neg",
+    ],
+    "S = Constant<value_ints = [1, 3]>() E = Expand(s, S) M = Mul(E, X) Y = Neg(M)": ["Mul", "Neg"],
     "S = Shape(X) E = Expand(X, S) Y = Neg(E)": ["Neg"],
     "S = Constant<value_ints = [6]>() R = Reshape(A, S) T = Constant<value_ints = [3, 2]>() Y = Reshape(R, T)": [
         "Reshape"
@@ -101,6 +111,16 @@ def test_rewriting(nodes, run):
     feeds = random_feed(onx.graph.input, batch=2, random_state=0)
     for expected, found in zip(run(onx, feeds), run(simpler, feeds), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nodes", ["M = my.Neg(X) Y = Neg(M)", "M = Neg(X) Y = my.Neg(M)"])
+def test_operators_of_others_stay(nodes):
+    onx = parsed(nodes)
+    onx.opset_import.append(onnx.helper.make_opsetid("my", 1))
+    model = graphs.load(onx)
+    simplify(model)
+    assert [n.op_type for n in model.graph] == ["Neg", "Neg"]
+    assert model.graph.outputs[0].producer().inputs[0].producer() is not None
 
 
 def test_every_rewriting_has_a_row():
