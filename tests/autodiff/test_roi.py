@@ -66,3 +66,15 @@ def test_no_region_and_regions_of_no_size(mode, regions, request):
     dx, dregions = run(onnx_derivative(onx), feeds)
     np.testing.assert_array_equal(dx, np.zeros_like(X))
     np.testing.assert_array_equal(dregions, np.zeros_like(regions))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.47])
+@pytest.mark.parametrize("image", ["N,C,H,W", "2,2,5,6"])
+def test_max_roi_pool(check_float32, image, scale):
+    """In float32, by onnxruntime: onnx.reference does not have it. A bin outside of the image is 0."""
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[{image}] X, float[R,5] B) => (float[R,C,2,3] Y)
+        {{ Y = MaxRoiPool <pooled_shape = [2, 3], spatial_scale = {scale}> (X, B) }}"""
+    )
+    pixels = rng.permutation(X.size).reshape(X.shape) / 5  # further apart than a step
+    check_float32(onx, {"X": pixels, "B": np.column_stack([IMAGES, REGIONS])})

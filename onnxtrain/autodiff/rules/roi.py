@@ -1,13 +1,14 @@
-r"""Rule of RoiAlign.
+r"""Rules of RoiAlign and MaxRoiPool.
 
-Along each axis a bin of a region averages linear interpolations at some places. With
+Of RoiAlign, along each axis a bin of a region averages linear interpolations at some places. With
 :math:`h(t) = \max(0, 1 - |t|)` and the n places :math:`p` of a bin, pixel :math:`j` counts
 :math:`A_j = \frac{1}{n} \sum_p h(p - j)`, so that each region is
 
 .. math:: y = A\, x\, B^\top
 
 linear in ``x`` and smooth in the corners of the region as long as no place moves over a pixel. The number
-of places that a region is wide enough for, and the image it looks at, are flat.
+of places that a region is wide enough for, and the image it looks at, are flat. So are the regions of
+MaxRoiPool, which are rounded to pixels.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ class _Samples(NamedTuple):
 
 @gradient("RoiAlign")
 def roi_align(op, node, dy):
+    """Differentiate the image and the regions; which image a region is of, and its number of samples, are flat."""
     return differentiate(op, node, _largest if attribute(node, "mode", "avg") == "max" else _average, dy)
+
+
+@gradient("MaxRoiPool")
+def max_roi_pool(op, node, dy):
+    """Differentiate the image; the regions are rounded to pixels, and flat."""
+    return differentiate(op, node, _largest_of_bins, dy)
 
 
 def _average(op, node, x, rois, images):
@@ -62,6 +70,28 @@ def _largest(op, node, x, rois, images):
     wanted = op.Unsqueeze(op.And(row_wanted, column_wanted), [5])
     terms = op.Where(wanted, terms, scalar_like(op, float("-inf"), x))
     return [op.Transpose(op.ReduceMax(terms, [2, 4], keepdims=0), perm=[0, 3, 1, 2])]
+
+
+def _largest_of_bins(op, node, x, rois):
+    """Return the largest pixel of each bin, axis after axis; what is in no bin counts as -inf."""
+    rows, columns = (_bins(op, node, x, rois, axis) for axis in (2, 3))
+    least = scalar_like(op, float("-inf"), x)
+    pages = op.Gather(x, _int64(op, op.Squeeze(op.Slice(rois, [0], [1], [1]), [1])), axis=0)
+    narrow = op.Where(op.Unsqueeze(columns, [1, 2]), op.Unsqueeze(pages, [3]), least)  # (R, C, height, bins, width)
+    narrow = op.Unsqueeze(op.ReduceMax(narrow, [4], keepdims=0), [2])
+    return [op.ReduceMax(op.Where(op.Unsqueeze(rows, [1, 4]), narrow, least), [3], keepdims=0)]
+
+
+def _bins(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> ir.Value:
+    """Return which pixels each bin holds along an axis, (R, bins, pixels)."""
+    bins = attribute(node, "pooled_shape")[axis - 2]
+    corners = op.Floor(op.Add(op.Mul(rois, attribute(node, "spatial_scale", 1.0)), 0.5))
+    start, end = (op.Slice(corners, [i], [i + 1], [1]) for i in (4 - axis, 6 - axis))  # (R, 1)
+    step = op.Div(op.Max(op.Add(op.Sub(end, start), 1.0), 1.0), float(bins))
+    edges = op.Mul(_below(op, x, bins), step), op.Mul(op.Add(_below(op, x, bins), 1.0), step)
+    low, high = op.Add(op.Floor(edges[0]), start), op.Add(op.Ceil(edges[1]), start)
+    pixels = _below(op, x, _length(op, x, axis))
+    return op.And(op.GreaterOrEqual(pixels, op.Unsqueeze(low, [2])), op.Less(pixels, op.Unsqueeze(high, [2])))
 
 
 def _samples(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> _Samples:
