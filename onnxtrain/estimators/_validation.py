@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
 
 from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.losses import find_loss
 from onnxtrain.registry import did_you_mean
 
 #: A number that may be zero.
@@ -59,11 +62,21 @@ PARAMETERS: dict[str, list[Any]] = {
 
 def check_parameters(estimator: Any) -> None:
     """Check the parameters of an estimator against :data:`PARAMETERS`."""
-    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in PARAMETERS}
+    kind: Any = type(estimator)
+    # what was left as it is needs no check: that takes longer than an epoch
+    given = {name: getattr(estimator, name) for name in _defaults(kind)}
+    given = {name: value for name, value in given.items() if value is not _defaults(kind)[name]}
     try:
         validate_parameter_constraints(PARAMETERS, given, caller_name=type(estimator).__name__)
     except InvalidParameterError as e:
         raise ParameterError(str(e)) from e
+
+
+@lru_cache(maxsize=16)
+def _defaults(kind: type) -> dict[str, Any]:
+    """Return the parameters of a class that are in :data:`PARAMETERS`, with their defaults."""
+    known = inspect.signature(kind).parameters.values()
+    return {parameter.name: parameter.default for parameter in known if parameter.name in PARAMETERS}
 
 
 @contextmanager
@@ -127,7 +140,7 @@ def _finite(estimator: Any) -> bool | str:
 @as_data_error()
 def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
     """Return X as :func:`check_X`, and y with as many rows."""
-    return validate_data(
+    X, y = validate_data(
         estimator,
         X,
         y,
@@ -140,6 +153,9 @@ def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: 
         y_numeric=numeric,
         ensure_all_finite=_finite(estimator),
     )
+    if numeric and y.dtype.kind in "US":
+        raise DataError(f"y must hold numbers, got text of type {y.dtype}.")
+    return X, y
 
 
 @as_data_error()
@@ -192,6 +208,14 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     if y.shape[1] != width:
         raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
     return check_array(y, dtype=dtype, order="C")
+
+
+def check_domain(y: np.ndarray, loss: Any, params: Mapping[str, Any] | None) -> None:
+    """Raise a DataError for labels with which a loss has no minimum, as a negative count has none."""
+    params = params or {}
+    least, allowed = find_loss(loss, params).least(**params)
+    if np.any((y < least) if allowed else (y <= least)):
+        raise DataError(f"The loss {loss!r} takes y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")
 
 
 @as_data_error()

@@ -11,7 +11,7 @@ from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.estimators._base import OrtGradientEstimator
 from onnxtrain.estimators._source import Source, is_onnx
-from onnxtrain.estimators._validation import check_target
+from onnxtrain.estimators._validation import check_domain, check_target
 
 
 class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
@@ -171,7 +171,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         self._y_ndim = y.ndim
 
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
-        return check_target(y, self._source.model.width, self.dtype)
+        y = check_target(y, self._source.model.width, self.dtype)
+        check_domain(y, self.loss, self.loss_params)
+        return y
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the output of the trained model.
