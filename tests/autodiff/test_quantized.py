@@ -86,3 +86,13 @@ def test_dynamic_quantize_linear(x):
     x = np.array(x, np.float32)
     (dx,) = run(onnx_derivative(onx), {"X": x, "S_grad": np.array(255, np.float32)})
     np.testing.assert_allclose(dx, ((x == x.max()) & (x > 0)) * 1.0 - ((x == x.min()) & (x < 0)), rtol=1e-6)
+
+
+def test_nothing_comes_back_through_a_quantization():
+    onx = onnx.parser.parse_model(
+        f"""{HEAD} g (float[N] X, float S) => (float[N] Y) {{ Q = QuantizeLinear(X, S) Y = DequantizeLinear(Q, S) }}"""
+    )
+    x, s = np.array([0.9, -2.1, 3.2], np.float32), np.array(0.5, np.float32)
+    dx, ds = run(onnx_derivative(onx), {"X": x, "S": s, "Y_grad": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(dx, np.zeros(3))
+    np.testing.assert_allclose(ds, np.clip(np.round(x / s), 0, 255).sum())

@@ -7,6 +7,9 @@ from onnxtrain.autodiff.registry import no_gradient
 # Steps: constant between their jumps.
 no_gradient("Sign", "Floor", "Ceil", "Round")
 
+# Integers come out, or numbers of eight bits: the steps of quantization.
+no_gradient("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear")
+
 # Answers and positions.
 no_gradient("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN")
 no_gradient("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero")
