@@ -77,6 +77,25 @@ NESTED = """
                 else_branch = e () => (double[3] b) { b = Sub(h, x) }>
         }> (H, X)"""
 
+# what is sliced, and what is taken from outside, only say which way to go
+THRESHOLDS = """
+    last = Scan <num_scan_inputs = 1, body = g (double[3] h, double[3] x) => (double[3] y) {
+            up = Greater(x, W)
+            q = Mul(h, h)
+            y = Where(up, q, h)
+        }> (H, X)"""
+
+# two states of different shapes, and a condition that is looked at
+TWO_STATES = """
+    yes = Constant <value = bool {1}> ()
+    last, other = Loop (M, yes, X, V) <body = g (int64 i, bool going, double[N,3] x, double[2] v)
+        => (bool on, double[N,3] y, double[2] w) {
+        on = Identity(going)
+        t = Tanh(x)
+        y = Where(going, t, x)
+        w = Mul(v, v)
+    }>"""
+
 STATE, STEPS = {"H": real(3), "W": real(3)}, "double[3] H, double[3] W, double[T,3] X"
 
 ROWS = {
@@ -142,6 +161,12 @@ ROWS = {
         SCAN.format(attributes=", scan_input_axes = [1], scan_output_axes = [1]"),
         {**STATE, "X": real(3, 4)},
     ),
+    "scan with thresholds": (f"{STEPS}) => (double[3] last", THRESHOLDS, {**STATE, "X": real(4, 3)}),
+    "loop of two states": (
+        "int64 M, double[N,3] X, double[2] V) => (double[N,3] last, double[2] other",
+        TWO_STATES,
+        {"M": np.array(2), "X": real(2, 3), "V": real(2)},
+    ),
     "if in scan": (f"{STEPS}) => (double[3] last", NESTED, {**STATE, "X": real(4, 3)}),
 }
 
@@ -163,6 +188,14 @@ def test_derivative_of_a_derivative(name):
         shapes |= {"last_grad": (3,), "each_grad": (4, 3)}
     given = {i.name: real(*shapes[i.name]) for i in derived.graph.input if i.name.endswith("_grad")}
     check_gradient(derived, feeds | given, max_entries=6)
+
+
+def test_a_turn_back_computes_what_it_needs_and_no_more():
+    derived = onnx_derivative(parse(*ROWS["while"][:2]))
+    _, back = [n for n in derived.graph.node if n.op_type in ("Loop", "Scan")]
+    body = next(a.g for a in back.attribute if a.name == "body")
+    assert {n.op_type for n in body.node} == {"Identity", "Add"}, "the sum of the gradients of W"
+    assert len(back.input) == 3, "gradients, sums, and one value that tells the number of turns"
 
 
 def test_a_sequence_is_carried():
