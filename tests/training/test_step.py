@@ -185,6 +185,23 @@ GRAPHS = {
     "once": ("w = Neg(x) y = Mul(w, one) z = Neg(y)", {"Neg": 2}),
     "one times": ("w = Neg(x) y = Mul(one, w) z = Neg(y)", {"Neg": 2}),
     "one times, stretched": ("y = Mul(column, x) w = Mul(y, two) z = Neg(w)", {"Mul": 2, "Neg": 1}),
+    "mask of a product": (
+        "r = Relu(x) c = Greater(r, zero) t = Transpose(x) p = MatMul(t, x) d = MatMul(x, p) y = Where(c, d, zero) "
+        "z = Neg(y)",
+        {"Relu": 1, "Transpose": 1, "MatMul": 2, "Cast": 2, "Mul": 1, "Neg": 1},
+    ),
+    "mask of what may be infinite": (
+        "r = Relu(x) c = Greater(r, zero) d = Exp(x) y = Where(c, d, zero) z = Neg(y)",
+        {"Relu": 1, "Greater": 1, "Exp": 1, "Where": 1, "Neg": 1},
+    ),
+    "mask of another function": (
+        "r = Neg(x) c = Greater(r, zero) d = MatMul(x, square) y = Where(c, d, zero) z = Neg(y)",
+        {"Neg": 2, "Greater": 1, "MatMul": 1, "Where": 1},
+    ),
+    "mask that is an output": (
+        "r = Relu(x) c = Greater(r, zero) d = MatMul(x, square) z = Where(c, d, zero)",
+        {"Relu": 1, "Greater": 1, "MatMul": 1, "Where": 1},
+    ),
     "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
     "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
 }
@@ -196,7 +213,8 @@ def test_lean_graphs_give_the_same(name):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
-        <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float two = {{2}}>
+        <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float two = {{2}},
+         float zero = {{0}}, float[3, 3] square = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}>
         {{ shape = Shape(x) {body} }}""")
     onx.graph.output[0].type.tensor_type.ClearField("shape")
     model = graph.load(onx)
