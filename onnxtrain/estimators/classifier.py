@@ -57,8 +57,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     estimator : estimator, onnx.ModelProto, bytes or path, optional
         None is a :class:`~sklearn.linear_model.LogisticRegression`, for labels one for each as
         an MLPClassifier without a hidden layer. An ONNX model has one column of scores or
-        probabilities a class, or one column for two classes; for labels, one column of scores
-        or of Sigmoids each, or so many outputs of one column.
+        probabilities a class, or one column for two classes, or gives only the class that has
+        the largest; for labels, one column of scores or of Sigmoids each, or so many outputs
+        of one column.
     loss : str or callable
         ``"log"``, ``"hinge"``, ``"squared_hinge"``, ``"modified_huber"``, ``"focal"``, one
         of your own registered with :func:`onnxtrain.loss`, or a function
