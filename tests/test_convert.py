@@ -204,6 +204,10 @@ def test_a_word_that_fits_no_weight():
         select_weights(NAMES, ["-scaller"])
 
 
+def test_a_name_with_brackets_is_itself():
+    assert select_weights(["layers[0].weight", "layers0.weight"], "layers[0].weight")[0] == "layers[0].weight"
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -90,7 +90,7 @@ def select_weights(names: Sequence[str], wanted: str | Sequence[str], what: str 
 def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     """Return the names that one word means."""
     plain = word.removeprefix("-")
-    found = [n for n in names if plain == "all" or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
+    found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
     if not found:
         steps = {n.rpartition(".")[0] for n in names} - {""}
         raise WeightError(f"{plain!r} is no {what}, and no step with one. {did_you_mean(plain, [*names, *steps])}")
