@@ -75,6 +75,7 @@ FOLDED = {
     "P = MatMul(X, B) Q1 = Add(P, o) Y = Mul(P, Q1)": ["MatMul", "Add", "Mul"],
     "P = MatMul(o, B) Y = Add(P, X)": ["MatMul", "Add"],
     "P = MatMul(Q, B) Y = Add(P, o)": ["MatMul", "Add"],
+    "P = MatMul(X, B) Y = Add(P, Q)": ["MatMul", "Add"],
     "J = Cast<to = 7>(X) K = Cast<to = 7>(B) P = MatMul(J, K) I = Add(P, P) Y = Cast<to = 1>(I)": [
         "Cast",
         "Cast",
