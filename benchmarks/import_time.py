@@ -33,7 +33,7 @@ def main(given: Options) -> None:
     """Print the table; the smallest of the rounds is what the import itself needs, the rest is the disk."""
     print(f"\n{'Imports':44} {'median s':>10} {'least s':>10}   brings along   (import onnxtrain: below 1 s is wanted)")
     for name, line in _LINES.items():
-        found = [run_child(_CODE.format(line=line)) for _ in range(3 if given.quick else given.rounds)]
+        found = [run_child(_CODE.format(line=line)) for _ in range(1 if given.quick else given.rounds)]
         seconds = [s for s, _ in found]
         if None in seconds:
             print(f"  {name:42} left out: not installed")

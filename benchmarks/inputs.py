@@ -61,8 +61,10 @@ def main(given: Options) -> None:
     print("\nMemory of one epoch, MB: own beyond that before, resident beyond that before, resident; seconds")
     with tempfile.TemporaryDirectory() as folder:
         scripts = {
-            "memmap 4 GB, 8 columns (< 300 wanted)": _MEMMAP.format(path=f"{folder}/X", rows=2**27 // shrink),
-            "CSR 200,000 x 10,000, 0.1 % (< 1000 resident)": _SPARSE.format(rows=200_000 // shrink),
+            f"memmap {4 / shrink:g} GB, 8 columns (< 300 wanted)": _MEMMAP.format(
+                path=f"{folder}/X", rows=2**27 // shrink
+            ),
+            f"CSR {200_000 // shrink:,} x 10,000, 0.1 % (< 1000 resident)": _SPARSE.format(rows=200_000 // shrink),
         }
         for name, script in scripts.items():
             print(f"  {name:48}", *(f"{value:9.1f}" for value in run_child(script)), flush=True)
