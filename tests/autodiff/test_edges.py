@@ -13,6 +13,7 @@ from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.training.session import run as run_onnxruntime
 
 INF = np.inf
+OLD = onnxruntime.__version__.startswith("1.19.")
 
 
 def program(text, opset=21):
@@ -121,6 +122,8 @@ def test_what_meets_in_scatter(run, reduction, x, a, dx, da):
 
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_product_with_axes_at_run_time(run, keepdims):
+    if run is run_onnxruntime and OLD:
+        pytest.skip("onnxruntime 1.19 has no kernel of ReduceProd for float64")
     model = program(
         f"g (double[N,M] X, int64[1] A) => (double Y) {{ Z = ReduceProd<keepdims = {keepdims}>(X, A) "
         "Y = ReduceSum<keepdims = 0>(Z) }"
@@ -161,8 +164,8 @@ ROWS = [
 @pytest.mark.parametrize("rows", [0, 1, 4])
 @pytest.mark.parametrize("body", ROWS)
 def test_any_number_of_rows(run, body, rows):
-    if rows == 0 and run is run_onnxruntime and onnxruntime.__version__.startswith("1.19."):
-        pytest.skip("onnxruntime 1.19 computes products of no rows wrongly, and dies in some operators")
+    if run is run_onnxruntime and OLD and (rows == 0 or "ReduceProd" in body):
+        pytest.skip("onnxruntime 1.19: wrong products of no rows, operators that die, no ReduceProd of float64")
     head = "g (double[N,3] X, double[3] A, double[3,3] B, bool[N,3] C)"
     model = program(f"{head} => (double[K,L] Y) {{ {body} }}")
     rng = np.random.default_rng(0)

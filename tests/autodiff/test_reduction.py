@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 
 rng = np.random.default_rng(3)
@@ -39,6 +40,9 @@ ROWS = [
 
 @pytest.mark.parametrize("op_type, arrays, attributes", ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_rule(check_rule, op_type, arrays, attributes):
+    bare = len(arrays) == 1 and "noop_with_empty_axes" in attributes
+    if bare and op_type in ("ReduceL1", "ReduceLogSum") and onnxruntime.__version__.startswith("1.19."):
+        pytest.skip("onnxruntime 1.19 reduces every axis nevertheless")
     check_rule(op_type, arrays, attributes, max_entries=8)
 
 
