@@ -45,11 +45,12 @@ def broadcastable(a, b):
 PAIRS = [(a, full) for a, b in itertools.product(SHAPES, SHAPES) if (full := broadcastable(a, b)) is not None]
 
 
+@pytest.mark.parametrize("empty", [False, True], ids=["numbers", "none"])
 @pytest.mark.parametrize("known", ["all", "none", "names", "rank of one"])
-def test_sum_to_undoes_every_broadcast(run, known):
-    for shape, full in sorted(set(PAIRS)):
-        if 0 in full and run is run_onnxruntime and onnxruntime.__version__.startswith("1.19."):
-            continue  # its ReduceSum makes (1, 1) of no rows
+def test_sum_to_undoes_every_broadcast(run, known, empty):
+    if empty and run is run_onnxruntime and onnxruntime.__version__.startswith("1.19."):
+        pytest.skip("ReduceSum of onnxruntime 1.19 makes (1, 1) of no rows")
+    for shape, full in sorted({pair for pair in PAIRS if (0 in pair[1]) == empty}):
         declared = {
             "all": (full, shape),
             "names": (names("d", full), names("x", shape)),
