@@ -96,10 +96,10 @@ def loss(
     Examples
     --------
     >>> from onnxtrain.losses import loss
-    >>> @loss("fourth_power")
-    ... def fourth_power(op, y_true, y_pred):
-    ...     squared = op.Pow(op.Sub(y_pred, y_true), 2.0)
-    ...     return op.ReduceSumSquare(squared, [1], keepdims=1)
+    >>> @loss("cubed_error")
+    ... def cubed_error(op, y_true, y_pred):
+    ...     cubed = op.Pow(op.Abs(op.Sub(y_pred, y_true)), 3.0)
+    ...     return op.ReduceSum(cubed, [1], keepdims=1)
     """
 
     def decorate(function: F) -> F:
