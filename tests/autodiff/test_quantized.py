@@ -27,6 +27,7 @@ X = integers(2, 5, 3)
 DEQUANTIZE = {
     "one scale": ([X, scales()], {}),
     "one scale, a zero point": ([X, scales(), integers()], {}),
+    "a vector of one scale": ([X, scales(1)], {}),
     "one axis": ([X, scales(5), integers(5)], {}),
     "first axis": ([X, scales(2)], {"axis": 0}),
     "last axis": ([X, scales(3), integers(3)], {"axis": -1}),

@@ -35,6 +35,7 @@ CONV = [
     ([real(1, 2, 6), real(2, 2, 3)], {"auto_pad": "SAME_UPPER", "dilations": [2]}),
     ([real(1, 2, 6, 5), real(2, 2, 3, 2)], {"auto_pad": "VALID", "strides": [2, 2]}),
     ([real(1, 2, 4, 3, 4), real(2, 2, 2, 2, 2)], {"strides": [2, 1, 1], "pads": [0, 1, 0, 1, 0, 0]}),
+    ([real(1, 1, 3, 3, 4), real(1, 1, 2, 2, 2)], {"strides": [1, 1, 2], "pads": [0, 0, 0, 0, 0, 1]}),
 ]
 
 TRANSPOSED = [
