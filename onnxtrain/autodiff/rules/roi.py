@@ -123,7 +123,7 @@ def _corners(op: Any, x: ir.Value, samples: _Samples, axis: int) -> list[ir.Valu
     low = op.Floor(samples.places)
     high = op.Min(op.Add(low, 1.0), op.Sub(real_length(op, x, axis), 1.0))
     t, seen = op.Sub(samples.places, low), op.Sign(samples.weights)
-    weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), op.Mul(seen, t), axis=2)
+    weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), t, axis=2)  # what is far outside was moved onto a pixel: t = 0
     wanted = op.Concat(samples.wanted, samples.wanted, axis=2)
     return [_int64(op, op.Concat(low, high, axis=2)), weights, wanted]
 
