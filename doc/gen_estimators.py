@@ -26,7 +26,7 @@ from onnxtrain.errors import OnnxTrainError
 from onnxtrain.export import to_sklearn
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
-from tests.zoo import WITHOUT_WEIGHTS, ZOO, rows
+from tests.zoo import ROUNDING, WITHOUT_WEIGHTS, ZOO, rows
 
 STEPS = 20
 
@@ -85,7 +85,7 @@ def examine(name: str) -> Result:
         onx = tuned.get_trained_onnx()
         back = to_sklearn(estimator, conversion.bindings, tuned.weights_)
         x = np.asarray(X, dtype=np.float32).astype(np.float64)
-        check(back, onx, x, feeds_of(onx, X), run)
+        check(back, onx, x, feeds_of(onx, X), run, tolerance=ROUNDING.get(name, 1e-5))
     except Exception as e:  # as above
         result.back = short(e)
     return result
@@ -160,7 +160,8 @@ def page(results: list[Result]) -> str:
         f"Of {len(classes)} classes, fitted in {len(results)} ways: "
         + ", ".join(f"{n} {state}" for state, n in counts.items()) + ".", "",
         f"*Trains*: the graph equals the estimator, {STEPS} steps lower the loss on moved targets, every weight",
-        "moves, and the weights written back give an estimator that predicts as the trained ONNX model does.", "",
+        "moves, and the weights written back give an estimator that predicts as the trained ONNX model does, within",
+        "1e-5 of the largest value (1e-4 for a few whose formulas magnify the rounding of float32).", "",
         ".. list-table::", "   :header-rows: 1", "   :widths: 26 10 34 30", "",
         "   * - Class", "     - ", "     - Weights", "     - Why not",
     ]  # fmt: skip

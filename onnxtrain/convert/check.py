@@ -28,8 +28,18 @@ LOOSE = 1e-2
 _TIE = 1e-5
 
 
-def check(estimator: Any, onx: onnx.ModelProto, X: Any, feeds: Mapping[str, np.ndarray], run: Run) -> None:
+def check(
+    estimator: Any,
+    onx: onnx.ModelProto,
+    X: Any,
+    feeds: Mapping[str, np.ndarray],
+    run: Run,
+    *,
+    tolerance: float = TOLERANCE,
+) -> None:
     """Compare the outputs of a graph with the estimator's own.
+
+    Numbers may differ by `tolerance` times the largest value of an output.
 
     Raises
     ------
@@ -45,7 +55,8 @@ def check(estimator: Any, onx: onnx.ModelProto, X: Any, feeds: Mapping[str, np.n
         expected = expected[0] if method == "kneighbors" else expected
         several = isinstance(expected, list) and len(expected) == len(floats) > 1
         for i, (name, array) in enumerate(floats.items()):
-            scores = _compare(estimator, method, name, array, _dense(expected[i] if several else expected))
+            these = _dense(expected[i] if several else expected)
+            scores = _compare(estimator, method, name, array, these, tolerance)
         scores = None if several else scores
     for name, array in found.items():
         if array.dtype.kind != "f" and hasattr(estimator, "predict"):
@@ -91,7 +102,9 @@ def _scores_method(estimator: Any, n_outputs: int) -> str:
     return known[0] if known else "predict"
 
 
-def _compare(estimator: Any, method: str, name: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _compare(
+    estimator: Any, method: str, name: str, found: np.ndarray, expected: np.ndarray, tolerance: float
+) -> np.ndarray:
     if method == "decision_function" and found.size == 2 * expected.size:
         found = found[:, 1]  # a classifier of two classes has a score for each in the graph
     if found.size != expected.size or len(found) != len(expected):
@@ -100,7 +113,7 @@ def _compare(estimator: Any, method: str, name: str, found: np.ndarray, expected
             f"{expected.shape}. {_remedy(estimator)}"
         )
     found = found.reshape(expected.shape)
-    tolerance = LOOSE if _approximate(estimator) else TOLERANCE
+    tolerance = LOOSE if _approximate(estimator) else tolerance
     finite = np.abs(expected[np.isfinite(expected)])
     differences = np.abs(found - expected) / max(finite.max(initial=0.0), 1e-30)
     differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
