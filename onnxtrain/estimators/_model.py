@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -77,6 +78,15 @@ class TrainableModel:
     weights: tuple[str, ...]
     default: tuple[str, ...]
     penalized: tuple[str, ...]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is kept: arrays, numbers and text, of which skops trusts every type."""
+        features = {name: dtype.str for name, dtype in self.features.items()}
+        return vars(self) | {"link": self.link.value, "features": features}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        features = {name: np.dtype(text) for name, text in state["features"].items()}
+        vars(self).update(state, link=Link(state["link"]), features=features)
 
 
 def read_model(

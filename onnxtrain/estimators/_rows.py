@@ -43,9 +43,10 @@ def comes_by_name(X: Any, estimator: Any) -> bool:
         return False
     if isinstance(X, Mapping):
         return True
-    if not is_frame(X):
+    if not is_frame(X) and not _is_polars(X):
         return False
-    if any(dtype.kind not in "fiub" for dtype in X.dtypes):
+    dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if _is_polars(X) else X.dtypes
+    if any(dtype.kind not in "fiub" for dtype in dtypes):
         return True
     if is_onnx(estimator):
         return len(declared_inputs(estimator)) > 1
@@ -63,6 +64,19 @@ def _has_columns(estimator: Any) -> bool:
 def is_frame(X: Any) -> bool:
     """Whether X is a frame as pandas makes them."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def _is_polars(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "get_column")
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is."""
+    if not _is_polars(X):
+        return X
+    import pandas as pd
+
+    return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
 
 
 def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:

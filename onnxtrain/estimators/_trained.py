@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain.errors import DeviceError, ExportError
 from onnxtrain.estimators._model import TrainableModel, with_weights
 from onnxtrain.estimators._rows import (
+    as_pandas,
     check_named,
     comes_by_name,
     declared_inputs,
@@ -156,7 +157,7 @@ class Trained:
 
     def _check_X(self, X: Any) -> Any:
         if self._named:
-            return check_named(self, X, None, reset=False)[0]
+            return check_named(self, as_pandas(X), None, reset=False)[0]
         dtype, ndim = self._input_of()
         return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
 
@@ -167,7 +168,7 @@ class Trained:
             if names is not None and is_frame(X):
                 X = in_order(X, names, self.estimator)
         if self._named:
-            return check_named(self, X, y, reset=reset)
+            return check_named(self, as_pandas(X), y, reset=reset)
         dtype, ndim = self._input_of(reset=reset)
         return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
 

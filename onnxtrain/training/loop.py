@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +93,13 @@ class TrainingState:
     stopped: bool = False
     average: Weights | None = None
     averaged: int = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is kept; keys are strings, as in any JSON."""
+        return vars(self) | {"slots": [(weight, slot, array) for (weight, slot), array in self.slots.items()]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
 
     def begin(self, *, watched: bool) -> None:
         """Begin a fit that goes on from here."""

@@ -124,3 +124,12 @@ def test_inputs_of_an_onnx_model_are_found_by_name(change):
     np.testing.assert_array_equal(ours.predict(CHANGES[change](X)), ours.predict(X))
     as_dict = {"b": X["b"].to_numpy(), "a": X["a"].to_numpy()}
     np.testing.assert_array_equal(ours.predict(as_dict), ours.predict(X))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, X) in MODELS.items() if name != "columns by place"])
+def test_a_frame_of_polars_is_one_of_pandas(name):
+    polars = pytest.importorskip("polars")
+    model, X = MODELS[name]
+    frame = polars.DataFrame({column: X[column].to_numpy() for column in X.columns})
+    ours = [OrtGradientRegressor(model, max_iter=1, random_state=0).fit(given, Y) for given in (frame, X)]
+    np.testing.assert_array_equal(ours[0].predict(frame), ours[1].predict(X))

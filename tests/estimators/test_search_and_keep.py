@@ -101,11 +101,20 @@ def by_cloudpickle(model):
     return pickle.loads(pytest.importorskip("cloudpickle").dumps(model))
 
 
+def by_skops(model):
+    skops = pytest.importorskip("skops.io")
+    kept = skops.dumps(model)
+    unknown = skops.get_untrusted_types(data=kept)
+    assert {name.partition(".")[0] for name in unknown} == {"onnxtrain"}
+    return skops.loads(kept, trusted=unknown)
+
+
 COPIES = {
     "pickle": lambda model: pickle.loads(pickle.dumps(model)),
     "deepcopy": copy.deepcopy,
     "joblib": by_joblib,
     "cloudpickle": by_cloudpickle,
+    "skops": by_skops,
 }
 
 
