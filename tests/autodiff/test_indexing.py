@@ -28,6 +28,7 @@ ROWS = [
         for a in (0, 1, -1, -3)
     ),
     ("Gather", [X, ints([2, 0])], {}),
+    ("Gather", [X, ints(-2)], {"axis": 1}),
     *(("GatherElements", [real(3, 4), i], {"axis": 1}) for i in (ONCE, TWICE)),
     ("GatherElements", [real(3, 4), ints([[0, 1, 2, 0]])], {}),
     ("GatherND", [X, ints([[0, 1], [2, 3], [0, 1], [-1, -1]])], {}),
