@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
 rng = np.random.default_rng(2)
@@ -79,6 +80,15 @@ ROWS = [
 @pytest.mark.parametrize("op_type, arrays, attributes", ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_rule(check_rule, op_type, arrays, attributes):
     check_rule(op_type, arrays, attributes)
+
+
+def test_an_ellipsis_that_stands_for_fewer_axes(check_model):
+    """The lengths are left open: where they are known, the shape inference of onnx refuses it."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> outer (double[A] X, double[B,C] Z) => (double[B,A,C] Y)
+        { Y = Einsum <equation = "...i,...j->...ij"> (X, Z) }"""
+    )
+    check_model(model, {"X": real(3), "Z": real(5, 4)})
 
 
 SINGULAR = np.outer([1.0, 2.0, 3.0], [1.0, -1.0, 0.5])
