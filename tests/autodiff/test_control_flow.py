@@ -295,6 +295,26 @@ def test_activation(activation):
     assert ({"ScaledTanh": "Tanh"}.get(activation, activation)) in found
 
 
+PARAMETERS = [
+    ("Elu", {"alpha": 0.5}),
+    ("LeakyRelu", {"alpha": 0.25}),
+    ("ThresholdedRelu", {"alpha": 0.25}),
+    ("HardSigmoid", {"alpha": 0.25, "beta": 0.75}),
+]
+
+
+@pytest.mark.parametrize("activation,given", PARAMETERS)
+def test_parameters_of_an_activation(activation, given):
+    lists = "".join(f", activation_{name} = [{number}]" for name, number in given.items())
+    model, _ = layer("RNN", 1, "forward", f', activations = ["{activation}"]{lists}')
+    turns = [
+        a.g for n in onnx_derivative(model).graph.node if n.op_type == "Scan" for a in n.attribute if a.HasField("g")
+    ]
+    found = [{a.name: a.f for a in n.attribute} for turn in turns for n in turn.node if n.op_type == activation]
+    assert found
+    assert all(attributes == given for attributes in found)
+
+
 def test_batch_first(check_model):
     model = parse(
         "double[N,T,3] X, double[1,2,3] W, double[1,2,2] R, double[N,1,2] H) => (double[N,T,1,2] Y, double[N,1,2] Yh",
