@@ -20,7 +20,7 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
-from onnxtrain.estimators._model import choose_weights, draw_weights
+from onnxtrain.estimators._model import choose_weights, draw_weights, initial_weights
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
@@ -296,7 +296,15 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self._named:
             self._before, behind = split_frozen(model.onnx, names, [model.output])
             model = replace(model, onnx=behind)
-        self._objective = make_objective(self, model, names, classifies=self._classifies, multilabel=self._n_labels > 0)
+        self._constants = initial_weights(model.onnx, [name for name in model.learned if name not in names])
+        self._objective = make_objective(
+            self,
+            model,
+            names,
+            constants=tuple(self._constants),
+            classifies=self._classifies,
+            multilabel=self._n_labels > 0,
+        )
 
     def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         return sample_weight
@@ -308,7 +316,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self._before is not None:
             features = self._run_chunks(open_session(self._before, "cpu", self.n_threads), features)
             dtypes = {name: values.dtype for name, values in features.items()}
-        return TrainingData(features, self._encode_target(y), column, dtypes)
+        return TrainingData(features, self._encode_target(y), column, dtypes, self._constants)
 
     def _check_validation(self, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
         if X is None and y is None:

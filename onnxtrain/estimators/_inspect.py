@@ -81,10 +81,9 @@ class Inspectable:
         session = open_session(g.onnx, self._device_at_hand(), self.n_threads)
         data = self._training_data(X, y, None)
         known = {i.name for i in session.get_inputs()}
-        weights = {name: w for name, w in self.weights_.items() if name in known}
         parts = []
         for rows in data.batches(_CHUNK):
-            feeds = {**weights, **data.take(rows), g.inputs["label"]: data.label[rows]}
+            feeds = {**data.constants, **self.weights_, **data.take(rows), g.inputs["label"]: data.label[rows]}
             parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
         return np.concatenate(parts)
 

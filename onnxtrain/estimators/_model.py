@@ -63,6 +63,9 @@ class TrainableModel:
         scale, such as the 0.5 in Gelu.
     penalized : tuple of str
         Those among them that multiply: penalties spare the intercepts.
+    learned : tuple of str
+        Initializers that are learned attributes of an estimator. Fits of it differ in them alone:
+        those that are not trained are inputs of the graphs, which all fits then share.
     """
 
     onnx: bytes = field(repr=False)
@@ -78,6 +81,7 @@ class TrainableModel:
     weights: tuple[str, ...]
     default: tuple[str, ...]
     penalized: tuple[str, ...]
+    learned: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is kept: arrays, numbers and text, of which skops trusts every type."""
@@ -218,9 +222,9 @@ def _label_classes(model: ir.Model) -> np.ndarray | None:
 
 
 def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return copies of initializers by name."""
+    """Return copies of initializers by name, of those that the model has."""
     known = {i.name: i for i in onnx.load_model_from_string(onx).graph.initializer}
-    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names}
+    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names if name in known}
 
 
 def with_weights(

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,7 @@ def as_source(
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
         conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
         model = read_model(conversion.onnx, dtype=dtype, output=output, n_labels=n_labels)
+        model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
         return conversion, model, tuple(default_weights(conversion))
 
     model, bindings, default = convert_once(

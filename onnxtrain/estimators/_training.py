@@ -45,19 +45,29 @@ class Machine:
 
 
 def make_objective(
-    params: Any, model: TrainableModel, names: tuple[str, ...], *, classifies: bool, multilabel: bool = False
+    params: Any,
+    model: TrainableModel,
+    names: tuple[str, ...],
+    *,
+    constants: tuple[str, ...] = (),
+    classifies: bool,
+    multilabel: bool = False,
 ) -> Objective:
-    """Return what an estimator with these parameters minimises over the weights `names`."""
+    """Return what an estimator with these parameters minimises over the weights `names`.
+
+    The initializers `constants` become inputs as well.
+    """
     penalty = check_penalty(params.penalty or {})
     for name in penalty:
         if name not in names:
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
-    onx = weights_as_inputs(onnx.load_model_from_string(model.onnx), names)
+    onx = weights_as_inputs(onnx.load_model_from_string(model.onnx), names + constants)
     return Objective(
         model=onx.SerializeToString(deterministic=True),
         output=model.output,
         loss=params.loss,
         weights=names,
+        constants=constants,
         loss_params=tuple(sorted((params.loss_params or {}).items())),
         penalized=tuple(name for name in names if name in model.penalized),
         penalty=tuple((name, l1, l2) for name, (l1, l2) in sorted(penalty.items())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class TrainingData:
         Rows of weight zero are never visited.
     dtypes : mapping of str to numpy dtype
         What each input takes.
+    constants : mapping of str to ndarray
+        For each input of the model that is the same for all rows, its value.
     chosen : ndarray of int64, optional
         The rows that are visited; None for all. Nothing is copied for a part of the rows.
     """
@@ -37,6 +39,7 @@ class TrainingData:
     label: np.ndarray
     weight: np.ndarray | None
     dtypes: Mapping[str, np.dtype]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     chosen: np.ndarray | None = None
 
     @property

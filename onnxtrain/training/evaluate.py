@@ -27,11 +27,11 @@ def row_losses(
     """Return the loss of each row, shape (n,), neither weighted nor penalized."""
     g = build_row_losses(objective)
     session = cached_session(g.onnx, device, n_threads)
-    found = []
+    known, found = _known(session, {**data.constants, **weights}), []
     for rows in data.batches(CHUNK):
         feeds = {g.features[name]: x for name, x in data.take(rows).items() if name in g.features}
         feeds[g.inputs["label"]] = data.label[rows]
-        found += run_session(session, {**feeds, **_known(session, weights)})
+        found += run_session(session, {**feeds, **known})
     return np.concatenate(found)[:, 0]
 
 
@@ -56,12 +56,13 @@ def loss_and_gradient(
     """Return the weighted mean of the losses of the rows and its gradient for each weight, in float64."""
     g = build_loss_and_gradient(objective, builder)
     session = cached_session(g.onnx, device, n_threads)
+    known = _known(session, {**data.constants, **weights})
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
     for rows in data.batches(_rows_in_cache(data)):
         feeds = {g.features[name]: x for name, x in data.take(rows).items()}
         feeds[g.inputs["label"]] = label = data.label[rows]
         feeds[g.inputs["weight"]] = _row_weights(data, rows, len(label), g.dtype.numpy())
-        value, *gradients = run_session(session, {**feeds, **_known(session, weights)})
+        value, *gradients = run_session(session, {**feeds, **known})
         loss += float(value)
         for dw, part in zip(dws, gradients, strict=True):
             dw += part
@@ -77,7 +78,7 @@ def _row_weights(data: TrainingData, rows: np.ndarray | slice, n: int, dtype: np
     return np.ones((n, 1), dtype) if data.weight is None else data.weight[rows]
 
 
-def _known(session, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the weights a session reads: a weight that only the gradient needs may be missing."""
+def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the values a session reads: a weight that only the gradient needs may be missing."""
     names = {i.name for i in session.get_inputs()}
-    return {name: w for name, w in weights.items() if name in names}
+    return {name: value for name, value in values.items() if name in names}

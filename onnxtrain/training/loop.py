@@ -237,9 +237,10 @@ class Trainer:
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: all rows and the order they are taken in, where the graph takes them."""
         dtype = self.step.dtype.numpy()
+        constants = {name: self.data.constants[name] for name in self.step.constants}
         if not self._gathered:
-            return {self.step.inputs["learning_rate"]: np.zeros((), dtype)}
-        inputs = self._named_rows(slice(None))
+            return {**constants, self.step.inputs["learning_rate"]: np.zeros((), dtype)}
+        inputs = constants | self._named_rows(slice(None))
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
         sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)

@@ -35,6 +35,9 @@ class Objective:
     loss : str or callable
     weights : tuple of str
         The inputs that are trained.
+    constants : tuple of str
+        The inputs that are the same for all rows: learned numbers that are not trained, so that
+        folds of a search, which learn others, share a graph.
     loss_params : tuple of (name, value)
     penalized : tuple of str
         The weights under the penalties common to all, l1 and l2.
@@ -50,6 +53,7 @@ class Objective:
     output: str
     loss: str | Callable[..., ir.Value]
     weights: tuple[str, ...]
+    constants: tuple[str, ...] = ()
     loss_params: tuple[tuple[str, Any], ...] = ()
     penalized: tuple[str, ...] = ()
     penalty: tuple[tuple[str, float, float], ...] = ()
@@ -100,6 +104,8 @@ class ObjectiveGraph:
         What is trained, in the order of the objective.
     features : list of onnx_ir.Value
         The inputs of the user's model that the loss depends on.
+    constants : list of onnx_ir.Value
+        Those of ``objective.constants`` that it depends on.
     label : onnx_ir.Value
     losses : onnx_ir.Value
         One loss a row, (n, 1).
@@ -111,6 +117,7 @@ class ObjectiveGraph:
         self.model = graph.load(objective.model)
         inputs = {str(v.name): v for v in self.model.graph.inputs}
         self.weights = [inputs.pop(name) for name in objective.weights]
+        constants = [inputs.pop(name) for name in objective.constants]
         output = graph.find(self.model.graph.outputs, objective.output, "output")
         self.label, self.losses = add_row_loss(
             self.model,
@@ -124,6 +131,7 @@ class ObjectiveGraph:
         self.op, self._names = build.op, build.names
         needed = _ancestors(self.losses)
         self.features = [v for v in inputs.values() if v in needed]
+        self.constants = [v for v in constants if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
 
     @property

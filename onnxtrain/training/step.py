@@ -73,10 +73,13 @@ class StepGraph(BatchGraph):
         ``("step",)``, from 1.
     scalars : mapping of int to str
         The inputs for those columns of ``optimizer.scalar_table`` that are needed.
+    constants : tuple of str
+        The inputs that are the same for all rows and all steps.
     """
 
     state: Mapping[tuple[str, ...], Wire] = field(default_factory=dict)
     scalars: Mapping[int, str] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
@@ -158,7 +161,7 @@ def build_step(
     read = {str(v.name) for v in g.model.graph.inputs}
     inputs = {role: name for role, name in inputs.items() if name in read}
     scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
-    return StepGraph(onx, features, inputs, g.dtype, wires, scalars)
+    return StepGraph(onx, features, inputs, g.dtype, wires, scalars, tuple(str(x.name) for x in g.constants))
 
 
 class State(NamedTuple):

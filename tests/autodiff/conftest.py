@@ -139,11 +139,13 @@ def make_model(op_type, arrays, attributes=None, *, outputs=1, shapes="static", 
     for y in model.graph.output:
         y.CopyFrom(known[y.name])
     unknown = [y for y in model.graph.output if not y.type.tensor_type.HasField("shape")]
-    if unknown:  # a model must say how many axes its outputs have
+    if unknown:  # a model must say of what type its outputs are, and how many axes they have
         found = dict(zip(ys, run_either(model, feeds_of(model, arrays)), strict=True))
         for y in unknown:
-            axes = [onnx.TensorShapeProto.Dimension()] * np.ndim(found[y.name])
-            y.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=axes))
+            value = np.asarray(found[y.name])
+            y.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+            y.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension()] * value.ndim))
+    assert any(y.type.tensor_type.elem_type in TYPES.values() for y in model.graph.output), "nothing to derive"
     return model
 
 
