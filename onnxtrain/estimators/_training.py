@@ -25,7 +25,7 @@ from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
 from onnxtrain.training.loop import EpochInfo, Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import BoundStep, threads_for
-from onnxtrain.training.step import build_step
+from onnxtrain.training.step import BatchGraph, build_loss_and_gradient, build_step
 
 OnEpoch = Callable[[EpochInfo], bool]
 
@@ -105,10 +105,9 @@ def find_optimizer(params: Any) -> Optimizer:
     return Proximal(optimizer) if params.l1_method == "proximal" else optimizer
 
 
-def find_machine(params: Any, device: Device, objective: Objective, state: TrainingState, batch_size: int) -> Machine:
-    """Return the device and the number of threads for steps on batches of this size."""
-    size = sum(state.weights[name].size for name in objective.penalized)
-    return Machine(device, threads_for(batch_size * size, params.n_threads))
+def find_machine(params: Any, device: Device, graph: BatchGraph, batch_size: int) -> Machine:
+    """Return the device and the number of threads for a graph on batches of this size."""
+    return Machine(device, threads_for(batch_size * graph.multiplications, params.n_threads))
 
 
 def train_by_steps(
@@ -127,7 +126,6 @@ def train_by_steps(
     optimizer = find_optimizer(params)
     n_rows = data.n_rows
     batch_size = min(200, n_rows) if params.batch_size == "auto" else min(params.batch_size, n_rows)
-    machine = find_machine(params, device, objective, state, batch_size)
     step = build_step(
         objective,
         optimizer,
@@ -138,6 +136,7 @@ def train_by_steps(
         l2=bool(params.l2 > 0),
         builder=params.gradient_builder,
     )
+    machine = find_machine(params, device, step, batch_size)
     # another solver than in the fit that is gone on from begins with a memory of its own
     state.slots = {key: value for key, value in state.slots.items() if ("slot", *key) in step.state}
     for key in step.state:
@@ -229,7 +228,9 @@ def train_full_batch(
     on_epoch: OnEpoch,
 ) -> None:
     """Minimise by L-BFGS and update `state`."""
-    machine = find_machine(params, device, objective, state, len(data.label))
+    builder = params.gradient_builder
+    graph = build_loss_and_gradient(objective, builder)
+    machine = find_machine(params, device, graph, len(data.label))
 
     def on_iteration(loss: float, weights: dict[str, np.ndarray]) -> bool:
         state.weights = weights
@@ -251,9 +252,7 @@ def train_full_batch(
         return
     before = state.epoch
     weights, loss = minimize_lbfgs(
-        lambda weights: loss_and_gradient(
-            objective, weights, data, machine.device, machine.n_threads, params.gradient_builder
-        ),
+        lambda weights: loss_and_gradient(objective, weights, data, machine.device, machine.n_threads, builder),
         state.weights,
         _penalties(params, objective),
         max_iter=params.max_iter,

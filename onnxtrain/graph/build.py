@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import onnx_ir as ir
 from onnxscript import GraphBuilder
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.look import describe
+from onnxtrain.graph.look import describe, find_schema
 
 
 class Builder(GraphBuilder):
@@ -40,6 +41,15 @@ class Builder(GraphBuilder):
     def _annotate_node(self, node: ir.Node) -> None:
         """Leave out onnxscript's notes on modules: there are none here."""
 
+    def _get_schema(self, op_type: str, domain: str, version: int | None) -> Any:
+        return None if version is None else find_schema(op_type, version, domain)
+
+    def _partition_inputs_attributes(self, schema: Any, args: Any, kwargs: Any) -> Any:
+        """Take what has no name as inputs and what has one as attributes, without a look at each parameter."""
+        if schema is None or kwargs.keys() <= _attributes(schema):
+            return args, kwargs
+        return super()._partition_inputs_attributes(schema, args, kwargs)
+
     def infer(self, node: ir.Node) -> None:
         """Set the types and shapes of the outputs of a node that is in the graph already."""
         if node.version is None:
@@ -52,6 +62,11 @@ class Builder(GraphBuilder):
         if problem is not None:
             operands = ", ".join(describe(v) for v in node.inputs)
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
+
+
+@lru_cache(maxsize=256)
+def _attributes(schema: Any) -> frozenset[str]:
+    return frozenset(schema.attributes)
 
 
 def builder(model: ir.Model) -> Builder:

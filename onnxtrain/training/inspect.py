@@ -10,7 +10,7 @@ from onnxtrain import graph
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.training.objective import Objective, ObjectiveGraph
-from onnxtrain.training.step import BatchGraph
+from onnxtrain.training.step import BatchGraph, graph_of
 
 
 @lru_cache(maxsize=16)
@@ -21,7 +21,7 @@ def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
     # a loss depends on its own row only: the gradient of the sum holds those of all rows
     (dx,) = gradients(g.model, g.op.ReduceSum(g.losses, keepdims=0), [x])
     onx = g.save([(g.unique(f"{feature}_grad"), dx)])
-    return BatchGraph(onx, {str(v.name): str(v.name) for v in g.features}, {"label": str(g.label.name)}, g.dtype)
+    return graph_of(g, onx, {"label": str(g.label.name)})
 
 
 @lru_cache(maxsize=16)

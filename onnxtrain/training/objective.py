@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,9 @@ from onnxtrain import graph
 from onnxtrain.autodiff.engine import operands
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.loss_helper import add_row_loss
+
+#: Operators whose multiplications are more than their results.
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ class ObjectiveGraph:
     label : onnx_ir.Value
     losses : onnx_ir.Value
         One loss a row, (n, 1).
+    multiplications : float
+        Of the products of the model for one row, about.
     weight : onnx_ir.Value or None
         The weights of the rows, (n, 1), where there are any.
     """
@@ -116,6 +122,7 @@ class ObjectiveGraph:
     def __init__(self, objective: Objective, *, weighted: bool):
         self.model = graph.load(objective.model)
         inputs = {str(v.name): v for v in self.model.graph.inputs}
+        self.multiplications = _multiplications(self.model.graph)
         self.weights = [inputs.pop(name) for name in objective.weights]
         constants = [inputs.pop(name) for name in objective.constants]
         output = graph.find(self.model.graph.outputs, objective.output, "output")
@@ -158,6 +165,20 @@ class ObjectiveGraph:
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
         return graph.save(self.model, outputs=outputs).SerializeToString()
+
+
+def _multiplications(model: ir.Graph) -> float:
+    r"""Return :math:`\sqrt{|A| |B| |C|}` summed over the products C = A B of a graph, unknown dimensions taken as 1.
+
+    That is exact for matrices, and for filters of width k too small by k.
+    """
+    products = [node for node in model.all_nodes() if node.op_type in _PRODUCTS]
+    return sum(math.sqrt(_size(n.inputs[0]) * _size(n.inputs[1]) * _size(n.outputs[0])) for n in products)
+
+
+def _size(value: ir.Value | None) -> int:
+    shape = () if value is None or value.shape is None else value.shape
+    return math.prod(d for d in shape if isinstance(d, int))
 
 
 def _ancestors(value: ir.Value) -> set[ir.Value]:

@@ -17,8 +17,8 @@ from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.step import StepGraph
 
-#: Multiplications a run below which a second thread costs more than it brings.
-_WORTH_A_THREAD = 2_000_000
+#: Multiplications of a forward pass below which a second thread costs more than it brings.
+_WORTH_A_THREAD = 8_000_000
 
 
 def open_session(

@@ -44,12 +44,15 @@ class BatchGraph:
         The names of ``label`` and, where rows are weighted, ``weight``.
     dtype : onnx_ir.DataType
         Of the weights and all real numbers.
+    multiplications : float
+        Of the model for one row.
     """
 
     onnx: bytes = field(repr=False)
     features: Mapping[str, str]
     inputs: Mapping[str, str]
     dtype: ir.DataType
+    multiplications: float
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,8 @@ def build_step(
     read = {str(v.name) for v in g.model.graph.inputs}
     inputs = {role: name for role, name in inputs.items() if name in read}
     scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
-    return StepGraph(onx, features, inputs, g.dtype, wires, scalars, tuple(str(x.name) for x in g.constants))
+    constants = tuple(str(x.name) for x in g.constants)
+    return StepGraph(onx, features, inputs, g.dtype, g.multiplications, wires, scalars, constants)
 
 
 class State(NamedTuple):
@@ -208,7 +212,7 @@ def build_row_losses(objective: Objective) -> BatchGraph:
     """Return the graph of the losses of the rows, output ``losses`` (n, 1): no sample weights, no penalties."""
     g = ObjectiveGraph(objective, weighted=False)
     onx = g.save([(g.unique("losses"), g.losses)])
-    return BatchGraph(onx, {str(x.name): str(x.name) for x in g.features}, _named({"label": g.label}), g.dtype)
+    return graph_of(g, onx, _named({"label": g.label}))
 
 
 @lru_cache(maxsize=64)
@@ -221,7 +225,12 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
     outputs += [(g.unique(f"{w.name}_grad"), g.op.Identity(dw)) for w, dw in zip(g.weights, dws, strict=True)]
     make_lean(g.op, g.model.graph, g.losses)  # may replace a gradient, not what reads it
     inputs = _named({"label": g.label, "weight": g.weight})
-    return BatchGraph(g.save(outputs), {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype)
+    return graph_of(g, g.save(outputs), inputs)
+
+
+def graph_of(g: ObjectiveGraph, onx: bytes, inputs: Mapping[str, str]) -> BatchGraph:
+    """Return a graph that was made of an objective, which takes the rows of a batch."""
+    return BatchGraph(onx, {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype, g.multiplications)
 
 
 def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:

@@ -144,7 +144,9 @@ def make_model(op_type, arrays, attributes=None, *, outputs=1, shapes="static", 
         for y in unknown:
             value = np.asarray(found[y.name])
             y.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
-            y.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension()] * value.ndim))
+            y.type.tensor_type.shape.CopyFrom(
+                onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension()] * value.ndim)
+            )
     assert any(y.type.tensor_type.elem_type in TYPES.values() for y in model.graph.output), "nothing to derive"
     return model
 

@@ -230,3 +230,22 @@ def test_lean_graphs_give_the_same(name):
     new = ReferenceEvaluator(lean).run(None, {i.name: feeds[i.name] for i in lean.graph.input})[0]
     np.testing.assert_allclose(new, old, rtol=1e-6)
     assert new.shape == old.shape
+
+
+CONVOLUTION = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    network (float[n, 1, 30, 30] X) => (float[n, 7840] Y)
+    <float[10, 1, 3, 3] W0> { z = Conv(X, W0) Y = Flatten(z) }"""
+
+
+def test_multiplications_of_products():
+    proto, _ = network(np.float32)
+    dense = Objective(weights_as_inputs(proto, NAMES).SerializeToString(), "Y", "squared_error", NAMES)
+    assert step_module.build_row_losses(dense).multiplications == pytest.approx(3 * 4 + 4 * 2)
+    proto = onnx.parser.parse_model(CONVOLUTION)
+    weight = np.ones((10, 1, 3, 3), np.float32)
+    del proto.graph.initializer[:]
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W0"))
+    shared = Objective(weights_as_inputs(proto, ["W0"]).SerializeToString(), "Y", "squared_error", ("W0",))
+    exact = 28 * 28 * weight.size
+    assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
