@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError
+from onnxtrain.errors import DataError, DeviceError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
@@ -24,7 +24,14 @@ from onnxtrain.estimators._model import choose_weights, draw_weights, initial_we
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
-from onnxtrain.estimators._training import check_loss, check_solver, make_objective, train_by_steps, train_full_batch
+from onnxtrain.estimators._training import (
+    HALVES,
+    check_loss,
+    check_solver,
+    make_objective,
+    train_by_steps,
+    train_full_batch,
+)
 from onnxtrain.estimators._validation import (
     as_data_error,
     check_features,
@@ -126,6 +133,11 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
 
+    @property
+    def _real(self) -> str:
+        """The type of rows, weights and all that is no product."""
+        return "float32" if self.dtype in HALVES else self.dtype
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = takes_sparse(self._default_estimator() if self.estimator is None else self.estimator)
@@ -191,7 +203,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         file = Checkpoint(self, checkpoint, every, resume)
         with unchanged_on_error(self):
             X, y = self._check_X_y(X, y, reset=not self._goes_on())
-            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
+            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self._real))
             self._random_state = file.at("start", check_random_state(self.random_state))
             if not self._goes_on():
                 self._start(X, y, weight)
@@ -229,7 +241,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         first = not self.__sklearn_is_fitted__()
         with unchanged_on_error(self):
             X, y = self._check_X_y(X, y, reset=first)
-            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self.dtype))
+            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self._real))
             if first:
                 self._random_state = check_random_state(self.random_state)
                 self._start(X, y, weight)
@@ -248,7 +260,12 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         check_solver(self)
         if self.estimator is not None:
             check_source(self.estimator)
-        return find_device(self.device)
+        device = find_device(self.device)
+        if self.dtype == "bfloat16" and device.kind == "cpu":
+            raise DeviceError(
+                "dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type."
+            )
+        return device
 
     def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""
@@ -261,7 +278,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             rows = self._rows_for_estimator(X, y, weight)
             estimator = fitted(estimator, *rows, structure_only=self.init == "random", random_state=self._random_state)
         self._source = as_source(
-            estimator, X, dtype=self.dtype, output=self.output, n_labels=self._n_labels, labels=self._classifies
+            estimator, X, dtype=self._real, output=self.output, n_labels=self._n_labels, labels=self._classifies
         )
         if not self._named:
             self._check_only_input(X)
@@ -310,7 +327,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         return sample_weight
 
     def _training_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
-        column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
+        column = None if weight is None else np.ascontiguousarray(weight, dtype=self._real).reshape(-1, 1)
         features = self._feeds(X)
         dtypes = dict(self._source.model.features)
         if self._before is not None:
@@ -324,7 +341,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if X is None or y is None:
             raise DataError("X_val and y_val go together: one of them is missing.")
         X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, y, self.dtype)
+        weight = check_sample_weight(sample_weight, y, self._real)
         return self._training_data(X, y, self._row_weights(y, weight))
 
     @as_data_error()

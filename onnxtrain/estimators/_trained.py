@@ -41,9 +41,9 @@ class Trained:
         estimator: Any
         weights_: dict[str, np.ndarray]
         n_threads: int | None
-        dtype: str
         device: str
         _named: bool
+        _real: str
         _source: Source
         _session: LazySession
         _objective: Any
@@ -108,7 +108,7 @@ class Trained:
         """
         check_is_fitted(self)
         X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, y, self.dtype, keep=True)
+        weight = check_sample_weight(sample_weight, y, self._real, keep=True)
         device = self._device_at_hand()
         losses = row_losses(
             self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0
@@ -151,9 +151,9 @@ class Trained:
         elif self.estimator is not None and is_onnx(self.estimator):
             declared = declared_inputs(self.estimator)
         if len(declared) != 1:
-            return np.dtype(self.dtype), 2
+            return np.dtype(self._real), 2
         ((dtype, ndim),) = declared.values()
-        return np.dtype(self.dtype) if dtype.kind == "f" else dtype, ndim
+        return np.dtype(self._real) if dtype.kind == "f" else dtype, ndim
 
     def _check_X(self, X: Any) -> Any:
         if self._named:

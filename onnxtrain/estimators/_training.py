@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import LossError, OptimizerError, ParameterError, WeightError
@@ -31,6 +32,9 @@ OnEpoch = Callable[[EpochInfo], bool]
 
 #: The names that `solver` may be.
 _SOLVERS = (*OPTIMIZERS, "lbfgs")
+
+#: What products may compute in while the weights are float32.
+HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
 #: A loss so many times as large as it was is no noise.
 _FAR = 10
@@ -90,6 +94,8 @@ def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: 
 def check_solver(params: Any) -> None:
     """Check the parameters that say how is minimised."""
     if params.solver == "lbfgs":
+        if params.dtype in HALVES:
+            raise ParameterError(f"dtype={params.dtype!r} is for the solvers of steps: L-BFGS needs exact gradients.")
         if params.average is not False:
             raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
         return
@@ -135,6 +141,7 @@ def train_by_steps(
         l1=bool(params.l1 > 0),
         l2=bool(params.l2 > 0),
         builder=params.gradient_builder,
+        products=HALVES.get(params.dtype),
     )
     machine = find_machine(params, device, step, batch_size)
     # another solver than in the fit that is gone on from begins with a memory of its own

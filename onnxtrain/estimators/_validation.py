@@ -49,7 +49,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
     "warm_start": ["boolean"],
     "n_threads": [Interval(Integral, 1, None, closed="left"), None],
-    "dtype": [StrOptions({"float32", "float64"})],
+    "dtype": [StrOptions({"float32", "float64", "float16", "bfloat16"})],
     "gradient_builder": [StrOptions({"builtin", "onnxruntime-training"})],
     "output": [str, Integral, None],
     "random_state": ["random_state"],

@@ -82,8 +82,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
     n_threads : int, optional
         Threads of one operator. None: one for a small model, else all that this process may use.
-    dtype : {"float32", "float64"}
-        Type of all real numbers in the graph.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Type of all real numbers in the graph. In half precision only the products of a step compute in
+        that type, from weights and to results in float32; predictions do not.
     gradient_builder : {"builtin", "onnxruntime-training"}
         Who derives the gradient.
     output : str or int, optional
@@ -171,7 +172,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         self._y_ndim = y.ndim
 
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
-        y = check_target(y, self._source.model.width, self.dtype)
+        y = check_target(y, self._source.model.width, self._real)
         check_domain(y, self.loss, self.loss_params)
         return y
 

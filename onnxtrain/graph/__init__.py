@@ -7,9 +7,10 @@ with a pinned IR version.
 """
 
 from onnxtrain.graph.build import Builder, builder, names_in, unique_name
-from onnxtrain.graph.change import cast_floats, constants_as_nodes, tidy
+from onnxtrain.graph.change import cast_floats, constants_as_nodes, products_in, tidy
 from onnxtrain.graph.look import (
     FLOATS,
+    PRODUCTS,
     constant,
     describe,
     find,
@@ -28,6 +29,7 @@ __all__ = [
     "FLOATS",
     "IR_VERSION",
     "OPSET",
+    "PRODUCTS",
     "Builder",
     "ModelLike",
     "builder",
@@ -40,6 +42,7 @@ __all__ = [
     "is_float",
     "load",
     "names_in",
+    "products_in",
     "prune",
     "rank",
     "read",

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.graph.look import FLOATS, constant, find_schema, is_float
+from onnxtrain.graph.look import FLOATS, PRODUCTS, constant, find_schema, is_float
 
 
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
@@ -38,6 +38,25 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
                 y.dtype = dtype
             elif y.dtype != dtype:
                 before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
+
+
+def products_in(model: ir.Model, dtype: ir.DataType) -> None:
+    """Let, in place, the products of a model compute in `dtype`: what goes in is cast, what comes out is cast back."""
+    for node in list(model.graph.all_nodes()):
+        schema = find_schema(node.op_type, model.graph.opset_imports.get("", 0), "")
+        if node.op_type not in PRODUCTS or node.domain or schema is None:
+            continue
+        (known,) = (
+            t.allowed_type_strs for t in schema.type_constraints if t.type_param_str == schema.inputs[0].type_str
+        )
+        if f"tensor({dtype.name.lower()})" not in known:
+            continue
+        for x in dict.fromkeys(x for x in node.inputs if x is not None and is_float(x)):
+            _cast_before(node, x, dtype)
+        for y in node.outputs:
+            if is_float(y):
+                real, y.dtype = y.dtype, dtype
+                _cast_behind(node, y, real)  # type: ignore[arg-type]
 
 
 def _typed(

@@ -15,6 +15,9 @@ from onnxtrain.registry import did_you_mean
 
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
+#: Operators whose multiplications are more than their results.
+PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
+
 
 def describe(value: ir.Value | None) -> str:
     """Return ``name: FLOAT[N,3]``, for messages."""

@@ -16,9 +16,6 @@ from onnxtrain.autodiff.engine import operands
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.loss_helper import add_row_loss
 
-#: Operators whose multiplications are more than their results.
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
-
 
 @dataclass(frozen=True)
 class Objective:
@@ -119,8 +116,10 @@ class ObjectiveGraph:
         The weights of the rows, (n, 1), where there are any.
     """
 
-    def __init__(self, objective: Objective, *, weighted: bool):
+    def __init__(self, objective: Objective, *, weighted: bool, products: ir.DataType | None = None):
         self.model = graph.load(objective.model)
+        if products is not None:
+            graph.products_in(self.model, products)
         inputs = {str(v.name): v for v in self.model.graph.inputs}
         self.multiplications = _multiplications(self.model.graph)
         self.weights = [inputs.pop(name) for name in objective.weights]
@@ -172,7 +171,7 @@ def _multiplications(model: ir.Graph) -> float:
 
     That is exact for matrices, and for filters of width k too small by k.
     """
-    products = [node for node in model.all_nodes() if node.op_type in _PRODUCTS]
+    products = [node for node in model.all_nodes() if node.op_type in graph.PRODUCTS]
     return sum(math.sqrt(_size(n.inputs[0]) * _size(n.inputs[1]) * _size(n.outputs[0])) for n in products)
 
 

@@ -22,6 +22,9 @@ from onnxtrain.training.lean import make_lean
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import SMALL, Part, pack_weights
 
+#: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
+_SCALES = {ir.DataType.FLOAT16: 2.0**10}
+
 
 class Wire(NamedTuple):
     """One value of the state: the input that reads it, the output that writes it, the part of both that it is."""
@@ -96,6 +99,7 @@ def build_step(
     l1: bool,
     l2: bool,
     builder: str = "builtin",
+    products: ir.DataType | None = None,
 ) -> StepGraph:
     """Return the training step of an objective with an optimizer.
 
@@ -114,15 +118,19 @@ def build_step(
         There is such a penalty on ``objective.penalized``; its strength is an input.
     builder : {"builtin", "onnxruntime-training"}
         Who derives the gradient.
+    products : onnx_ir.DataType, optional
+        What matrix products and convolutions compute in, where that is not the type of the weights.
     """
-    g = ObjectiveGraph(objective, weighted=weighted)
+    g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
     strengths = {name: g.add_input(name, ()) for name in [*["l1"] * l1, *["l2"] * l2]}
     clock = _EpochClock(g, optimizer) if gathered else _StepClock(g, optimizer)
 
     proximal = isinstance(optimizer, Proximal)
     value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight, with_l1=not proximal)
-    dws = gradients(g.model, value, g.weights, builder=builder)
+    scale = _SCALES.get(products, 1.0)
+    dws = gradients(g.model, value if scale == 1 else op.Mul(value, scale), g.weights, builder=builder)
+    dws = dws if scale == 1 else [op.Mul(dw, 1 / scale) for dw in dws]
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
     small = SMALL if optimizer.slots else 0  # SGD's two nodes are fewer than packing takes
     units = pack_weights(g, dws, kinds, small=small)
