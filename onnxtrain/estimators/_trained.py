@@ -43,7 +43,6 @@ class Trained:
         n_threads: int | None
         device: str
         _named: bool
-        _real: str
         _source: Source
         _session: LazySession
         _objective: Any
@@ -51,6 +50,9 @@ class Trained:
 
         @property
         def _classifies(self) -> bool: ...
+
+        @property
+        def _real(self) -> str: ...
 
     # the trained model ------------------------------------------------------
 

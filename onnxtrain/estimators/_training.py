@@ -23,7 +23,7 @@ from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
-from onnxtrain.training.loop import EpochInfo, Plan, Trainer, TrainingState
+from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import BoundStep, threads_for
 from onnxtrain.training.step import BatchGraph, build_loss_and_gradient, build_step
@@ -142,6 +142,7 @@ def train_by_steps(
         l2=bool(params.l2 > 0),
         builder=params.gradient_builder,
         products=HALVES.get(params.dtype),
+        on_gpu=device.kind != "cpu",
     )
     machine = find_machine(params, device, step, batch_size)
     # another solver than in the fit that is gone on from begins with a memory of its own
@@ -152,9 +153,9 @@ def train_by_steps(
             state.slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
     strengths = {step.inputs[name]: getattr(params, name) for name in ("l1", "l2") if name in step.inputs}
 
-    def bind(inputs: Mapping[str, np.ndarray], initial: Mapping[tuple[str, ...], np.ndarray]) -> BoundStep:
+    def bind(inputs: Arrays, initial: Mapping[tuple[str, ...], np.ndarray], last: Arrays) -> BoundStep:
         fixed = {name: np.array(value, step.dtype.numpy()) for name, value in strengths.items()}
-        return BoundStep(step, machine.device, machine.n_threads, {**inputs, **fixed}, initial)
+        return BoundStep(step, machine.device, machine.n_threads, {**inputs, **fixed}, initial, last)
 
     plan = Plan(
         make_schedule(params.learning_rate),

@@ -232,7 +232,7 @@ class OrtGradientForwardBackward:
         )
 
     def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
-        asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers
+        asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers()
         return open_with(content, self.sess_options, asked, self.provider_options)
 
     # ------------------------------------------------------------------- interface

@@ -21,12 +21,15 @@ class Device:
     kind: str
     index: int = 0
 
-    @property
-    def providers(self) -> list[Any]:
-        """The execution providers, in order of preference."""
+    def providers(self, *, captured: bool = False) -> list[Any]:
+        """Return the execution providers, in order of preference.
+
+        With `captured` a GPU records what it does for a run and replays it in the next ones.
+        """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
-        return [("CUDAExecutionProvider", {"device_id": self.index}), "CPUExecutionProvider"]
+        options = {"device_id": self.index} | ({"enable_cuda_graph": "1"} if captured else {})
+        return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
     def put(self, array: np.ndarray) -> onnxruntime.OrtValue:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""

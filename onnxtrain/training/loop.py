@@ -18,6 +18,7 @@ from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import StepGraph
 
 Weights = dict[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]
 
 #: Where Adaptive stops dividing the learning rate, as MLPRegressor.
 _SMALLEST_RATE = 1e-6
@@ -183,7 +184,7 @@ class Trainer:
     Parameters
     ----------
     bind : callable
-        ``bind(inputs, state) -> BoundStep``.
+        ``bind(inputs, state, last) -> BoundStep``.
     step : StepGraph
     optimizer : Optimizer
         The one the step was built with.
@@ -204,7 +205,7 @@ class Trainer:
 
     def __init__(
         self,
-        bind: Callable[[Mapping[str, np.ndarray], Mapping[tuple[str, ...], np.ndarray]], BoundStep],
+        bind: Callable[[Arrays, Mapping[tuple[str, ...], np.ndarray], Arrays], BoundStep],
         step: StepGraph,
         optimizer: Optimizer,
         data: TrainingData,
@@ -220,7 +221,7 @@ class Trainer:
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._proven = state.weights, state.slots
-        self.bound = bind(self._fixed_inputs(), self._initial_state())
+        self.bound = bind(self._fixed_inputs(), self._initial_state(), self._last_inputs())
 
     @property
     def _gathered(self) -> bool:
@@ -243,9 +244,16 @@ class Trainer:
         inputs = constants | self._named_rows(slice(None))
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
+        if "places" in self.step.inputs:
+            inputs[self.step.inputs["places"]] = np.arange(self.plan.batch_size, dtype=np.int64)
         sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)
         inputs[self.step.inputs["batch_weight"]] = np.tile(sizes, self._n_ahead // len(sizes))
         return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
+
+    def _last_inputs(self) -> dict[str, np.ndarray]:
+        """Return the inputs that are others in the last step of an epoch: there are fewer rows left."""
+        rest = self.n_rows % self.plan.batch_size
+        return {self.step.inputs["places"]: np.arange(rest)} if rest and "places" in self.step.inputs else {}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return rows of the data by the names of the inputs that take them."""
@@ -311,8 +319,10 @@ class Trainer:
             self._write_order(order)
             self.bound.run()
             self._look_at_the_first()
-            for _ in rates[1:]:
+            for _ in rates[1:-1]:
                 self.bound.run()
+            if len(rates) > 1:
+                self.bound.run(last=True)
         else:
             for rate, rows in zip(rates, self.data.shuffled(self.plan.batch_size, random_state), strict=True):
                 self.bound.write(self.step.inputs["learning_rate"], np.array(rate, self.step.dtype.numpy()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +24,11 @@ _WORTH_A_THREAD = 8_000_000
 
 
 def open_session(
-    onx: onnx.ModelProto | bytes, device: Device | str = "cpu", n_threads: int | None = None
+    onx: onnx.ModelProto | bytes,
+    device: Device | str = "cpu",
+    n_threads: int | None = None,
+    *,
+    captured: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Return a session of onnxruntime on a model.
 
@@ -32,6 +38,8 @@ def open_session(
     device : Device or str
     n_threads : int, optional
         Threads of one operator; None takes what :func:`available_threads` finds.
+    captured : bool
+        On a GPU, runs are recorded as CUDA graphs where onnxruntime can do so with the model.
 
     Raises
     ------
@@ -43,32 +51,39 @@ def open_session(
     options.log_severity_level = 3  # errors reach us as exceptions
     options.intra_op_num_threads = n_threads or available_threads()
     content = onx if isinstance(onx, bytes) else onx.SerializeToString()
+    if captured and device.kind != "cpu":
+        with suppress(ModelError):  # a node that only a CPU has
+            return _open(content, options, device.providers(captured=True))
     try:
-        return _open(content, options, device)
+        return _open(content, options, device.providers())
     except ModelError as e:
         if "FusedMatMul" not in str(e):
             raise
         # up to 1.19 a product is fused into an operator that has no kernel in float64
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        return _open(content, options, device)
+        return _open(content, options, device.providers())
 
 
-def _open(content: bytes, options: onnxruntime.SessionOptions, device: Device) -> onnxruntime.InferenceSession:
+def _open(content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]) -> onnxruntime.InferenceSession:
     try:
-        return onnxruntime.InferenceSession(content, options, providers=device.providers)
+        return onnxruntime.InferenceSession(content, options, providers=providers)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
 
 
-def cached_session(onx: bytes, device: Device, n_threads: int) -> onnxruntime.InferenceSession:
+def cached_session(
+    onx: bytes, device: Device, n_threads: int, *, captured: bool = False
+) -> onnxruntime.InferenceSession:
     """Return a session like :func:`open_session`, the same one for the same model in this process."""
     # after a fork the threads of the parent's sessions are gone: a child opens its own
-    return _cached_session(onx, device, n_threads, os.getpid())
+    return _cached_session(onx, device, n_threads, captured, os.getpid())
 
 
 @lru_cache(maxsize=64)
-def _cached_session(onx: bytes, device: Device, n_threads: int, process: int) -> onnxruntime.InferenceSession:
-    return open_session(onx, device, n_threads)
+def _cached_session(
+    onx: bytes, device: Device, n_threads: int, captured: bool, process: int
+) -> onnxruntime.InferenceSession:
+    return open_session(onx, device, n_threads, captured=captured)
 
 
 class LazySession:
@@ -139,8 +154,24 @@ def threads_for(multiplications: float, n_threads: int | None) -> int:
     return 1 if multiplications < _WORTH_A_THREAD else available_threads()
 
 
+#: The numbers of recorded runs: a session may serve several steps, each bound to memory of its own.
+_RECORDS = itertools.count(1)
+
+
+def _run_options(device: Device) -> onnxruntime.RunOptions | None:
+    """Return what tells a run from the others that a GPU records."""
+    if device.kind == "cpu":
+        return None
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(next(_RECORDS)))
+    return options
+
+
 class BoundStep:
     """A training step bound to its data, its state in two sets of buffers used crosswise.
+
+    What is bound stays where it is: on a GPU each of the two ways through the buffers is recorded
+    once as a CUDA graph and replayed, unless the step is fed its rows.
 
     Parameters
     ----------
@@ -151,6 +182,8 @@ class BoundStep:
         What stays bound, by the name of the input. On a CPU the memory is shared.
     state : mapping of tuple to ndarray
         The initial state, by the keys of ``step.state``; copied.
+    last : mapping of str to ndarray, optional
+        What is bound instead in the last step of an epoch, whose batch is smaller.
     """
 
     def __init__(
@@ -160,10 +193,12 @@ class BoundStep:
         n_threads: int,
         inputs: Mapping[str, np.ndarray],
         state: Mapping[tuple[str, ...], np.ndarray],
+        last: Mapping[str, np.ndarray] | None = None,
     ):
-        self._session = cached_session(step.onnx, device, n_threads)
+        self._session = cached_session(step.onnx, device, n_threads, captured="rows" in step.inputs)
         self._device = device
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
+        self._last = {name: device.put(array) for name, array in (last or {}).items()}
         self._wires = step.state
         self._kept = {key: wire.input for key, wire in step.state.items() if key[0] in ("weight", "slot")}
         arrays = self._join(state)
@@ -171,14 +206,17 @@ class BoundStep:
             {name: device.put(array) for name, array in arrays.items()},
             {name: device.put(np.empty_like(array)) for name, array in arrays.items()},
         ]
-        self._bindings = [self._bind(step, *self._buffers), self._bind(step, *self._buffers[::-1])]
+        ways = [(self._inputs, self._buffers), (self._inputs, self._buffers[::-1])]
+        ways += [(inputs | self._last, buffers) for inputs, buffers in ways if self._last]
+        runs = [(self._bind(inputs, *buffers), _run_options(device)) for inputs, buffers in ways]
+        self._runs = runs if self._last else 2 * runs
         self._turn = 0
 
-    def _bind(self, step: StepGraph, read: Mapping, write: Mapping) -> onnxruntime.IOBinding:
+    def _bind(self, inputs: Mapping, read: Mapping, write: Mapping) -> onnxruntime.IOBinding:
         binding = self._session.io_binding()
-        for name, value in self._inputs.items():
+        for name, value in inputs.items():
             binding.bind_ortvalue_input(name, value)
-        for name, output in {wire.input: wire.output for wire in step.state.values()}.items():
+        for name, output in {wire.input: wire.output for wire in self._wires.values()}.items():
             binding.bind_ortvalue_input(name, read[name])
             binding.bind_ortvalue_output(output, write[name])
         return binding
@@ -190,16 +228,16 @@ class BoundStep:
             parts.setdefault(wire.input, {})[key] = wire.part
         return {name: join(state, members) for name, members in parts.items()}
 
-    def run(self) -> None:
-        """Do one step: the state just written is read by the next."""
-        self._session.run_with_iobinding(self._bindings[self._turn])
+    def run(self, *, last: bool = False) -> None:
+        """Do one step, the last of an epoch or another: the state just written is read by the next."""
+        self._session.run_with_iobinding(*self._runs[2 * last + self._turn])
         self._turn ^= 1
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
             self._inputs[name] = self._device.put(array)
-            self._bindings[self._turn].bind_ortvalue_input(name, self._inputs[name])
+            self._runs[self._turn][0].bind_ortvalue_input(name, self._inputs[name])
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""

@@ -23,7 +23,7 @@ from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import SMALL, Part, pack_weights
 
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
-_SCALES = {ir.DataType.FLOAT16: 2.0**10}
+_SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
 
 
 class Wire(NamedTuple):
@@ -64,7 +64,8 @@ class StepGraph(BatchGraph):
 
     ``features``, ``label`` and ``weight`` take all rows where ``inputs`` names
     ``rows`` (the order in which they are visited, int64 (n,)) and ``batch_size``
-    (int64 (1,)), else the rows of the batch. ``inputs`` also names the scalars
+    (int64 (1,)), else the rows of the batch. On a GPU there are ``places``, 0, 1, ... up to
+    the size of the batch. ``inputs`` also names the scalars
     ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
     rows, what changes from step to step is known for the whole epoch:
     ``batch_weight`` and the inputs in ``scalars`` are vectors, one entry a step.
@@ -100,6 +101,7 @@ def build_step(
     l2: bool,
     builder: str = "builtin",
     products: ir.DataType | None = None,
+    on_gpu: bool = False,
 ) -> StepGraph:
     """Return the training step of an objective with an optimizer.
 
@@ -120,6 +122,8 @@ def build_step(
         Who derives the gradient.
     products : onnx_ir.DataType, optional
         What matrix products and convolutions compute in, where that is not the type of the weights.
+    on_gpu : bool
+        Take the rows without operands that must lie on the host.
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
@@ -160,9 +164,9 @@ def build_step(
     features = {str(x.name): str(x.name) for x in g.features}
     make_lean(op, g.model.graph, g.losses)
     if gathered:
-        rows, batch_size, offset, next_offset, whole = _take_rows(g)
+        taken, offset, next_offset, whole = _take_rows(g, on_gpu=on_gpu)
         state["offset",] = State(offset, next_offset)
-        inputs |= _named({"rows": rows, "batch_size": batch_size})
+        inputs |= _named(taken)
         inputs |= {role: whole[name] for role, name in inputs.items() if name in whole}
         features = {name: whole[name] for name in features}
 
@@ -303,18 +307,23 @@ def _penalties(
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 
-def _take_rows(g: ObjectiveGraph) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value, dict[str, str]]:
+def _take_rows(g: ObjectiveGraph, *, on_gpu: bool) -> tuple[dict[str, ir.Value], ir.Value, ir.Value, dict[str, str]]:
     """Let the graph take the rows of the batch from all of them.
 
-    Returns the inputs ``rows``, ``batch_size`` and ``offset``, the next offset, and for
-    each input that takes rows the name of the one that takes all.
+    Returns the inputs ``rows``, ``batch_size`` and, for a GPU, ``places``; the offset and the
+    next offset; for each input that takes rows the name of the one that takes all.
     """
     op = g.op
     rows = g.add_input("rows", ["n_rows"], ir.DataType.INT64)
     batch_size = g.add_input("batch_size", (1,), ir.DataType.INT64)
     offset = g.add_input("offset", (1,), ir.DataType.INT64)
     next_offset = op.Add(offset, batch_size)
-    chosen = op.Slice(rows, offset, next_offset)
+    inputs = {"rows": rows, "batch_size": batch_size}
+    if on_gpu:  # Slice wants its bounds on the host
+        inputs["places"] = g.add_input("places", ["batch"], ir.DataType.INT64)
+        chosen = op.Gather(rows, op.Add(offset, inputs["places"]))
+    else:
+        chosen = op.Slice(rows, offset, next_offset)
     whole = {}
     for x in g.data:
         everything = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
@@ -323,4 +332,4 @@ def _take_rows(g: ObjectiveGraph) -> tuple[ir.Value, ir.Value, ir.Value, ir.Valu
         ir.convenience.replace_all_uses_with(x, taken)
         g.model.graph.inputs.remove(x)
         whole[str(x.name)] = str(everything.name)
-    return rows, batch_size, offset, next_offset, whole
+    return inputs, offset, next_offset, whole

@@ -52,7 +52,7 @@ def test_score_is_of_all_rows():
 
 def test_a_batch_is_one_run(monkeypatch):
     runs = []
-    monkeypatch.setattr(BoundStep, "run", lambda self, run=BoundStep.run: (runs.append(1), run(self)))
+    monkeypatch.setattr(BoundStep, "run", lambda self, run=BoundStep.run, **how: (runs.append(1), run(self, **how)))
     OrtGradientRegressor(max_iter=3, batch_size=100, random_state=0).fit(X, y)
     assert len(runs) == 3 * 5  # 442 rows
 

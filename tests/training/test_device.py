@@ -34,8 +34,11 @@ def test_auto_is_what_is_there():
 
 
 def test_providers_carry_the_number_of_the_device():
-    (cuda, options), cpu = Device("cuda", 3).providers
-    assert (cuda, options["device_id"], cpu) == ("CUDAExecutionProvider", 3, "CPUExecutionProvider")
+    (cuda, options), cpu = Device("cuda", 3).providers()
+    assert (cuda, options, cpu) == ("CUDAExecutionProvider", {"device_id": 3}, "CPUExecutionProvider")
+    (_, captured), _ = Device("cuda", 3).providers(captured=True)
+    assert captured == {"device_id": 3, "enable_cuda_graph": "1"}
+    assert Device("cpu").providers(captured=True) == ["CPUExecutionProvider"]
 
 
 @pytest.mark.parametrize("limit, expected", [("1", 1), ("999", joblib.cpu_count()), ("x", joblib.cpu_count())])
@@ -100,6 +103,29 @@ def test_same_seed_same_bits_on_a_gpu():
     X, y = load_diabetes(return_X_y=True)
     a, b = (OrtGradientRegressor(device="cuda", max_iter=3, random_state=0).fit(X, y).weights_ for _ in range(2))
     assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_fits_that_share_a_session_replay_their_own_memory():
+    X, y = load_diabetes(return_X_y=True)
+    params = dict(max_iter=3, random_state=0, batch_size=100)  # the last batch of an epoch has 42 rows
+    first = OrtGradientRegressor(device="cuda", **params).fit(X, y)
+    second = OrtGradientRegressor(device="cuda", **params).fit(X[::-1], -y[::-1])
+    for found, rows in ((first, (X, y)), (second, (X[::-1], -y[::-1]))):
+        expected = OrtGradientRegressor(**params).fit(*rows)
+        np.testing.assert_allclose(found.loss_curve_, expected.loss_curve_, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_half_precision_on_a_gpu():
+    estimator, model, load = CASES["network"]
+    X, y = load(return_X_y=True)
+    params = dict(estimator=model.fit(X, y), device="cuda", max_iter=5, random_state=0)
+    half, real = (estimator(dtype=dtype, **params).fit(X, y) for dtype in ("bfloat16", "float32"))
+    np.testing.assert_allclose(half.loss_curve_, real.loss_curve_, rtol=0.05)
 
 
 def test_an_output_that_is_an_input_has_memory_of_its_own():

@@ -62,6 +62,8 @@ def train(
     strength=0.0,
     epochs=3,
     schedule=CONSTANT,
+    on_gpu=False,
+    batch_size=20,
 ):
     proto, weights = network(dtype)
     onx = weights_as_inputs(proto, NAMES).SerializeToString()
@@ -74,6 +76,7 @@ def train(
         weighted=weighted,
         l1=strength > 0,
         l2=strength > 0,
+        on_gpu=on_gpu,
     )
     state = TrainingState(weights)
     state.slots = {
@@ -81,10 +84,10 @@ def train(
     }
     fixed = {built.inputs[x]: np.array(strength, dtype) for x in ("l1", "l2") if x in built.inputs}
 
-    def bind(inputs, initial):
-        return BoundStep(built, find_device("cpu"), 1, {**inputs, **fixed}, initial)
+    def bind(inputs, initial, last):
+        return BoundStep(built, find_device("cpu"), 1, {**inputs, **fixed}, initial, last)
 
-    plan = Plan(schedule, batch_size=20, max_iter=epochs, tol=0.01, n_iter_no_change=1)
+    plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1)
     trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
     for _ in trainer.run(epochs):
         pass
@@ -116,6 +119,16 @@ def test_packing_changes_no_number(name, options, monkeypatch):
     vectors = {"sgd": 4, "momentum": 1, "adam": 1, "adamw": 2}  # intercepts do not decay
     assert len(inputs) == vectors[name]
     assert len({wire.input for key, wire in alone.state.items() if key[0] == "weight"}) == 4
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 20, 25, 49, 50])
+def test_rows_taken_as_on_a_gpu(batch_size, weighted):
+    built, found = train(Adam(), weighted=weighted, batch_size=batch_size, on_gpu=True)
+    _, expected = train(Adam(), weighted=weighted, batch_size=batch_size)
+    for key, value in state_of(expected).items():
+        np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
+    assert "Slice" not in {node.op_type for node in onnx.load_model_from_string(built.onnx).graph.node}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
