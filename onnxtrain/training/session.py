@@ -158,10 +158,8 @@ def threads_for(multiplications: float, n_threads: int | None) -> int:
 _RECORDS = itertools.count(1)
 
 
-def _run_options(device: Device) -> onnxruntime.RunOptions | None:
-    """Return what tells a run from the others that a GPU records."""
-    if device.kind == "cpu":
-        return None
+def _record() -> onnxruntime.RunOptions:
+    """Return the options of a run that is recorded."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(next(_RECORDS)))
     return options
@@ -170,8 +168,8 @@ def _run_options(device: Device) -> onnxruntime.RunOptions | None:
 class BoundStep:
     """A training step bound to its data, its state in two sets of buffers used crosswise.
 
-    What is bound stays where it is: on a GPU each of the two ways through the buffers is recorded
-    once as a CUDA graph and replayed, unless the step is fed its rows.
+    What is bound stays where it is, unless the step is fed its rows: on a GPU each of the two ways
+    through the buffers is recorded as a CUDA graph and replayed, if onnxruntime can record the step.
 
     Parameters
     ----------
@@ -195,28 +193,31 @@ class BoundStep:
         state: Mapping[tuple[str, ...], np.ndarray],
         last: Mapping[str, np.ndarray] | None = None,
     ):
-        self._session = cached_session(step.onnx, device, n_threads, captured="rows" in step.inputs)
-        self._device = device
+        self._step, self._device, self._n_threads = step, device, n_threads
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
         self._last = {name: device.put(array) for name, array in (last or {}).items()}
-        self._wires = step.state
         self._kept = {key: wire.input for key, wire in step.state.items() if key[0] in ("weight", "slot")}
         arrays = self._join(state)
         self._buffers = [
             {name: device.put(array) for name, array in arrays.items()},
             {name: device.put(np.empty_like(array)) for name, array in arrays.items()},
         ]
+        self._turn = 0
+        self._open(captured=device.kind != "cpu" and "rows" in step.inputs)
+
+    def _open(self, *, captured: bool) -> None:
+        self._captured = captured
+        self._session = cached_session(self._step.onnx, self._device, self._n_threads, captured=captured)
         ways = [(self._inputs, self._buffers), (self._inputs, self._buffers[::-1])]
         ways += [(inputs | self._last, buffers) for inputs, buffers in ways if self._last]
-        runs = [(self._bind(inputs, *buffers), _run_options(device)) for inputs, buffers in ways]
+        runs = [(self._bind(inputs, *buffers), _record() if captured else None) for inputs, buffers in ways]
         self._runs = runs if self._last else 2 * runs
-        self._turn = 0
 
     def _bind(self, inputs: Mapping, read: Mapping, write: Mapping) -> onnxruntime.IOBinding:
         binding = self._session.io_binding()
         for name, value in inputs.items():
             binding.bind_ortvalue_input(name, value)
-        for name, output in {wire.input: wire.output for wire in self._wires.values()}.items():
+        for name, output in {wire.input: wire.output for wire in self._step.state.values()}.items():
             binding.bind_ortvalue_input(name, read[name])
             binding.bind_ortvalue_output(output, write[name])
         return binding
@@ -224,14 +225,21 @@ class BoundStep:
     def _join(self, state: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
         """Return a new array for each input, the parts of one put together."""
         parts: dict[str, dict[tuple[str, ...], Part | None]] = {}
-        for key, wire in self._wires.items():
+        for key, wire in self._step.state.items():
             parts.setdefault(wire.input, {})[key] = wire.part
         return {name: join(state, members) for name, members in parts.items()}
 
     def run(self, *, last: bool = False) -> None:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
-        self._session.run_with_iobinding(*self._runs[2 * last + self._turn])
+        try:
+            self._session.run_with_iobinding(*self._runs[2 * last + self._turn])
+        except Exception:  # see open_session
+            if not self._captured:
+                raise
+            self._open(captured=False)  # the state that was read is as it was
+            return self.run(last=last)
         self._turn ^= 1
+        return None
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
@@ -245,11 +253,11 @@ class BoundStep:
 
     def write_state(self, key: tuple[str, ...], array: np.ndarray) -> None:
         """Overwrite a value of the state that is no part of another."""
-        self._device.write(self._buffers[self._turn][self._wires[key].input], array)
+        self._device.write(self._buffers[self._turn][self._step.state[key].input], array)
 
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""
-        wire = self._wires[key]
+        wire = self._step.state[key]
         # an OrtValue on a CPU shows its memory, which the next steps overwrite: take copies
         return np.array(part_of(self._buffers[self._turn][wire.input].numpy(), wire.part))
 
@@ -257,4 +265,4 @@ class BoundStep:
         """Return a copy of the weights and of the memory of the optimizer; parts of one array share it."""
         buffers = self._buffers[self._turn]
         arrays = {name: np.array(buffers[name].numpy()) for name in set(self._kept.values())}
-        return {key: part_of(arrays[name], self._wires[key].part) for key, name in self._kept.items()}
+        return {key: part_of(arrays[name], self._step.state[key].part) for key, name in self._kept.items()}

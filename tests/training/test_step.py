@@ -10,9 +10,10 @@ from onnx.reference import ReferenceEvaluator
 from onnxtrain import graph
 from onnxtrain.optim import SGD, Adam, AdamW, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.training import loop as loop_module
+from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import find_device
+from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.lean import make_lean
 from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
@@ -64,6 +65,7 @@ def train(
     schedule=CONSTANT,
     on_gpu=False,
     batch_size=20,
+    device=None,
 ):
     proto, weights = network(dtype)
     onx = weights_as_inputs(proto, NAMES).SerializeToString()
@@ -85,7 +87,7 @@ def train(
     fixed = {built.inputs[x]: np.array(strength, dtype) for x in ("l1", "l2") if x in built.inputs}
 
     def bind(inputs, initial, last):
-        return BoundStep(built, find_device("cpu"), 1, {**inputs, **fixed}, initial, last)
+        return BoundStep(built, device or find_device("cpu"), 1, {**inputs, **fixed}, initial, last)
 
     plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1)
     trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
@@ -262,3 +264,43 @@ def test_multiplications_of_products():
     shared = Objective(weights_as_inputs(proto, ["W0"]).SerializeToString(), "Y", "squared_error", ("W0",))
     exact = 28 * 28 * weight.size
     assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
+
+
+class Pretended(Device):
+    """A GPU that is the CPU."""
+
+    def providers(self, *, captured=False):
+        return ["CPUExecutionProvider"]
+
+    def put(self, array):
+        return Device("cpu").put(array)
+
+
+@pytest.mark.parametrize("refused_at", [1, 2, 3, 5])
+def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch):
+    numbers = []
+
+    class Refusing:
+        """A session that runs recorded steps up to some step."""
+
+        def __init__(self, session):
+            self.io_binding, self.run_plainly = session.io_binding, session.run_with_iobinding
+
+        def run_with_iobinding(self, binding, options):
+            numbers.append(options.get_run_config_entry("gpu_graph_id"))
+            if len(numbers) == refused_at:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.run_plainly(binding, options)
+
+    opened = session_module.cached_session
+    monkeypatch.setattr(
+        session_module,
+        "cached_session",
+        lambda *given, captured: Refusing(opened(*given)) if captured else opened(*given),
+    )
+    _, found = train(Adam(), on_gpu=True, device=Pretended("cuda"))
+    _, expected = train(Adam())
+    for key, value in state_of(expected).items():
+        np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
+    assert len(numbers) == refused_at
+    assert len(set(numbers)) == min(refused_at, 3)  # both ways through the buffers, and the smaller batch
