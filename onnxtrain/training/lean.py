@@ -133,6 +133,9 @@ def _sum_by_product(op: Any, node: ir.Node, ones: ir.Value) -> None:
     (y,) = node.outputs
     total = op.Gemm(ones, node.inputs[0], transA=1)
     if rank(y) == 1:
+        for row in (user.outputs[0] for user in tuple(y.consumers()) if user.op_type == "Reshape"):
+            if rank(row) == 2 and row.shape[0] == 1:  # type: ignore[index]
+                ir.convenience.replace_all_uses_with(row, total)
         total = op.Reshape(total, op.initializer(ir.tensor([-1], dtype=ir.DataType.INT64, name="flat")))
     total.type, total.shape = y.type, y.shape
     ir.convenience.replace_all_uses_with(y, total)

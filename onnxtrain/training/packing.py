@@ -1,8 +1,9 @@
-"""Small weights laid end to end in one vector, so that the optimizer moves them together.
+"""Small weights laid end to end in one row, so that the optimizer moves them together.
 
 A step on a small model costs by the node, not by the number: ten nodes of Adam
 for each of four weights take longer than ten for all, two to take them apart
-and put their gradients together included.
+and put their gradients together included. They lie in a row, (1, n), as most
+intercepts do already and the sum over a batch: those need no other shape.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import static_shape
+from onnxtrain.graph import rank, same_shape, static_shape
 from onnxtrain.training.objective import ObjectiveGraph
 
 K = TypeVar("K")
@@ -24,7 +25,7 @@ SMALL = 16_384
 
 
 class Part(NamedTuple):
-    """Where an array lies in a vector."""
+    """Where an array lies in a row."""
 
     start: int
     stop: int
@@ -79,16 +80,26 @@ def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind:
     op = g.op
     parts = _lay_out({str(w.name): static_shape(w) or () for w, _ in members})
     sizes = [part.stop - part.start for part in parts.values()]
-    vector = g.add_input("packed_weights", (sum(sizes),))
-    pieces = op.Split(vector, op.initializer(ir.tensor(sizes, name="sizes")), axis=0, _outputs=len(sizes))
-    flat = []
-    for (w, dw), piece, part in zip(members, pieces, parts.values(), strict=True):
-        whole = piece if len(part.shape) == 1 else op.Reshape(piece, _shape(op, part.shape))
-        whole.type, whole.shape = w.type, w.shape
-        flat.append(dw if len(part.shape) == 1 else op.Reshape(dw, _shape(op, (-1,))))
+    row = g.add_input("packed_weights", (1, sum(sizes)))
+    pieces = op.Split(row, op.initializer(ir.tensor(sizes, name="sizes")), axis=1, _outputs=len(sizes))
+    gradients = []
+    for (w, dw), piece, size in zip(members, pieces, sizes, strict=True):
+        piece.type, piece.shape = w.type, ir.Shape([1, size])
+        is_row = same_shape(w, piece)
+        whole = piece if is_row or _will_do_as_row(w) else op.Reshape(piece, _shape(op, static_shape(w) or ()))
+        gradients.append(dw if is_row else op.Reshape(dw, _shape(op, (1, size))))
         ir.convenience.replace_all_uses_with(w, whole)
         g.model.graph.inputs.remove(w)
-    return Packed(vector, op.Concat(*flat, axis=0), dict(parts), kind)
+    return Packed(row, op.Concat(*gradients, axis=1), dict(parts), kind)
+
+
+def _will_do_as_row(w: ir.Value) -> bool:
+    """Whether a vector may be a row everywhere: it meets matrices only, along whose rows it is repeated."""
+    return rank(w) == 1 and all(
+        (user.op_type in ("Add", "Sub", "Mul", "Div") and (rank(user.outputs[0]) or 0) > 1)
+        or (user.op_type == "Gemm" and position == 2)
+        for user, position in w.uses()
+    )
 
 
 def _shape(op, shape: Sequence[int]) -> ir.Value:
@@ -105,18 +116,18 @@ def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
 
 
 def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.ndarray:
-    """Return one new array from those that are its parts.
+    """Return one new array from those that are its parts: a row of them, or the only one as it is.
 
     Examples
     --------
     >>> join({"a": np.ones((1, 2)), "b": np.zeros(1)}, {"a": Part(0, 2, (1, 2)), "b": Part(2, 3, (1,))})
-    array([1., 1., 0.])
+    array([[1., 1., 0.]])
     """
     if len(parts) == 1:
         return np.array(next(arrays[key] for key in parts))
-    return np.concatenate([arrays[key].ravel() for key in parts])
+    return np.concatenate([arrays[key].ravel() for key in parts])[None]
 
 
 def part_of(whole: np.ndarray, part: Part | None) -> np.ndarray:
     """Return the part of an array, in its own shape, without a copy; all of it where the part is None."""
-    return whole if part is None else whole[part.start : part.stop].reshape(part.shape)
+    return whole if part is None else whole[0, part.start : part.stop].reshape(part.shape)

@@ -167,7 +167,7 @@ def test_parts():
     parts = {"a": Part(0, 4, (2, 2)), "b": Part(4, 5, (1,))}
     arrays = {"a": np.arange(4.0).reshape(2, 2), "b": np.array([9.0])}
     whole = join(arrays, parts)
-    assert whole.tolist() == [0, 1, 2, 3, 9]
+    assert whole.tolist() == [[0, 1, 2, 3, 9]]
     for name, part in parts.items():
         np.testing.assert_array_equal(part_of(whole, part), arrays[name])
     alone = join({"a": arrays["a"]}, {"a": None})
