@@ -28,7 +28,7 @@ from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
-from onnxtrain.training.session import LazySession, open_session, run_session
+from onnxtrain.training.session import LazySession, open_session, run_session, threads_for
 
 #: Rows predicted at once: bounds the memory of intermediate results.
 _PREDICT_CHUNK = 65_536
@@ -128,9 +128,11 @@ class Trained:
         return found.astype(result, copy=False)
 
     def _open_session(self) -> Any:
+        size = sum(w.size for w in self.weights_.values())
+        n_threads = threads_for(_PREDICT_CHUNK * size, self.n_threads)
         return self._session.open(
             lambda: open_session(
-                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), self.n_threads
+                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), n_threads
             )
         )
 
