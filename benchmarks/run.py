@@ -12,6 +12,7 @@ FILES = (
     "mlp.py",
     "linear.py",
     "grid_search.py",
+    "predict.py",
     "growth.py",
     "memory.py",
     "inputs.py",

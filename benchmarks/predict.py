@@ -1,0 +1,39 @@
+"""Predictions for many rows, against onnxruntime's session on the same model and against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+from _harness import OURS, Options, case, environment, options, timed
+
+
+def main(given: Options) -> None:
+    """Predict with a linear model and with a network."""
+    import onnxruntime
+    from sklearn.linear_model import LinearRegression
+    from sklearn.neural_network import MLPRegressor
+
+    from onnxtrain import OrtGradientRegressor
+
+    rows = 50_000 if given.quick else 500_000
+    X = np.random.default_rng(0).standard_normal((rows, 50), dtype=np.float32)
+    few = slice(0, 1000)
+    for estimator in (LinearRegression(), MLPRegressor(hidden_layer_sizes=(100,), max_iter=1)):
+        model = OrtGradientRegressor(estimator.fit(X[few], X[few, 0]), max_iter=1).fit(X[few], X[few, 0])
+        trained = model.to_sklearn()
+        session = onnxruntime.InferenceSession(
+            model.get_trained_onnx().SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        feeds = {session.get_inputs()[0].name: X}
+        contenders = {
+            OURS: lambda model=model: model.predict(X),
+            "onnxruntime alone": lambda session=session, feeds=feeds: session.run(None, feeds),
+            "scikit-learn": lambda trained=trained: trained.predict(X),
+        }
+        makers = {name: lambda f=f: lambda: timed(f) for name, f in contenders.items()}
+        case(f"{type(estimator).__name__}: predict {rows:,} x 50", makers, given)
+
+
+if __name__ == "__main__":
+    found = options(__doc__)
+    print(environment())
+    main(found)
