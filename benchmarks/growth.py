@@ -41,7 +41,7 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
     seconds: dict[str, list[float]] = {}
     for n, sizes in networks.items():
         problem = Problem(sizes, 10 * BATCH, BATCH, classifies=True, threads=given.threads)
-        epochs = max(2, min(20, int(5e9 / operations(problem) / problem.steps)))
+        epochs = max(3, min(200, int(5e10 / operations(problem) / problem.steps)))  # a second or so
         makers = {name: steps_alone(CONTENDERS[name], problem, epochs) for name in (OURS, PEER)}
         figures, missing = interleave(makers, given.rounds)
         flops.append(operations(problem))

@@ -8,7 +8,7 @@ its losses: within an epoch a run of the graph needs nothing from the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import make_lean
 from onnxtrain.training.objective import Objective, ObjectiveGraph
-from onnxtrain.training.packing import SMALL, Part, pack_weights
+from onnxtrain.training.packing import SMALL, Packed, Part, pack_weights
 
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
@@ -132,33 +132,12 @@ def build_step(
 
     proximal = isinstance(optimizer, Proximal)
     value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight, with_l1=not proximal)
-    scale = _SCALES.get(products, 1.0)
-    dws = gradients(g.model, value if scale == 1 else op.Mul(value, scale), g.weights, builder=builder)
-    dws = dws if scale == 1 else [op.Mul(dw, 1 / scale) for dw in dws]
+    dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
-    small = SMALL if optimizer.slots else 0  # SGD's two nodes are fewer than packing takes
-    units = pack_weights(g, dws, kinds, small=small)
-    dws = [unit.gradient for unit in units]
-    slopes = [_slope(g, unit.kind, strengths.get("l1")) for unit in units]
-    if clip_norm is not None and dws:
-        factor = clip_factor(op, dws, clip_norm)
-        dws = [op.Mul(dw, factor) for dw in dws]
-        # the gradient and the slope of l1 must balance as without clipping
-        slopes = [None if slope is None else op.Mul(slope, factor) for slope in slopes]
-
+    units = pack_weights(g, dws, kinds, small=SMALL if optimizer.slots else 0)  # SGD's two nodes are fewer than packing
     loss_sum = g.add_input("loss_sum", ())
-    state: dict[tuple[str, ...], State] = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
-    for unit, dw, slope in zip(units, dws, slopes, strict=True):
-        w = unit.value
-        old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
-        l1_slope = {} if slope is None else {"l1": slope}
-        new_w, new = optimizer.move(op, w, dw, old, *clock.scalars, decays=unit.kind.decays, **l1_slope)
-        for name, part in unit.parts.items():
-            state["weight", name] = State(w, new_w, part)
-            state |= {
-                ("slot", name, slot): State(v, new_v, part)
-                for slot, v, new_v in zip(optimizer.slots, old, new, strict=True)
-            }
+    state = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
+    state |= _move_weights(g, optimizer, units, clock.scalars, strengths.get("l1"), clip_norm)
 
     inputs = _named(strengths | {"label": g.label, "weight": g.weight} | clock.inputs)
     features = {str(x.name): str(x.name) for x in g.features}
@@ -186,6 +165,44 @@ class State(NamedTuple):
     old: ir.Value
     new: ir.Value
     part: Part | None = None
+
+
+def _gradients(g: ObjectiveGraph, value: ir.Value, *, builder: str, scale: float) -> list[ir.Value]:
+    """Return the gradient of the objective for each weight, taken of `scale` times the objective."""
+    if scale == 1:
+        return gradients(g.model, value, g.weights, builder=builder)
+    return [g.op.Mul(dw, 1 / scale) for dw in gradients(g.model, g.op.Mul(value, scale), g.weights, builder=builder)]
+
+
+def _move_weights(
+    g: ObjectiveGraph,
+    optimizer: Any,
+    units: Sequence[Packed],
+    scalars: Sequence[ir.Value],
+    l1: ir.Value | None,
+    clip_norm: float | None,
+) -> dict[tuple[str, ...], State]:
+    """Return each weight and the memory of the optimizer, before and after the step."""
+    op, dws = g.op, [unit.gradient for unit in units]
+    slopes = [_slope(g, unit.kind, l1) for unit in units]
+    if clip_norm is not None and dws:
+        factor = clip_factor(op, dws, clip_norm)
+        dws = [op.Mul(dw, factor) for dw in dws]
+        # the gradient and the slope of l1 must balance as without clipping
+        slopes = [None if slope is None else op.Mul(slope, factor) for slope in slopes]
+    state: dict[tuple[str, ...], State] = {}
+    for unit, dw, slope in zip(units, dws, slopes, strict=True):
+        w = unit.value
+        old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
+        l1_slope = {} if slope is None else {"l1": slope}
+        new_w, new = optimizer.move(op, w, dw, old, *scalars, decays=unit.kind.decays, **l1_slope)
+        for name, part in unit.parts.items():
+            state["weight", name] = State(w, new_w, part)
+            state |= {
+                ("slot", name, slot): State(v, new_v, part)
+                for slot, v, new_v in zip(optimizer.slots, old, new, strict=True)
+            }
+    return state
 
 
 class _EpochClock:
