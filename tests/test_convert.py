@@ -250,3 +250,14 @@ def test_power_transformer(method, shift):
     ]
     model.lambdas_[0] = 0.0  # a logarithm
     assert default_weights(convert(model, X, rewrite=rewrite_model))
+
+
+def test_one_table_of_operators_serves_every_conversion():
+    from skl2onnx.common._container import ModelComponentContainer
+
+    X, y = data("reg")
+    for model in (LinearRegression(), LogisticRegression()):
+        convert(model.fit(X, y > y.mean()), X)
+    own = ModelComponentContainer.__new__(ModelComponentContainer)
+    own._build_op_version()
+    assert ModelComponentContainer._op_versions == own._op_versions

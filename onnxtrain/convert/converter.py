@@ -15,7 +15,7 @@ from onnxtrain.convert.bind import bind
 from onnxtrain.convert.binding import Binding
 from onnxtrain.convert.check import Run, check, documentation
 from onnxtrain.convert.columns import as_float32, by_column, feeds_of, input_types, positional
-from onnxtrain.convert.converters import register_converter
+from onnxtrain.convert.converters import register_converter, share_versions
 from onnxtrain.convert.faults import in_float32, options_of, repair
 from onnxtrain.convert.ties import tie
 from onnxtrain.errors import ConversionError, ModelError
@@ -112,6 +112,7 @@ def _to_onnx(estimator: Any, X: Any) -> onnx.ModelProto:
     from skl2onnx import to_onnx  # 1.3 s
 
     register_converter()
+    share_versions()
     estimator = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

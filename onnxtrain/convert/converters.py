@@ -36,6 +36,20 @@ def register_converter() -> None:
         register_estimator(kind)
 
 
+@functools.cache
+def share_versions() -> None:
+    """Let the conversions of this process share the table of all operators that skl2onnx makes for each of them.
+
+    It takes longer than all else in the conversion of a small model. Where there is no such table, nothing happens.
+    """
+    from skl2onnx.common._container import ModelComponentContainer
+
+    if hasattr(ModelComponentContainer, "_build_op_version") and not hasattr(ModelComponentContainer, "_op_versions"):
+        container = ModelComponentContainer.__new__(ModelComponentContainer)
+        container._build_op_version()
+        ModelComponentContainer._op_versions = container._op_versions
+
+
 def registered_converters() -> Hashable:
     """Return what skl2onnx would convert with: equal as long as nobody registers or removes a converter."""
     from skl2onnx._parse import sklearn_parsers_map
