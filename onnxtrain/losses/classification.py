@@ -40,10 +40,11 @@ def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float =
         minus_m = _minus_margins(op, y_true, y_pred)
         rows = softplus(op, minus_m)
         return op.Sub(rows, op.Mul(minus_m, a / 2)) if a else rows
-    expected = op.GatherElements(y_pred, y_true, axis=1)
+    log_p = op.LogSoftmax(y_pred, axis=1)
+    expected = op.GatherElements(log_p, y_true, axis=1)
     if a:
-        expected = op.Add(op.Mul(expected, 1 - a), op.Mul(op.ReduceMean(y_pred, [1], keepdims=1), a))
-    return op.Sub(op.ReduceLogSumExp(y_pred, [1], keepdims=1), expected)
+        expected = op.Add(op.Mul(expected, 1 - a), op.Mul(op.ReduceMean(log_p, [1], keepdims=1), a))
+    return op.Neg(expected)
 
 
 @loss("hinge", prediction=Prediction.SCORES)
