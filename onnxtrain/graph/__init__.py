@@ -22,7 +22,7 @@ from onnxtrain.graph.look import (
     static_shape,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
-from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, load, read
+from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, load, read, reload
 from onnxtrain.graph.write import prune, save
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "prune",
     "rank",
     "read",
+    "reload",
     "same_dimension",
     "same_shape",
     "save",

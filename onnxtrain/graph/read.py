@@ -166,6 +166,11 @@ def load(onx: ModelLike) -> ir.Model:
     return model
 
 
+def reload(onx: bytes) -> ir.Model:
+    """Return a model that was loaded and saved before: all that can be known of its values is written in it."""
+    return ir.from_proto(onnx.load_model_from_string(onx))
+
+
 def _refuse_newer(proto: onnx.ModelProto) -> None:
     opsets = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
     newest = onnx.defs.onnx_opset_version()

@@ -117,7 +117,7 @@ class ObjectiveGraph:
     """
 
     def __init__(self, objective: Objective, *, weighted: bool, products: ir.DataType | None = None):
-        self.model = graph.load(objective.model)
+        self.model = graph.reload(objective.model)
         if products is not None:
             graph.products_in(self.model, products)
         inputs = {str(v.name): v for v in self.model.graph.inputs}
