@@ -482,7 +482,7 @@ def test_a_product_with_a_vector_has_a_column(shape, n_nodes):
 
 
 def test_one_registers_a_rewriting_of_an_own_operator():
-    @rewrite("my.domain", "Twice")
+    @rewrite("of.a.user", "Twice")
     def twice(op, node):
         (x,) = node.inputs
         return op.Mul(x, 2.0)
@@ -490,11 +490,11 @@ def test_one_registers_a_rewriting_of_an_own_operator():
     try:
         infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "XY"]
         graph = helper.make_graph(
-            [helper.make_node("Twice", ["X"], ["Y"], domain="my.domain")], "g", infos[:1], infos[1:]
+            [helper.make_node("Twice", ["X"], ["Y"], domain="of.a.user")], "g", infos[:1], infos[1:]
         )
-        onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("my.domain", 1)])
+        onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("of.a.user", 1)])
         np.testing.assert_array_equal(run(rewrite_model(onx), {"X": X})[0], 2 * X)
         with pytest.raises(ValueError, match="registered already"):
-            rewrite("my.domain", "Twice")(twice)
+            rewrite("of.a.user", "Twice")(twice)
     finally:
-        REWRITES._entries.pop("my.domain:Twice")
+        REWRITES._entries.pop("of.a.user:Twice")
