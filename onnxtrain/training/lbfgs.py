@@ -84,11 +84,7 @@ def minimize_lbfgs(
 
     value, gradient = smooth(flat)
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
-    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding;
-    # but weights that l1 has made zero stay so where the slopes left are small beside its own
-    slope = max(float(np.abs(gradient).max()), float(l1.max()))
-    noise = tol if eps <= _ROUNDING else np.sqrt(eps) * slope
-    noise = noise if split is None else max(noise, _SMALL * slope)
+    noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
         raise ConvergenceError(
             "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
@@ -123,6 +119,15 @@ _SMALL = 1e-5
 
 #: scikit-learn's value for LogisticRegression.
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+
+def _noise(gradient: np.ndarray, l1: np.ndarray, eps: float, tol: float) -> float:
+    """Return how large a gradient may be that is left by rounding, given that at the start."""
+    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding;
+    # but weights that l1 has made zero stay so where the slopes left are small beside its own
+    slope = max(float(np.abs(gradient).max()), float(l1.max()))
+    noise = tol if eps <= _ROUNDING else float(np.sqrt(eps)) * slope
+    return max(noise, _SMALL * slope) if l1.any() else noise
 
 
 def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise: float) -> bool:
