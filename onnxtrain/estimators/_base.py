@@ -16,16 +16,16 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, DeviceError
+from onnxtrain.errors import DataError
 from onnxtrain.estimators._callbacks import CallbackSupportMixin, FitTask, Listener, with_callbacks
 from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
-from onnxtrain.estimators._model import choose_weights, draw_weights, initial_weights
+from onnxtrain.estimators._model import choose_weights, draw_weights, learned_constants
 from onnxtrain.estimators._report import reporter
 from onnxtrain.estimators._source import Source, as_source, check_source, fitted, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators._trained import Trained
 from onnxtrain.estimators._training import (
-    HALVES,
+    check_device,
     check_loss,
     check_solver,
     make_objective,
@@ -41,7 +41,7 @@ from onnxtrain.estimators._validation import (
     unchanged_on_error,
 )
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.device import Device
 from onnxtrain.training.frozen import split_frozen
 from onnxtrain.training.loop import EpochInfo, TrainingState
 from onnxtrain.training.session import LazySession, open_session
@@ -132,11 +132,6 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     @abstractmethod
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
-
-    @property
-    def _real(self) -> str:
-        """The type of rows, weights and all that is no product."""
-        return "float32" if self.dtype in HALVES else self.dtype
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -260,12 +255,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         check_solver(self)
         if self.estimator is not None:
             check_source(self.estimator)
-        device = find_device(self.device)
-        if self.dtype == "bfloat16" and device.kind == "cpu":
-            raise DeviceError(
-                "dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type."
-            )
-        return device
+        return check_device(self)
 
     def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""
@@ -296,16 +286,6 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         """Return the rows on which an estimator that is not fitted is fitted."""
         return X, y, weight
 
-    def _check_only_input(self, X: Any) -> None:
-        """Compare the rows with the one input of the model."""
-        shapes = self._source.model.shapes
-        if len(shapes) > 1:
-            raise DataError(
-                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
-            )
-        for shape in shapes.values():
-            check_features(X, shape, "the model takes")
-
     def _prepare_objective(self) -> None:
         names = tuple(self._state.weights)
         model = self._source.model
@@ -313,7 +293,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         if self._named:
             self._before, behind = split_frozen(model.onnx, names, [model.output])
             model = replace(model, onnx=behind)
-        self._constants = initial_weights(model.onnx, [name for name in model.learned if name not in names])
+        self._constants = learned_constants(model, names)
         self._objective = make_objective(
             self,
             model,

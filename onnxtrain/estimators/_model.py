@@ -222,9 +222,16 @@ def _label_classes(model: ir.Model) -> np.ndarray | None:
 
 
 def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return copies of initializers by name, of those that the model has."""
+    """Return copies of initializers by name."""
     known = {i.name: i for i in onnx.load_model_from_string(onx).graph.initializer}
-    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names if name in known}
+    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names}
+
+
+def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return copies of the learned numbers that are not trained, by name: those left in the graph."""
+    names = set(model.learned) - set(trained)
+    initializers = onnx.load_model_from_string(model.onnx).graph.initializer
+    return {i.name: np.array(onnx.numpy_helper.to_array(i)) for i in initializers if i.name in names}
 
 
 def with_weights(

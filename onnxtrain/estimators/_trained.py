@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain.errors import DeviceError, ExportError
+from onnxtrain.errors import DataError, DeviceError, ExportError
 from onnxtrain.estimators._model import TrainableModel, with_weights
 from onnxtrain.estimators._rows import (
     as_pandas,
@@ -23,7 +23,8 @@ from onnxtrain.estimators._rows import (
     n_rows,
 )
 from onnxtrain.estimators._source import Source, is_onnx
-from onnxtrain.estimators._validation import check_sample_weight, check_X, check_X_y
+from onnxtrain.estimators._training import HALVES
+from onnxtrain.estimators._validation import check_features, check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense
 from onnxtrain.training.device import Device, find_device
@@ -42,6 +43,7 @@ class Trained:
         weights_: dict[str, np.ndarray]
         n_threads: int | None
         device: str
+        dtype: str
         _named: bool
         _source: Source
         _session: LazySession
@@ -51,8 +53,10 @@ class Trained:
         @property
         def _classifies(self) -> bool: ...
 
-        @property
-        def _real(self) -> str: ...
+    @property
+    def _real(self) -> str:
+        """The type of rows, weights and all that is no product."""
+        return "float32" if self.dtype in HALVES else self.dtype
 
     # the trained model ------------------------------------------------------
 
@@ -175,6 +179,16 @@ class Trained:
             return check_named(self, as_pandas(X), y, reset=reset)
         dtype, ndim = self._input_of(reset=reset)
         return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
+
+    def _check_only_input(self, X: Any) -> None:
+        """Compare the rows with the one input of the model."""
+        shapes = self._source.model.shapes
+        if len(shapes) > 1:
+            raise DataError(
+                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
+            )
+        for shape in shapes.values():
+            check_features(X, shape, "the model takes")
 
     def _feeds(self, X: Any) -> dict[str, Any]:
         """Return the rows by the names of the inputs of the model."""

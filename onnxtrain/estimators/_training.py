@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import LossError, OptimizerError, ParameterError, WeightError
+from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
 from onnxtrain.estimators._model import TrainableModel
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
@@ -20,13 +20,13 @@ from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import Device
+from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
 from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import BoundStep, threads_for
-from onnxtrain.training.step import BatchGraph, build_loss_and_gradient, build_step
+from onnxtrain.training.step import BatchGraph, StepGraph, build_loss_and_gradient, build_step
 
 OnEpoch = Callable[[EpochInfo], bool]
 
@@ -91,6 +91,14 @@ def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: 
         )
 
 
+def check_device(params: Any) -> Device:
+    """Return the device, where it is there and has products of the type that is asked for."""
+    device = find_device(params.device)
+    if params.dtype == "bfloat16" and device.kind == "cpu":
+        raise DeviceError("dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type.")
+    return device
+
+
 def check_solver(params: Any) -> None:
     """Check the parameters that say how is minimised."""
     if params.solver == "lbfgs":
@@ -116,6 +124,28 @@ def find_machine(params: Any, device: Device, graph: BatchGraph, batch_size: int
     return Machine(device, threads_for(batch_size * graph.multiplications, params.n_threads))
 
 
+def make_plan(params: Any, n_rows: int) -> Plan:
+    """Return how the loop runs over so many rows."""
+    return Plan(
+        make_schedule(params.learning_rate),
+        min(200 if params.batch_size == "auto" else params.batch_size, n_rows),
+        params.max_iter,
+        params.shuffle,
+        params.tol,
+        params.n_iter_no_change,
+        params.average,
+    )
+
+
+def _fill_slots(state: TrainingState, step: StepGraph, optimizer: Optimizer) -> None:
+    """Give the state the memory of the optimizer, new where there is none or that of another solver."""
+    state.slots = {key: value for key, value in state.slots.items() if ("slot", *key) in step.state}
+    for key in step.state:
+        if key[0] == "slot" and key[1:] not in state.slots:
+            _, name, slot = key
+            state.slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
+
+
 def train_by_steps(
     params: Any,
     objective: Objective,
@@ -129,9 +159,7 @@ def train_by_steps(
     on_epoch: OnEpoch,
 ) -> None:
     """Run epochs of mini-batches and update `state`."""
-    optimizer = find_optimizer(params)
-    n_rows = data.n_rows
-    batch_size = min(200, n_rows) if params.batch_size == "auto" else min(params.batch_size, n_rows)
+    optimizer, plan = find_optimizer(params), make_plan(params, data.n_rows)
     step = build_step(
         objective,
         optimizer,
@@ -144,28 +172,14 @@ def train_by_steps(
         products=HALVES.get(params.dtype),
         on_gpu=device.kind != "cpu",
     )
-    machine = find_machine(params, device, step, batch_size)
-    # another solver than in the fit that is gone on from begins with a memory of its own
-    state.slots = {key: value for key, value in state.slots.items() if ("slot", *key) in step.state}
-    for key in step.state:
-        if key[0] == "slot" and key[1:] not in state.slots:
-            _, name, slot = key
-            state.slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
+    machine = find_machine(params, device, step, plan.batch_size)
+    _fill_slots(state, step, optimizer)
     strengths = {step.inputs[name]: getattr(params, name) for name in ("l1", "l2") if name in step.inputs}
 
     def bind(inputs: Arrays, initial: Mapping[tuple[str, ...], np.ndarray], last: Arrays) -> BoundStep:
         fixed = {name: np.array(value, step.dtype.numpy()) for name, value in strengths.items()}
         return BoundStep(step, machine.device, machine.n_threads, {**inputs, **fixed}, initial, last)
 
-    plan = Plan(
-        make_schedule(params.learning_rate),
-        batch_size,
-        params.max_iter,
-        params.shuffle,
-        params.tol,
-        params.n_iter_no_change,
-        params.average,
-    )
     before = state.so_far()
     trainer = Trainer(bind, step, optimizer, data, plan, state, random_state)
     validate = None
