@@ -23,7 +23,7 @@ from onnxtrain.graph.look import (
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
 from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, load, read, reload
-from onnxtrain.graph.write import prune, save
+from onnxtrain.graph.write import is_written, prune, save
 
 __all__ = [
     "FLOATS",
@@ -40,6 +40,7 @@ __all__ = [
     "find",
     "find_schema",
     "is_float",
+    "is_written",
     "load",
     "names_in",
     "products_in",

@@ -12,7 +12,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import Builder
-from onnxtrain.graph.read import IR_VERSION, PROTO_LIMIT
+from onnxtrain.graph.read import IR_VERSION, OPSET, PROTO_LIMIT
 
 
 def prune(model: ir.Model) -> None:
@@ -81,6 +81,20 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
     if proto.ByteSize() >= PROTO_LIMIT:
         raise ModelError(f"The model would be {proto.ByteSize()} bytes; a protobuf message holds less than 2 GB.")
     return proto
+
+
+def is_written(onx: onnx.ModelProto) -> bool:
+    """Whether a model is as :func:`save` writes one that was loaded: each value has a type, each dimension a name."""
+    typed = {value.name for value in (*onx.graph.value_info, *onx.graph.output) if value.HasField("type")}
+    dimensions = (d for value in onx.graph.input for d in value.type.tensor_type.shape.dim)
+    opset = next((o.version for o in onx.opset_import if not o.domain), 0)
+    return (
+        onx.ir_version == IR_VERSION
+        and opset >= OPSET
+        and not onx.functions
+        and all(d.dim_param or d.HasField("dim_value") for d in dimensions)
+        and all(y in typed for node in onx.graph.node for y in node.output if y)
+    )
 
 
 def _set_outputs(graph: ir.Graph, outputs: Sequence[tuple[str, ir.Value]]) -> None:

@@ -90,7 +90,10 @@ def _normal_form(onx: bytes) -> bytes:
 
     The same structure often comes with other weights.
     """
-    expanded = expand_functions(onnx.load_model_from_string(onx))
+    proto = onnx.load_model_from_string(onx)
+    expanded = expand_functions(proto)
+    if expanded is proto and graph.is_written(proto):
+        return onx
     return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
