@@ -31,6 +31,8 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
             _mask_by_product(op, node)
         elif node.op_type == "Mul":
             _skip_one(node)
+        elif node.op_type == "ReduceSum" and _skip_sum_of_scattered(node):
+            continue
         elif node.op_type == "ReduceSum" and _sums_rows(node, column):
             if not ones:
                 ones.append(_ones_like(op, column))
@@ -103,6 +105,32 @@ def _skip_one(node: ir.Node) -> None:
             if not y.is_graph_output():
                 ir.convenience.replace_all_uses_with(y, x)
             return
+
+
+def _skip_sum_of_scattered(node: ir.Node) -> bool:
+    """Take one number a row instead of the sum of the row of zeros it was written into; return whether that was so."""
+    x, (y,) = node.inputs[0], node.outputs
+    scatter = None if x is None else x.producer()
+    axes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    if scatter is None or scatter.op_type != "ScatterElements" or axes is None or y.is_graph_output():
+        return False
+    if scatter.attributes.get_string("reduction", "none") not in ("none", "add"):
+        return False
+    zeros, _, updates = scatter.inputs
+    axis = scatter.attributes.get_int("axis", 0)
+    whole = axes.tolist() in ([axis], [axis - (rank(y) or 0)])
+    if updates is None or not whole or not _is_filled_with_zero(zeros) or not same_shape(updates, y):
+        return False
+    ir.convenience.replace_all_uses_with(y, updates)
+    return True
+
+
+def _is_filled_with_zero(value: ir.Value | None) -> bool:
+    node = None if value is None else value.producer()
+    if node is None or node.op_type != "ConstantOfShape":
+        return _is_zero(value)
+    filling = node.attributes.get_tensor("value", None)
+    return filling is None or filling.numpy().item() == 0
 
 
 def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
