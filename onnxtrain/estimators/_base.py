@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -110,6 +111,11 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         self.verbose = verbose
         self.average = average
         self.l1_method = l1_method
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # scikit-learn asks for the parameters about six times a fit, which takes as long as an epoch
+        cls.__init__.__signature__ = inspect.signature(cls.__init__)  # type: ignore[attr-defined]
 
     # what a subclass decides ------------------------------------------------
 

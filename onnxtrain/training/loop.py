@@ -215,6 +215,7 @@ class Trainer:
     ):
         self.step, self.data, self.plan, self.state, self.random_state = step, data, plan, state, random_state
         self.optimizer = optimizer
+        self._rows = data.rows if self._gathered else np.empty(0, np.int64)  # else they are visited block by block
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.learning_rate = 0.0
         self.first_loss: float | None = None
@@ -315,8 +316,7 @@ class Trainer:
         rates = self._rates[self._behind : self._behind + n_batches]
         self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
         if self._gathered:
-            (order,) = self.data.shuffled(self.n_rows, random_state)
-            self._write_order(order)
+            self._write_order(self._rows if random_state is None else random_state.permutation(self._rows))
             self.bound.run()
             self._look_at_the_first()
             for _ in rates[1:-1]:

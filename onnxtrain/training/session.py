@@ -196,7 +196,10 @@ class BoundStep:
         self._step, self._device, self._n_threads = step, device, n_threads
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
         self._last = {name: device.put(array) for name, array in (last or {}).items()}
-        self._kept = {key: wire.input for key, wire in step.state.items() if key[0] in ("weight", "slot")}
+        self._kept: dict[str, dict[tuple[str, ...], Part | None]] = {}
+        for key, wire in step.state.items():
+            if key[0] in ("weight", "slot"):
+                self._kept.setdefault(wire.input, {})[key] = wire.part
         arrays = self._join(state)
         self._buffers = [
             {name: device.put(array) for name, array in arrays.items()},
@@ -262,6 +265,8 @@ class BoundStep:
 
     def state(self) -> dict[tuple[str, ...], np.ndarray]:
         """Return a copy of the weights and of the memory of the optimizer; parts of one array share it."""
-        buffers = self._buffers[self._turn]
-        arrays = {name: np.array(buffers[name].numpy()) for name in set(self._kept.values())}
-        return {key: part_of(arrays[name], self._step.state[key].part) for key, name in self._kept.items()}
+        found: dict[tuple[str, ...], np.ndarray] = {}
+        for name, parts in self._kept.items():
+            whole = np.array(self._buffers[self._turn][name].numpy())
+            found |= {key: part_of(whole, part) for key, part in parts.items()}
+        return found
