@@ -11,7 +11,7 @@ from onnxtrain.graph import constant, rank, same_dimension, same_shape
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 
 
-def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
+def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None = None) -> None:
     """Rewrite, in place, what onnxruntime is slow at.
 
     Parameters
@@ -21,8 +21,9 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
     graph : onnx_ir.Graph
     column : onnx_ir.Value
         Some value of shape (n, 1), n the rows of the batch.
+    ones : onnx_ir.Value, optional
+        A value of its shape that holds ones, where there is one.
     """
-    ones: list[ir.Value] = []
     for node in list(graph):
         if node.op_type == "Expand":
             _skip_expand(node)
@@ -34,9 +35,8 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value) -> None:
         elif node.op_type == "ReduceSum" and _skip_sum_of_scattered(node):
             continue
         elif node.op_type == "ReduceSum" and _sums_rows(node, column):
-            if not ones:
-                ones.append(_ones_like(op, column))
-            _sum_by_product(op, node, ones[0])
+            ones = _ones_like(op, column) if ones is None else ones
+            _sum_by_product(op, node, ones)
 
 
 def _skip_expand(node: ir.Node) -> None:

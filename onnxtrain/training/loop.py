@@ -245,8 +245,7 @@ class Trainer:
         inputs = constants | self._named_rows(slice(None))
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
-        if "places" in self.step.inputs:
-            inputs[self.step.inputs["places"]] = np.arange(self.plan.batch_size, dtype=np.int64)
+        inputs |= self._inputs_of_length(self.plan.batch_size)
         sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)
         inputs[self.step.inputs["batch_weight"]] = np.tile(sizes, self._n_ahead // len(sizes))
         return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
@@ -254,7 +253,12 @@ class Trainer:
     def _last_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that are others in the last step of an epoch: there are fewer rows left."""
         rest = self.n_rows % self.plan.batch_size
-        return {self.step.inputs["places"]: np.arange(rest)} if rest and "places" in self.step.inputs else {}
+        return self._inputs_of_length(rest) if rest else {}
+
+    def _inputs_of_length(self, n: int) -> dict[str, np.ndarray]:
+        """Return the inputs that a batch of n rows needs, whatever the rows."""
+        known = {"places": np.arange(n, dtype=np.int64), "ones": np.ones((n, 1), self.step.dtype.numpy())}
+        return {self.step.inputs[role]: array for role, array in known.items() if role in self.step.inputs}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return rows of the data by the names of the inputs that take them."""
