@@ -22,7 +22,7 @@ from onnxtrain.graph.look import (
     static_shape,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
-from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, load, read, reload
+from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, infer, load, read, reload
 from onnxtrain.graph.write import is_written, prune, save
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "describe",
     "find",
     "find_schema",
+    "infer",
     "is_float",
     "is_written",
     "load",

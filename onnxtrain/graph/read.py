@@ -154,11 +154,7 @@ def load(onx: ModelLike) -> ir.Model:
         proto = _convert_opset(proto)
         if all_listed:
             _leave_out_listed_weights(proto.graph)
-        model = _infer(proto)
-        passes.TopologicalSortPass()(model)
-        if tidy(model):
-            # shapes that a no-op Reshape had hidden now reach what stands behind it
-            model = _infer(_without_inferred(ir.to_proto(model)))
+        model = infer(proto)
     except ModelError:
         raise
     except Exception as e:  # onnx and onnx-ir raise what they like on a malformed graph
@@ -210,6 +206,16 @@ def _check_arity(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
                     f"{node.op_type} (node {node.name!r}) has {found} {what}; "
                     f"it must have {least if least == most else f'{least} to {most}'}."
                 )
+
+
+def infer(proto: onnx.ModelProto) -> ir.Model:
+    """Return a model whose values have the types and shapes that follow, without the nodes that change nothing."""
+    model = _infer(proto)
+    passes.TopologicalSortPass()(model)
+    if tidy(model):
+        # shapes that a no-op Reshape had hidden now reach what stands behind it
+        model = _infer(_without_inferred(ir.to_proto(model)))
+    return model
 
 
 def _infer(proto: onnx.ModelProto) -> ir.Model:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnx_ir as ir
 
@@ -59,27 +57,17 @@ def _shapes_anew(onx: onnx.ModelProto) -> onnx.ModelProto:
     kept = [info for info in onx.graph.value_info if info.name in foreign]
     del onx.graph.value_info[:]
     onx.graph.value_info.extend(kept)
-    declared = onnx.GraphProto(output=onx.graph.output)
+    declared = [ir.from_proto(y).shape for y in onx.graph.output]
     for y in onx.graph.output:
         y.type.tensor_type.ClearField("shape")
-    onx = onnx.shape_inference.infer_shapes(onx, data_prop=True)
-    for y, known in zip(onx.graph.output, declared.output, strict=True):
-        if not y.type.tensor_type.HasField("shape"):
-            y.CopyFrom(known)
-    used = {"", *_domains(onx.graph)}
-    imports = [o for o in onx.opset_import if o.domain in used]
-    del onx.opset_import[:]
-    onx.opset_import.extend(imports)
-    return onx
-
-
-def _domains(onx: onnx.GraphProto) -> Iterator[str]:
-    """Yield the domain of each node of a graph, and of the graphs inside it."""
-    for node in onx.node:
-        yield node.domain
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _domains(attribute.g)
+    model = graph.infer(onx)
+    for value, known in zip(model.graph.outputs, declared, strict=True):
+        if value.shape is None:
+            value.shape = known
+    used = {node.domain for node in model.graph.all_nodes()} | {""}
+    for domain in set(model.graph.opset_imports) - used:
+        del model.graph.opset_imports[domain]
+    return graph.save(model)
 
 
 def _rewrite_nodes(model: ir.Model) -> dict[ir.Value, ir.Value]:
