@@ -72,8 +72,8 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
         _set_outputs(model.graph, outputs)
     model.ir_version = IR_VERSION
     try:
+        passes.TopologicalSortPass()(model)  # a user that stands before what it reads would hide that both are unused
         prune(model)
-        passes.TopologicalSortPass()(model)
         passes.NameFixPass()(model)
         proto = ir.to_proto(model)
     except Exception as e:  # as in load: what is malformed may only show now
