@@ -76,10 +76,8 @@ def forget() -> None:
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "onnxtrain":
             for value in vars(module).values():
-                if callable(getattr(value, "cache_clear", None)):
+                if not isinstance(value, type) and callable(getattr(value, "cache_clear", None)):
                     value.cache_clear()
-            if name.endswith("._template"):
-                module.forget()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     gc.collect()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import joblib
 import numpy as np
 import onnx
 from sklearn import config_context, get_config
@@ -25,10 +27,20 @@ from onnxtrain.errors import ParameterError
 from onnxtrain.estimators._batch import open_batch
 from onnxtrain.estimators._merged import separate_merged
 from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
+from onnxtrain.estimators._recent import Recent
 from onnxtrain.estimators._template import convert_once
 from onnxtrain.heads import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
+
+#: Packages whose objects are what their state says, functions aside.
+_KNOWN = frozenset({"builtins", "numpy", "sklearn"})
+
+#: Rows of more numbers than this are not looked through: that takes a tenth of a second.
+_MANY = 2**25
+
+#: Bytes of a graph above which its source is not kept when nobody needs it.
+_LIGHT = 2**20
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,10 @@ class Source:
                 exact = binding.read(self.estimator)
                 weights[binding.name] = exact.astype(weights[binding.name].dtype)
         return weights
+
+
+#: By fingerprint: the folds of a cross-validation, and some.
+SOURCES: Recent[Source] = Recent(16)
 
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
@@ -128,21 +144,49 @@ def check_source(estimator: Any) -> None:
     )
 
 
-def fitted(
+def source_of(
     estimator: Any,
     X: Any,
-    y: Any,
-    sample_weight: Any,
+    rows: tuple[Any, Any, Any],
     *,
     structure_only: bool,
     random_state: np.random.RandomState,
-) -> Any:
-    """Return a fitted estimator: itself where it is fitted, else a clone fitted on the rows.
+    **settings: Any,
+) -> Source:
+    """Return an estimator of scikit-learn as a source, fitted on the rows where it is not.
 
-    With `structure_only` the weights will be drawn anew: an iterative estimator does one iteration.
+    What came of the same estimator and the same rows before is returned again: the
+    candidates of a grid search differ in what comes after.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like
+        As of :func:`as_source`.
+    rows : tuple of X, y, sample_weight
+    structure_only : bool
+        The weights will be drawn anew: an iterative estimator does one iteration.
+    random_state : numpy.random.RandomState
+        Draws the seeds that the estimator leaves open.
+    **settings
+        Of :func:`as_source`.
     """
-    if is_fitted(estimator):
-        return estimator.estimator if _is_frozen(estimator) else estimator
+    fit = not is_fitted(estimator)
+    if fit:
+        estimator = _prepared(estimator, structure_only=structure_only, random_state=random_state)
+    elif _is_frozen(estimator):
+        estimator = estimator.estimator
+    key = _fingerprint(estimator, rows, settings)
+    source = None if key is None else SOURCES.find(key)
+    if source is None:
+        source = as_source(_fit(estimator, *rows) if fit else estimator, X, **settings)
+        if key is not None and len(source.model.onnx) <= _LIGHT:
+            SOURCES.keep(key, source)
+    return source
+
+
+def _prepared(estimator: Any, *, structure_only: bool, random_state: np.random.RandomState) -> Any:
+    """Return a clone that is ready to be fitted."""
     estimator = clone(estimator)
     params = estimator.get_params()
     seeds = {
@@ -150,19 +194,33 @@ def fitted(
         for name, value in sorted(params.items())
         if name.rpartition("__")[2] == "random_state" and value is None
     }
-    estimator.set_params(**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {}))
-    with warnings.catch_warnings():
-        # training goes on from here: that it has not converged is no news
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return _fit(estimator, X, y, sample_weight)
+    return estimator.set_params(**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {}))
+
+
+def _fingerprint(estimator: Any, rows: tuple[Any, Any, Any], settings: Mapping[str, Any]) -> Hashable | None:
+    """Return what tells a source from all others, None where it cannot be known or takes long to find."""
+    parts = [estimator, *estimator.get_params().values()]
+    if any(callable(part) or type(part).__module__.partition(".")[0] not in _KNOWN for part in parts):
+        return None  # a function has its name for a fingerprint, whatever it does
+    shape = getattr(rows[0], "shape", None)
+    if shape is None or math.prod(shape) > _MANY:
+        return None
+    try:
+        content = joblib.hash((estimator, rows, get_config()), hash_name="sha1")
+    except Exception:  # what cannot be pickled says so in its own way: a masked array of objects by ValueError
+        return None
+    return content, tuple(settings.items()), registered_converters()
 
 
 def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     routed = get_config()["enable_metadata_routing"] and sample_weight is not None
-    if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
-        return estimator.fit(X, y, sample_weight=sample_weight)
-    with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
-        return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
+    with warnings.catch_warnings():
+        # training goes on from here: that it has not converged is no news
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
+            return estimator.fit(X, y, sample_weight=sample_weight)
+        with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
+            return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
 
 
 def _weight_for(estimator: Any, sample_weight: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ that differed in both, where the rest of the graph did not, are free to differ a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -23,12 +22,10 @@ from onnxtrain.convert.binding import get
 from onnxtrain.convert.check import Run
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators._model import TrainableModel
+from onnxtrain.estimators._recent import Recent
 from onnxtrain.training.device import find_device
 from onnxtrain.training.objective import initializers_as_inputs
 from onnxtrain.training.session import cached_session, run_session
-
-#: How many structures are remembered.
-_REMEMBERED = 64
 
 #: Attributes that count or record the fit, and are in no graph.
 _RECORDS = frozenset(
@@ -214,12 +211,8 @@ def _numbers(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) 
     return numbers
 
 
-_TEMPLATES: OrderedDict[Hashable, _Template] = OrderedDict()
-
-
-def forget() -> None:
-    """Forget every conversion."""
-    _TEMPLATES.clear()
+#: By structure and settings.
+TEMPLATES: Recent[_Template] = Recent(64)
 
 
 def convert_once(
@@ -248,9 +241,8 @@ def convert_once(
         conversion, model, default = convert()
         return model, conversion.bindings, default
     key = (parts.structure, settings)
-    known = _TEMPLATES.get(key)
+    known = TEMPLATES.find(key)
     if known is not None and known.fits(parts.learned):
-        _TEMPLATES.move_to_end(key)
         with suppress(ConversionError):  # then it is no template for this one
             check(known.conversion.onnx, known.run_with(estimator))
             return known.filled_model(estimator), known.conversion.bindings, known.default
@@ -258,9 +250,6 @@ def convert_once(
     conversion, model, default = convert()
     lent = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))
     new = _Template(conversion, model, default, parts.learned, lent, free)
-    _TEMPLATES[key] = new if known is None else known.followed_by(new)
-    _TEMPLATES.move_to_end(key)
-    while len(_TEMPLATES) > _REMEMBERED:
-        _TEMPLATES.popitem(last=False)
+    TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     # converters round in their own ways: the result must not depend on what was converted before
     return new.filled_model(estimator), new.conversion.bindings, new.default

@@ -18,8 +18,8 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain.convert import convert
-from onnxtrain.estimators import _template
 from onnxtrain.estimators._source import as_source
+from onnxtrain.estimators._template import TEMPLATES
 
 REGRESSORS = {
     "linear": LinearRegression(),
@@ -60,9 +60,9 @@ def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
     data = problems(name in CLASSIFIERS)
     settings = {"dtype": dtype, "output": None if name in REGRESSORS else 1}
 
-    _template.forget()
+    TEMPLATES.cache_clear()
     expected = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
-    _template.forget()
+    TEMPLATES.cache_clear()
     for X, y in data[:2]:
         as_source(estimator.fit(X, y), X, **settings)
     calls = []
@@ -73,7 +73,7 @@ def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
 
 
 def test_what_was_equal_in_all_fits_must_stay_so():
-    _template.forget()
+    TEMPLATES.cache_clear()
     X, y = problems(False)[0]
     scaler = make_pipeline(StandardScaler(), LinearRegression())
     for scale in (1.0, 2.0):  # the scaler sees the same rows twice, its numbers are not free
@@ -84,7 +84,7 @@ def test_what_was_equal_in_all_fits_must_stay_so():
 
 
 def test_other_labels_are_another_structure():
-    _template.forget()
+    TEMPLATES.cache_clear()
     X, y = problems(True)[0]
     model = LogisticRegression()
     for labels in (np.array(["a", "b", "c"]), np.array(["x", "y", "z"])):
@@ -95,12 +95,12 @@ def test_other_labels_are_another_structure():
 
 
 def test_few_structures_are_remembered(monkeypatch):
-    monkeypatch.setattr(_template, "_REMEMBERED", 2)
-    _template.forget()
+    monkeypatch.setattr(TEMPLATES, "size", 2)
+    TEMPLATES.cache_clear()
     for width in (2, 3, 4):
         X, y = make_regression(30, width, random_state=0)
         as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
-    assert len(_template._TEMPLATES) == 2
+    assert len(TEMPLATES) == 2
 
 
 def test_another_converter_is_another_structure():
@@ -108,7 +108,7 @@ def test_another_converter_is_another_structure():
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool, get_converter, get_shape_calculator
 
-    _template.forget()
+    TEMPLATES.cache_clear()
     alias = sklearn_operator_name_map[LinearRegression]
     before, pool = get_converter(alias), dict(_converter_pool)
 

@@ -1,0 +1,135 @@
+"""The estimator inside is fitted and converted once for the same rows, and anew wherever that could matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.estimators import _source
+
+X, y = load_diabetes(return_X_y=True)
+X = X.astype(np.float32)
+
+
+class OfAUser(LinearRegression):
+    """An estimator whose `fit` may do what it likes."""
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """The rows of every fit of LinearRegression; nothing is remembered from other tests."""
+    _source.SOURCES.cache_clear()
+    calls, fit = [], LinearRegression.fit
+
+    def counted(self, X, y, sample_weight=None):
+        calls.append((len(y), sample_weight))
+        return fit(self, X, y, sample_weight)
+
+    monkeypatch.setattr(LinearRegression, "fit", counted)
+    return calls
+
+
+def train(estimator, X=X, y=y, **params):
+    settings = {"max_iter": 2, "random_state": 0} | params
+    return OrtGradientRegressor(estimator, **settings).fit(X, y)
+
+
+def test_a_search_fits_it_once_a_fold(fits):
+    grid = {"ortgradientregressor__l1": [0.0, 0.1, 1.0], "ortgradientregressor__loss": ["squared_error", "huber"]}
+    model = make_pipeline(StandardScaler(), OrtGradientRegressor(LinearRegression(), max_iter=3, random_state=0))
+    search = GridSearchCV(model, grid, cv=3).fit(X, y)
+    assert len(fits) == 3 + 1
+
+    for i, params in enumerate(search.cv_results_["params"]):
+        _source.SOURCES.cache_clear()
+        alone = GridSearchCV(model, {name: [value] for name, value in params.items()}, cv=3).fit(X, y)
+        assert alone.best_score_ == search.cv_results_["mean_test_score"][i]
+
+
+def test_what_is_remembered_stays_as_it_was(fits):
+    first = train(LinearRegression(), max_iter=5)
+    coef = first.to_sklearn().coef_.copy()
+    again = train(LinearRegression(), max_iter=5)
+    assert len(fits) == 1
+    np.testing.assert_array_equal(first.to_sklearn().coef_, coef)
+    np.testing.assert_array_equal(again.predict(X), first.predict(X))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"X": X + 1},
+        {"y": y + 1},
+        {"X": X[:-1], "y": y[:-1]},
+        {"estimator": LinearRegression(positive=True)},
+        {"dtype": "float64"},
+    ],
+    ids=["rows", "target", "fewer rows", "parameter", "type"],
+)
+def test_another_fit(change, fits):
+    given = {"estimator": LinearRegression()}
+    train(**given)
+    train(**(given | change))
+    assert len(fits) == 2
+
+
+def test_rows_changed_in_place(fits):
+    rows = X.copy()
+    train(LinearRegression(), rows)
+    rows[0, 0] += 1
+    train(LinearRegression(), rows)
+    assert len(fits) == 2
+
+
+def test_weights_are_rows_too(fits):
+    for weight in (None, np.linspace(1, 2, len(y))):
+        OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X, y, sample_weight=weight)
+    assert len(fits) == 2
+
+
+def test_what_may_depend_on_more_is_never_the_same():
+    rows = X, y, None
+    assert _source._fingerprint(LinearRegression(), rows, {}) == _source._fingerprint(LinearRegression(), rows, {})
+    for estimator in (
+        OfAUser(),
+        make_pipeline(StandardScaler(), OfAUser()),
+        make_pipeline(FunctionTransformer(np.abs), LinearRegression()),
+    ):
+        assert _source._fingerprint(estimator, rows, {}) is None
+
+
+def test_what_is_large_is_not_kept(fits, monkeypatch):
+    monkeypatch.setattr(_source, "_LIGHT", 10)
+    train(LinearRegression())
+    assert len(_source.SOURCES) == 0
+    monkeypatch.setattr(_source, "_MANY", X.size - 1)
+    monkeypatch.setattr(_source, "_LIGHT", 10**6)
+    train(LinearRegression())
+    assert len(_source.SOURCES) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*converge")
+def test_open_seeds_are_drawn_anew():
+    model = OrtGradientRegressor(
+        MLPRegressor(hidden_layer_sizes=(3,), max_iter=2), solver="sgd", learning_rate=1e-9, max_iter=1
+    )
+    first, second = (model.fit(X, y).to_sklearn().coefs_[0] for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    first, second = (model.set_params(random_state=0).fit(X, y).to_sklearn().coefs_[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_fitted_estimator_is_what_its_numbers_are():
+    rows, labels = load_iris(return_X_y=True)
+    inside = LogisticRegression(max_iter=1000).fit(rows, labels)
+    first = OrtGradientClassifier(inside, learning_rate=1e-9, max_iter=1).fit(rows, labels)
+    inside.coef_ = -inside.coef_
+    second = OrtGradientClassifier(inside, learning_rate=1e-9, max_iter=1).fit(rows, labels)
+    np.testing.assert_allclose(second.to_sklearn().coef_, -first.to_sklearn().coef_, atol=1e-5)
