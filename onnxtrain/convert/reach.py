@@ -32,5 +32,4 @@ def _operands(node: ir.Node) -> list[ir.Value | None]:
 
 def reaching_names(onx: onnx.ModelProto) -> set[str]:
     """Return the names of the initializers that :func:`reaching` finds."""
-    model = ir.from_proto(onx) if graph.is_written(onx) else graph.load(onx)
-    return {str(v.name) for v in reaching(model)}
+    return {str(v.name) for v in reaching(graph.reload(onx))}

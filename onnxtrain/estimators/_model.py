@@ -109,7 +109,7 @@ def read_model(
     WeightError
         There is no weight between its inputs and the output.
     """
-    model = graph.load(onx)
+    model = graph.reload(onx)
     graph.cast_floats(model, DTYPES[dtype])
     outputs = tuple(str(v.name) for v in model.graph.outputs)
     op = graph.builder(model).op

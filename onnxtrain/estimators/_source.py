@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import joblib
@@ -171,15 +172,13 @@ def source_of(
     **settings
         Of :func:`as_source`.
     """
-    fit = not is_fitted(estimator)
-    if fit:
-        estimator = _prepared(estimator, structure_only=structure_only, random_state=random_state)
-    elif _is_frozen(estimator):
-        estimator = estimator.estimator
+    if is_fitted(estimator):
+        return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, **settings)
+    estimator = _prepared(estimator, structure_only=structure_only, random_state=random_state)
     key = _fingerprint(estimator, rows, settings)
     source = None if key is None else SOURCES.find(key)
     if source is None:
-        source = as_source(_fit(estimator, *rows) if fit else estimator, X, **settings)
+        source = as_source(_fit(estimator, *rows), X, **settings)
         if key is not None and len(source.model.onnx) <= _LIGHT:
             SOURCES.keep(key, source)
     return source
@@ -260,7 +259,7 @@ def as_source(
         return Source(model, original=onx.SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
-        conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
+        conversion = convert(estimator, X, rewrite=rewrite_model, run=partial(run, n_threads=1, optimized=False))
         model = read_model(conversion.onnx, dtype=dtype, output=output, n_labels=n_labels)
         model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
         return conversion, model, tuple(default_weights(conversion))

@@ -22,8 +22,8 @@ from onnxtrain.graph.look import (
     static_shape,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
-from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, infer, load, read, reload
-from onnxtrain.graph.write import is_written, prune, save
+from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, infer, is_written, load, read, reload
+from onnxtrain.graph.write import prune, save
 
 __all__ = [
     "FLOATS",

@@ -165,12 +165,12 @@ def constants_as_nodes(model: ir.Model, weights: Container[ir.Value], values: Se
 
 
 def tidy(model: ir.Model) -> bool:
-    """Remove, in place, the nodes that change nothing; return whether there were any.
+    """Remove, in place, the nodes that change nothing; return whether shapes may be known better now.
 
     Cast to the same type, Reshape to the same shape: a Reshape to (-1, k) of what
     has shape (N, k) hides that N is still N.
     """
-    changed = False
+    changed = hidden = False
     for node in list(model.graph):
         x, (y, *_) = (node.inputs[0] if node.inputs else None), (*node.outputs, None)
         if x is None or y is None or node.domain not in ("", "ai.onnx"):
@@ -182,9 +182,10 @@ def tidy(model: ir.Model) -> bool:
             node.resize_inputs(1)
             y.shape = x.shape
             changed = True
+            hidden |= not same_cast
     if changed:
         passes.IdentityEliminationPass()(model)
-    return changed
+    return hidden
 
 
 def _keeps_shape(node: ir.Node) -> bool:

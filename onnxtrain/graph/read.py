@@ -162,9 +162,24 @@ def load(onx: ModelLike) -> ir.Model:
     return model
 
 
-def reload(onx: bytes) -> ir.Model:
+def reload(onx: ModelLike) -> ir.Model:
     """Return a model that was loaded and saved before: all that can be known of its values is written in it."""
-    return ir.from_proto(onnx.load_model_from_string(onx))
+    proto = read(onx)
+    return ir.from_proto(proto) if is_written(proto) else load(proto)
+
+
+def is_written(onx: onnx.ModelProto) -> bool:
+    """Whether a model is as `save` writes one that was loaded: each value has a type, each dimension a name."""
+    typed = {value.name for value in (*onx.graph.value_info, *onx.graph.output) if value.HasField("type")}
+    dimensions = (d for value in onx.graph.input for d in value.type.tensor_type.shape.dim)
+    opset = next((o.version for o in onx.opset_import if not o.domain), 0)
+    return (
+        onx.ir_version == IR_VERSION
+        and opset >= OPSET
+        and not onx.functions
+        and all(d.dim_param or d.HasField("dim_value") for d in dimensions)
+        and all(y in typed for node in onx.graph.node for y in node.output if y)
+    )
 
 
 def _refuse_newer(proto: onnx.ModelProto) -> None:

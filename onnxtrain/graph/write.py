@@ -12,7 +12,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import Builder
-from onnxtrain.graph.read import IR_VERSION, OPSET, PROTO_LIMIT
+from onnxtrain.graph.read import IR_VERSION, PROTO_LIMIT
 
 
 def prune(model: ir.Model) -> None:
@@ -49,11 +49,10 @@ def _separate_outputs(body: ir.Graph) -> None:
 
 def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
     """Give back its name to each output that was found equal to another one."""
-    op = Builder(graph).op
     for i, name in enumerate(names):
         y = graph.outputs[i]
         if y.name != name:
-            copy = op.Identity(y)
+            copy = Builder(graph).op.Identity(y)
             copy.name = name
             graph.outputs[i] = copy
 
@@ -83,25 +82,10 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
     return proto
 
 
-def is_written(onx: onnx.ModelProto) -> bool:
-    """Whether a model is as :func:`save` writes one that was loaded: each value has a type, each dimension a name."""
-    typed = {value.name for value in (*onx.graph.value_info, *onx.graph.output) if value.HasField("type")}
-    dimensions = (d for value in onx.graph.input for d in value.type.tensor_type.shape.dim)
-    opset = next((o.version for o in onx.opset_import if not o.domain), 0)
-    return (
-        onx.ir_version == IR_VERSION
-        and opset >= OPSET
-        and not onx.functions
-        and all(d.dim_param or d.HasField("dim_value") for d in dimensions)
-        and all(y in typed for node in onx.graph.node for y in node.output if y)
-    )
-
-
 def _set_outputs(graph: ir.Graph, outputs: Sequence[tuple[str, ir.Value]]) -> None:
-    op = Builder(graph).op
     graph.outputs.clear()
     for name, value in outputs:
         if value.name != name and (value.producer() is None or any(value is other for other in graph.outputs)):
-            value = op.Identity(value)
+            value = Builder(graph).op.Identity(value)
         value.name = name
         graph.outputs.append(value)

@@ -22,30 +22,44 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
     column : onnx_ir.Value
         Some value of shape (n, 1), n the rows of the batch.
     ones : onnx_ir.Value, optional
-        A value of its shape that holds ones, where there is one.
+        A value of shape (1, n) that holds ones, where there is one.
     """
     for node in list(graph):
+        if node.op_type == "ReduceSum" and not _skip_sum_of_scattered(node) and _sums_rows(node, column):
+            ones = _ones_for(op, column) if ones is None else ones
+            _sum_by_product(op, node, ones)
+    for node in list(graph):
         if node.op_type == "Expand":
-            _skip_expand(node)
+            _skip_expand(op, node)
         elif node.op_type == "Where":
             _choose_by_sign(op, node)
             _mask_by_product(op, node)
         elif node.op_type == "Mul":
             _skip_one(node)
-        elif node.op_type == "ReduceSum" and _skip_sum_of_scattered(node):
-            continue
-        elif node.op_type == "ReduceSum" and _sums_rows(node, column):
-            ones = _ones_like(op, column) if ones is None else ones
-            _sum_by_product(op, node, ones)
+        elif node.op_type == "Sub":
+            _scatter_into_the_rest(op, node)
 
 
-def _skip_expand(node: ir.Node) -> None:
-    """Let operators that broadcast take the small operand, where the other one has the full shape."""
+def _skip_expand(op: Any, node: ir.Node) -> None:
+    """Let operators that broadcast take the small operand, where another one has the full shape or more."""
     small, (large,) = node.inputs[0], node.outputs
     for user, position in tuple(large.uses()):
         others = [x for i, x in enumerate(user.inputs) if i != position and x is not None]
-        if user.op_type in _BROADCASTING and any(same_shape(x, large) for x in others):
+        if user.op_type in _BROADCASTING and any(_covers(x, large) for x in others):
             user.replace_input_with(position, small)
+        elif user.op_type == "Neg" and not user.outputs[0].is_graph_output():
+            stretched = op.Expand(op.Neg(small), node.inputs[1])
+            stretched.type, stretched.shape = large.type, large.shape
+            ir.convenience.replace_all_uses_with(user.outputs[0], stretched)
+            _skip_expand(op, stretched.producer())
+
+
+def _covers(x: ir.Value, other: ir.Value) -> bool:
+    """Whether broadcasting `x` with `other` gives the shape of `x`."""
+    if x.shape is None or other.shape is None or len(x.shape) < len(other.shape):
+        return False
+    pairs = zip(reversed(list(x.shape)), reversed(list(other.shape)), strict=False)
+    return all(same_dimension(a, b) or b == 1 for a, b in pairs)
 
 
 def _choose_by_sign(op: Any, node: ir.Node) -> None:
@@ -125,6 +139,35 @@ def _skip_sum_of_scattered(node: ir.Node) -> bool:
     return True
 
 
+def _scatter_into_the_rest(op: Any, node: ir.Node) -> None:
+    """Add numbers to -p where they belong, instead of to zeros from which p is taken then."""
+    sparse, p = node.inputs
+    (y,) = node.outputs
+    scatter = None if sparse is None else sparse.producer()
+    if scatter is None or scatter.op_type != "ScatterElements" or y.is_graph_output():
+        return
+    zeros, indices, updates = scatter.inputs
+    if scatter.attributes.get_string("reduction", "none") != "add" or not _is_filled_with_zero(zeros):
+        return
+    if sparse is None or p is None or not same_shape(sparse, p) or not same_shape(p, y):
+        return
+    axis = scatter.attributes.get_int("axis", 0)
+    found = op.ScatterElements(_negated(op, p), indices, updates, axis=axis, reduction="add")
+    found.type, found.shape = y.type, y.shape
+    ir.convenience.replace_all_uses_with(y, found)
+
+
+def _negated(op: Any, x: ir.Value) -> ir.Value:
+    """Return -x, without a node more where x is a product with something negated."""
+    node = x.producer()
+    if node is not None and node.op_type == "Mul":
+        for a, b in (node.inputs, node.inputs[::-1]):
+            negation = None if b is None else b.producer()
+            if negation is not None and negation.op_type == "Neg":
+                return op.Mul(a, negation.inputs[0])
+    return op.Neg(x)
+
+
 def _is_filled_with_zero(value: ir.Value | None) -> bool:
     node = None if value is None else value.producer()
     if node is None or node.op_type != "ConstantOfShape":
@@ -149,17 +192,18 @@ def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
     )
 
 
-def _ones_like(op: Any, column: ir.Value) -> ir.Value:
+def _ones_for(op: Any, column: ir.Value) -> ir.Value:
+    """Return a row of ones, (1, n)."""
     one = ir.tensor([1.0], dtype=column.dtype)
     ones = op.ConstantOfShape(op.Shape(column), value=one)
     ones.type, ones.shape = column.type, column.shape
-    return ones
+    return op.Reshape(ones, op.initializer(ir.tensor([1, -1], dtype=ir.DataType.INT64, name="row")))
 
 
 def _sum_by_product(op: Any, node: ir.Node, ones: ir.Value) -> None:
     """Sum as the product with a row of ones: onnxruntime sums columns one number at a time."""
     (y,) = node.outputs
-    total = op.Gemm(ones, node.inputs[0], transA=1)
+    total = op.Gemm(ones, node.inputs[0])
     if rank(y) == 1:
         for row in (user.outputs[0] for user in tuple(y.consumers()) if user.op_type == "Reshape"):
             if rank(row) == 2 and row.shape[0] == 1:  # type: ignore[index]

@@ -29,6 +29,7 @@ def open_session(
     n_threads: int | None = None,
     *,
     captured: bool = False,
+    optimized: bool = True,
 ) -> onnxruntime.InferenceSession:
     """Return a session of onnxruntime on a model.
 
@@ -40,6 +41,8 @@ def open_session(
         Threads of one operator; None takes what :func:`available_threads` finds.
     captured : bool
         On a GPU, runs are recorded as CUDA graphs where onnxruntime can do so with the model.
+    optimized : bool
+        onnxruntime may rearrange the graph, which takes longer than a run on few rows.
 
     Raises
     ------
@@ -50,6 +53,8 @@ def open_session(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors reach us as exceptions
     options.intra_op_num_threads = n_threads or available_threads()
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     content = onx if isinstance(onx, bytes) else onx.SerializeToString()
     if captured and device.kind != "cpu":
         with suppress(ModelError):  # a node that only a CPU has
@@ -110,9 +115,10 @@ def run(
     device: Device | str = "cpu",
     n_threads: int | None = None,
     outputs: Sequence[str] | None = None,
+    optimized: bool = True,
 ) -> list[np.ndarray]:
-    """Run a model once and return its outputs, or those named in `outputs`."""
-    return run_session(open_session(onx, device, n_threads), feeds, outputs)
+    """Run a model once and return its outputs, or those named in `outputs`; see :func:`open_session`."""
+    return run_session(open_session(onx, device, n_threads, optimized=optimized), feeds, outputs)
 
 
 def run_session(

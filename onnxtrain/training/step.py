@@ -65,7 +65,7 @@ class StepGraph(BatchGraph):
     ``features``, ``label`` and ``weight`` take all rows where ``inputs`` names
     ``rows`` (the order in which they are visited, int64 (n,)) and ``batch_size``
     (int64 (1,)), else the rows of the batch. With them may come ``ones``, as many as the
-    batch has rows, in a column, and on a GPU ``places``, 0, 1, ... up to the size of the batch.
+    batch has rows, (1, b), and on a GPU ``places``, 0, 1, ... up to the size of the batch.
     ``inputs`` also names the scalars ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
     rows, what changes from step to step is known for the whole epoch:
     ``batch_weight`` and the inputs in ``scalars`` are vectors, one entry a step.
@@ -141,7 +141,7 @@ def build_step(
 
     inputs = _named(strengths | {"label": g.label, "weight": g.weight} | clock.inputs)
     features = {str(x.name): str(x.name) for x in g.features}
-    ones = g.add_input("ones", g.losses.shape) if gathered else None
+    ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     make_lean(op, g.model.graph, g.losses, ones)
     if gathered:
         taken, offset, next_offset, whole = _take_rows(g, on_gpu=on_gpu)
