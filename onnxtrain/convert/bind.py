@@ -34,6 +34,9 @@ _MOST_MARKED = 40
 #: initializer -> (what was learned, layout)
 _Matches = dict[str, tuple[Learned, str]]
 
+#: initializer -> (which of those that were learned, layout)
+_Candidates = Mapping[str, Sequence[tuple[int, str]]]
+
 
 def bind(
     estimator: Any, onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
@@ -50,12 +53,10 @@ def bind(
     """
     known = [item for item in learned(estimator) if _is_weight(item)]
     arrays = _weights_in_order(onx)
-    if _ambiguous(known, arrays):
-        matches = _match_marked(estimator, known, onx, convert_again)
-        if matches is None:
-            matches = _match(known, arrays)
-    else:
-        matches = _match(known, arrays)
+    candidates = _candidates(known, arrays)
+    matches = _match_marked(estimator, known, onx, convert_again) if _ambiguous(candidates, arrays) else None
+    if matches is None:
+        matches = _match(known, candidates)
     bindings = [
         Binding(name, item.path, item.kind, arrays[name].shape, layout, item.step, hasattr(item.owner, "predict"))
         for name, (item, layout) in matches.items()
@@ -75,7 +76,7 @@ def _frozen(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
     others = [i for i in graph.initializer if i.data_type in floats and i.name not in weights]
     nodes = [helper.make_node("Constant", [], [i.name], name=i.name, value=i) for i in others]
     nodes += graph.node
-    kept = [i for i in graph.initializer if i not in others]
+    kept = [i for i in graph.initializer if i.data_type not in floats or i.name in weights]
     del graph.initializer[:], graph.node[:]
     graph.initializer.extend(kept)
     graph.node.extend(nodes)
@@ -99,24 +100,37 @@ def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
     return found
 
 
-def _match(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _Matches:
-    left = list(known)
+def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:
+    """Give each array the first attribute that no array before it has."""
     matches: _Matches = {}
-    for name, array in arrays.items():
-        for i, layout in _candidates(left, array):
-            matches[name] = left.pop(i), layout
-            break
+    taken: set[int] = set()
+    for name, found in candidates.items():
+        for i, layout in found:
+            if i not in taken:
+                taken.add(i)
+                matches[name] = known[i], layout
+                break
     return matches
 
 
-def _candidates(known: Sequence[Learned], array: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Return position and layout of the learned arrays that have the values of `array`."""
-    for layout in LAYOUTS:
-        for i, item in enumerate(known):
-            if layout not in ("same", "transpose", *_OTHER_LAYOUTS.get(item.attribute, ())):
-                continue
-            if item.value.size == array.size and _fits(LAYOUTS[layout].forward(item.value), array):
-                yield i, layout
+def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _Candidates:
+    """Return, for each array, position and layout of the learned ones that have its values."""
+    return {
+        name: [
+            (i, layout)
+            for layout in LAYOUTS
+            for i, item in enumerate(known)
+            if layout in _layouts_of(item)
+            and item.value.size == array.size
+            and _fits(LAYOUTS[layout].forward(item.value), array)
+        ]
+        for name, array in arrays.items()
+    }
+
+
+def _layouts_of(item: Learned) -> tuple[str, ...]:
+    transposed = ("transpose",) if np.ndim(item.value) > 1 else ()
+    return "same", *transposed, *_OTHER_LAYOUTS.get(item.attribute, ())
 
 
 def _fits(value: np.ndarray, array: np.ndarray) -> bool:
@@ -129,10 +143,10 @@ def _squeezed(array: np.ndarray) -> tuple[int, ...]:
     return tuple(d for d in array.shape if d != 1)
 
 
-def _ambiguous(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> bool:
+def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether equal values may be chance: two attributes have them, or they are all 0, all 1, ..."""
-    for array in arrays.values():
-        found = {i for i, _ in _candidates(known, array)}
+    for name, array in arrays.items():
+        found = {i for i, _ in candidates[name]}
         if len(found) > 1 or (found and np.all(array == round(float(array.flat[0])))):
             return True
     return False
@@ -157,7 +171,8 @@ def _match_marked(
     if other is None:
         return None
     by_path = {item.path: item for item in kept}
-    found = _match([item for item in learned(marked) if item.path in by_path], _weights_in_order(other))
+    known = [item for item in learned(marked) if item.path in by_path]
+    found = _match(known, _candidates(known, _weights_in_order(other)))
     return {name: (by_path[item.path], layout) for name, (item, layout) in found.items()}
 
 

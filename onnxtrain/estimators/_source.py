@@ -259,7 +259,7 @@ def as_source(
         return Source(model, original=onx.SerializeToString())
 
     def from_the_beginning() -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
-        conversion = convert(estimator, X, rewrite=rewrite_model, run=partial(run, n_threads=1, optimized=False))
+        conversion = convert(estimator, X, rewrite=rewrite_model, run=partial(run, n_threads=1, thorough=False))
         model = read_model(conversion.onnx, dtype=dtype, output=output, n_labels=n_labels)
         model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
         return conversion, model, tuple(default_weights(conversion))

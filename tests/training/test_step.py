@@ -379,7 +379,7 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
     monkeypatch.setattr(
         session_module,
         "cached_session",
-        lambda *given, captured: Refusing(opened(*given)) if captured else opened(*given),
+        lambda *given, captured, thorough: Refusing(opened(*given)) if captured else opened(*given),
     )
     _, found = train(Adam(), on_gpu=True, device=Pretended("cuda"))
     _, expected = train(Adam())
