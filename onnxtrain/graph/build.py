@@ -9,12 +9,8 @@ import onnx_ir as ir
 from onnxscript import GraphBuilder
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.look import describe, find_schema, same_dimension
-
-#: Operators that go number by number: the result has the type of the operands, and their common shape.
-_ELEMENTWISE = frozenset(
-    ["Abs", "Add", "Div", "Exp", "Log", "Mul", "Neg", "Relu", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh"]
-)
+from onnxtrain.graph.infer import infer_simply
+from onnxtrain.graph.look import describe, find_schema
 
 
 class Builder(GraphBuilder):
@@ -62,45 +58,13 @@ class Builder(GraphBuilder):
         self._infer_shapes(node)
 
     def _infer_shapes(self, node: ir.Node) -> None:
-        if node.op_type in _ELEMENTWISE and not node.domain and _infer_elementwise(node):
-            return  # most nodes of a training step: onnx takes a quarter of the time it takes to build one
+        if infer_simply(node):
+            return
         super()._infer_shapes(node)
         problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
         if problem is not None:
             operands = ", ".join(describe(v) for v in node.inputs)
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
-
-
-def _infer_elementwise(node: ir.Node) -> bool:
-    """Set the type and the shape of the result; return False where onnx has to say, or to refuse."""
-    (y,) = node.outputs
-    first = node.inputs[0]
-    common = None if first is None else first.shape
-    for x in node.inputs[1:]:
-        if x is None or x.type != first.type:  # type: ignore[union-attr]
-            return False
-        common = _broadcast(common, x.shape)
-    if common is None or y.shape is not None:
-        return False
-    y.type, y.shape = first.type, common  # type: ignore[union-attr]
-    return True
-
-
-def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
-    """Return the shape two operands are stretched to, None where it is not certain."""
-    if a is None or b is None:
-        return None
-    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
-    n_more = len(longer) - len(shorter)
-    dimensions = list(longer[:n_more])
-    for da, db in zip(longer[n_more:], shorter, strict=True):
-        if same_dimension(da, db) or db == 1:
-            dimensions.append(da)
-        elif da == 1:
-            dimensions.append(db)
-        else:
-            return None
-    return ir.Shape(dimensions)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,156 @@
+"""Types and shapes of what most nodes of a training step give.
+
+onnx infers any node, and takes as long for it as it takes to build one: the node, its
+operands and its constants are written for it, and read back. What is simple is
+inferred here; where a rule is not certain, onnx has to say, or to refuse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+
+from onnxtrain.graph.look import constant, same_dimension, static_shape
+
+_Found: TypeAlias = "tuple[Any, ir.Shape] | None"
+
+_BOOL = ir.TensorType(ir.DataType.BOOL)
+
+
+def infer_simply(node: ir.Node) -> bool:
+    """Set the type and the shape of the result of a node; return False where onnx has to."""
+    rule = None if node.domain else _RULES.get(node.op_type)
+    if rule is None or node.outputs[0].shape is not None:
+        return False
+    found = rule(node)
+    if found is None or found[0] is None:
+        return False
+    node.outputs[0].type, node.outputs[0].shape = found
+    return True
+
+
+def _elementwise(node: ir.Node) -> _Found:
+    """Give the type of the operands, and the shape they are stretched to."""
+    first = node.inputs[0]
+    if first is None or not _of_one_type(node.inputs):
+        return None
+    common = first.shape
+    for x in node.inputs[1:]:
+        common = _broadcast(common, x.shape)  # type: ignore[union-attr]
+    return None if common is None else (first.type, common)
+
+
+def _comparison(node: ir.Node) -> _Found:
+    found = _elementwise(node)
+    return None if found is None else (_BOOL, found[1])
+
+
+def _cast(node: ir.Node) -> _Found:
+    (x,) = node.inputs
+    if x is None or x.shape is None:
+        return None
+    return ir.TensorType(ir.DataType(node.attributes.get_int("to"))), x.shape
+
+
+def _matmul(node: ir.Node) -> _Found:
+    a, b = node.inputs
+    return _product(a, b)
+
+
+def _gemm(node: ir.Node) -> _Found:
+    a, b, *c = node.inputs
+    flags = node.attributes
+    if not _of_one_type([a, b, *(x for x in c if x is not None)]):
+        return None
+    return _product(a, b, bool(flags.get_int("transA", 0)), bool(flags.get_int("transB", 0)))
+
+
+def _product(a: ir.Value | None, b: ir.Value | None, turn_a: bool = False, turn_b: bool = False) -> _Found:
+    """Infer the product of two matrices."""
+    if a is None or b is None or a.shape is None or b.shape is None or not _of_one_type([a, b]):
+        return None
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        return None
+    rows, inner = reversed(list(a.shape)) if turn_a else a.shape
+    other, columns = reversed(list(b.shape)) if turn_b else b.shape
+    return (a.type, ir.Shape([rows, columns])) if same_dimension(inner, other) else None
+
+
+def _gather(node: ir.Node) -> _Found:
+    x, indices = node.inputs
+    if x is None or indices is None or not x.shape or indices.shape is None:
+        return None
+    axis = node.attributes.get_int("axis", 0)
+    axis += len(x.shape) if axis < 0 else 0
+    if not 0 <= axis < len(x.shape):
+        return None
+    return x.type, ir.Shape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
+
+
+def _reshape(node: ir.Node) -> _Found:
+    """Infer where the target has numbers only."""
+    x, target = node.inputs[0], constant(node.inputs[1])
+    if x is None or target is None or target.ndim != 1 or (target <= 0).any():
+        return None
+    before = static_shape(x)
+    if before is not None and math.prod(before) != math.prod(target.tolist()):
+        return None
+    return x.type, ir.Shape(target.tolist())
+
+
+def _reduce_sum(node: ir.Node) -> _Found:
+    x, *rest = node.inputs
+    flags = node.attributes
+    if x is None or x.shape is None or bool(flags.get_int("noop_with_empty_axes", 0)):
+        return None
+    rank = len(x.shape)
+    axes = set(range(rank))
+    if rest and rest[0] is not None:
+        known = constant(rest[0])
+        if known is None or known.ndim != 1 or not len(known) or (known < -rank).any() or (known >= rank).any():
+            return None
+        axes = {int(axis) % rank for axis in known}
+    if flags.get_int("keepdims", 1):
+        return x.type, ir.Shape([1 if i in axes else d for i, d in enumerate(x.shape)])
+    return x.type, ir.Shape([d for i, d in enumerate(x.shape) if i not in axes])
+
+
+def _of_one_type(values: Iterable[ir.Value | None]) -> bool:
+    """Whether all values are there, and of the same known type."""
+    types = [None if x is None else x.type for x in values]
+    return types[0] is not None and all(t == types[0] for t in types)
+
+
+def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
+    """Return the shape two operands are stretched to, None where it is not certain."""
+    if a is None or b is None:
+        return None
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    n_more = len(longer) - len(shorter)
+    dimensions = list(longer[:n_more])
+    for da, db in zip(longer[n_more:], shorter, strict=True):
+        if same_dimension(da, db) or db == 1:
+            dimensions.append(da)
+        elif da == 1:
+            dimensions.append(db)
+        else:
+            return None
+    return ir.Shape(dimensions)
+
+
+_RULES: dict[str, Callable[[ir.Node], _Found]] = {
+    **dict.fromkeys(
+        ["Abs", "Add", "Div", "Exp", "Log", "Mul", "Neg", "Relu", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh"],
+        _elementwise,
+    ),
+    **dict.fromkeys(["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"], _comparison),
+    "Cast": _cast,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "ReduceSum": _reduce_sum,
+    "Reshape": _reshape,
+}
