@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe, rank, same_dimension, same_shape, static_shape
+from onnxtrain.graph import describe, rank, same_dimension, same_shape, static_shape, tensor
 
 __all__ = [
     "add_into_zeros",
@@ -33,12 +32,12 @@ __all__ = [
 
 def integers(op: Any, numbers: Any, name: str = "integers") -> ir.Value:
     """Return integers as a constant of type int64."""
-    return op.initializer(ir.tensor(np.asarray(numbers, dtype=np.int64), name=name))
+    return op.initializer(tensor(numbers, name=name))
 
 
 def scalar_like(op: Any, number: float, x: ir.Value) -> ir.Value:
     """Return a number as a constant of the type of `x`, where the schema of a node would not say so."""
-    return op.initializer(ir.tensor(number, dtype=x.dtype, name="scalar"))
+    return op.initializer(tensor(number, x.dtype, "scalar"))
 
 
 def shape_of(op: Any, x: ir.Value) -> ir.Value:
@@ -62,7 +61,7 @@ def lengths(op: Any, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:
 
 def zeros_like(op: Any, x: ir.Value) -> ir.Value:
     """Return zeros of the type and the shape of `x`."""
-    zero = ir.tensor([0.0], dtype=x.dtype)
+    zero = tensor([0.0], x.dtype)
     return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
 
 
@@ -74,7 +73,7 @@ def summing_type(dtype: Any) -> Any:
 def add_into_zeros(op: Any, scatter: Callable[..., ir.Value], dy: ir.Value, shape: ir.Value) -> ir.Value:
     """Return ``scatter(zeros, dy)`` with zeros of a shape, summed in :func:`summing_type`."""
     dtype = summing_type(dy.dtype)
-    zeros = op.ConstantOfShape(shape, value=ir.tensor([0.0], dtype=dtype))
+    zeros = op.ConstantOfShape(shape, value=tensor([0.0], dtype))
     if dtype == dy.dtype:
         return scatter(zeros, dy)
     return op.Cast(scatter(zeros, op.Cast(dy, to=dtype)), to=dy.dtype)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from onnxtrain.graph import builder, constant, is_float, rank, same_dimension, same_shape, static_shape
+from onnxtrain.graph import builder, constant, is_float, rank, same_dimension, same_shape, static_shape, tensor
 
 __all__ = ["simplify"]
 
@@ -190,7 +190,7 @@ def times_two_numbers(op: Any, node: ir.Node) -> ir.Value | None:
         for source, factor in (inner.inputs, inner.inputs[::-1]):
             product = _number(factor)
             if product is not None and factor is not None and rank(factor) == rank(other) == 0:
-                return op.Mul(source, op.initializer(ir.tensor(number * product, dtype=other.dtype, name="factor")))
+                return op.Mul(source, op.initializer(tensor(number * product, other.dtype, "factor")))
     return None
 
 

@@ -6,7 +6,7 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
-from onnxtrain.graph.build import Builder, builder, names_in, unique_name
+from onnxtrain.graph.build import Builder, builder, names_in, tensor, unique_name
 from onnxtrain.graph.change import cast_floats, constants_as_nodes, products_in, tidy
 from onnxtrain.graph.look import (
     FLOATS,
@@ -53,6 +53,7 @@ __all__ = [
     "same_shape",
     "save",
     "static_shape",
+    "tensor",
     "tidy",
     "unique_name",
     "with_maps_of",

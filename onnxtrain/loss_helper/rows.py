@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
-from onnxtrain.graph import builder, describe, is_float, names_in, rank, unique_name
+from onnxtrain.graph import builder, describe, is_float, names_in, rank, tensor, unique_name
 from onnxtrain.heads import Link, Scores, n_columns, scores_behind
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.table import check_number, softplus
@@ -90,8 +90,8 @@ def _sum_over_labels(
 ) -> ir.Value:
     """Return the sum of the losses of the labels of each row, (n, 1); the loss sees (n * K, 1)."""
     k = int(scores.shape[1])  # type: ignore[index, arg-type]
-    column = op.initializer(ir.tensor([-1, 1], dtype=ir.DataType.INT64, name="column"))
-    table = op.initializer(ir.tensor([-1, k], dtype=ir.DataType.INT64, name="table"))
+    column = op.initializer(tensor([-1, 1], name="column"))
+    table = op.initializer(tensor([-1, k], name="table"))
     y_true, y_pred = op.Reshape(label, column), op.Reshape(scores, column)
     for flat in (y_true, y_pred):
         flat.shape = ir.Shape([ir.SymbolicDim("rows_times_labels"), 1])

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.graph import constant, rank, same_dimension, same_shape
+from onnxtrain.graph import constant, rank, same_dimension, same_shape, tensor
 
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 
@@ -194,10 +194,10 @@ def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
 
 def _ones_for(op: Any, column: ir.Value) -> ir.Value:
     """Return a row of ones, (1, n)."""
-    one = ir.tensor([1.0], dtype=column.dtype)
+    one = tensor([1.0], column.dtype)
     ones = op.ConstantOfShape(op.Shape(column), value=one)
     ones.type, ones.shape = column.type, column.shape
-    return op.Reshape(ones, op.initializer(ir.tensor([1, -1], dtype=ir.DataType.INT64, name="row")))
+    return op.Reshape(ones, op.initializer(tensor([1, -1], name="row")))
 
 
 def _sum_by_product(op: Any, node: ir.Node, ones: ir.Value) -> None:
@@ -208,6 +208,6 @@ def _sum_by_product(op: Any, node: ir.Node, ones: ir.Value) -> None:
         for row in (user.outputs[0] for user in tuple(y.consumers()) if user.op_type == "Reshape"):
             if rank(row) == 2 and row.shape[0] == 1:  # type: ignore[index]
                 ir.convenience.replace_all_uses_with(row, total)
-        total = op.Reshape(total, op.initializer(ir.tensor([-1], dtype=ir.DataType.INT64, name="flat")))
+        total = op.Reshape(total, op.initializer(tensor([-1], name="flat")))
     total.type, total.shape = y.type, y.shape
     ir.convenience.replace_all_uses_with(y, total)

@@ -138,7 +138,7 @@ class ObjectiveGraph:
         )
         build = graph.builder(self.model)
         self.op, self._names = build.op, build.names
-        needed = _ancestors(self.losses)
+        needed = _ancestors([self.losses])
         self.features = [v for v in inputs.values() if v in needed]
         self.constants = [v for v in constants if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
@@ -163,7 +163,7 @@ class ObjectiveGraph:
 
     def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
         """Return the model with these outputs and the inputs they need."""
-        needed = set().union(*(_ancestors(value) for _, value in outputs))
+        needed = _ancestors(value for _, value in outputs)
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
         return graph.save(self.model, outputs=outputs).SerializeToString()
@@ -183,9 +183,10 @@ def _size(value: ir.Value | None) -> int:
     return math.prod(d for d in shape if isinstance(d, int))
 
 
-def _ancestors(value: ir.Value) -> set[ir.Value]:
-    """Return what `value` is computed from, itself included."""
-    found, todo = {value}, [value]
+def _ancestors(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """Return what some values are computed from, themselves included."""
+    found = set(values)
+    todo = list(found)
     while todo:
         node = todo.pop().producer()
         for x in operands(node) if node is not None else ():

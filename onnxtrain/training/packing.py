@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import rank, same_shape, static_shape
+from onnxtrain.graph import rank, same_shape, static_shape, tensor
 from onnxtrain.training.objective import ObjectiveGraph
 
 K = TypeVar("K")
@@ -81,7 +81,7 @@ def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind:
     parts = _lay_out({str(w.name): static_shape(w) or () for w, _ in members})
     sizes = [part.stop - part.start for part in parts.values()]
     row = g.add_input("packed_weights", (1, sum(sizes)))
-    pieces = op.Split(row, op.initializer(ir.tensor(sizes, name="sizes")), axis=1, _outputs=len(sizes))
+    pieces = op.Split(row, op.initializer(tensor(sizes, name="sizes")), axis=1, _outputs=len(sizes))
     gradients = []
     for (w, dw), piece, size in zip(members, pieces, sizes, strict=True):
         piece.type, piece.shape = w.type, ir.Shape([1, size])
@@ -103,7 +103,7 @@ def _will_do_as_row(w: ir.Value) -> bool:
 
 
 def _shape(op, shape: Sequence[int]) -> ir.Value:
-    return op.initializer(ir.tensor(list(shape), dtype=ir.DataType.INT64, name="shape"))
+    return op.initializer(tensor(shape, name="shape"))
 
 
 def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.grad_helper import gradients
+from onnxtrain.graph import tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import make_lean
@@ -212,7 +213,7 @@ class _EpochClock:
     def __init__(self, g: ObjectiveGraph, optimizer: Any):
         op = g.op
         index = g.add_input("index", (), ir.DataType.INT64)
-        following = op.Add(index, op.initializer(ir.tensor(1, name="one")))
+        following = op.Add(index, op.initializer(tensor(1, name="one")))
         self.state: dict[tuple[str, ...], State] = {("index",): State(index, following)}
         batch_weight = g.add_input("batch_weight", ["n_steps"])
         self.inputs = {"batch_weight": batch_weight}
@@ -289,7 +290,7 @@ def _slope(g: ObjectiveGraph, kind: _Kind, common: ir.Value | None) -> ir.Value 
     """Return the slope of the l1 penalty that is outside the gradient, None where there is none."""
     if kind.common_l1:
         return g.op.Add(common, kind.own_l1) if kind.own_l1 else common
-    return g.op.initializer(ir.tensor(kind.own_l1, dtype=g.dtype, name="l1")) if kind.own_l1 else None
+    return g.op.initializer(tensor(kind.own_l1, g.dtype, name="l1")) if kind.own_l1 else None
 
 
 def _objective_of_batch(
