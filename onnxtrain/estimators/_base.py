@@ -23,7 +23,7 @@ from onnxtrain.estimators._checkpoint import Checkpoint
 from onnxtrain.estimators._inspect import Inspectable
 from onnxtrain.estimators._model import choose_weights, draw_weights, learned_constants
 from onnxtrain.estimators._report import reporter
-from onnxtrain.estimators._source import Source, as_source, check_source, is_fitted, is_onnx, source_of, takes_sparse
+from onnxtrain.estimators._source import Source, check_source, is_fitted, is_onnx, source_of, takes_sparse
 from onnxtrain.estimators._trained import Trained
 from onnxtrain.estimators._training import (
     check_device,
@@ -266,19 +266,15 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
         """Read the model and take its weights, or draw them anew."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
-        settings: dict[str, Any] = {"dtype": self._real, "output": self.output, "n_labels": self._n_labels}
-        if is_onnx(estimator):
-            self._source = as_source(estimator, X, labels=self._classifies, **settings)
-        else:
+        rows = X, y, weight
+        if not is_onnx(estimator):
             if is_fitted(estimator) and hasattr(estimator, "n_features_in_") and not self._named:
-                shape = (None, estimator.n_features_in_)
-                check_features(X, shape, f"{type(estimator).__name__} was fitted on")
+                check_features(X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, X)
-            rows = self._rows_for_estimator(X, y, weight)
-            anew = self.init == "random"
-            self._source = source_of(
-                estimator, X, rows, structure_only=anew, random_state=self._random_state, **settings
-            )
+            rows = self._rows_for_estimator(*rows)
+        how: dict[str, Any] = {"dtype": self._real, "output": self.output, "n_labels": self._n_labels}
+        how |= {"labels": self._classifies, "structure_only": self.init == "random"}
+        self._source = source_of(estimator, X, rows, random_state=self._random_state, **how)
         if not self._named:
             self._check_only_input(X)
         self._learn_target(y, self._source)
@@ -303,14 +299,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             self._before, behind = split_frozen(model.onnx, names, [model.output])
             model = replace(model, onnx=behind)
         self._constants = learned_constants(model, names)
-        self._objective = make_objective(
-            self,
-            model,
-            names,
-            constants=tuple(self._constants),
-            classifies=self._classifies,
-            multilabel=self._n_labels > 0,
-        )
+        kind = {"classifies": self._classifies, "multilabel": self._n_labels > 0}
+        self._objective = make_objective(self, model, names, constants=tuple(self._constants), **kind)
 
     def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         return sample_weight

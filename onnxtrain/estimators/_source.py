@@ -154,14 +154,14 @@ def source_of(
     random_state: np.random.RandomState,
     **settings: Any,
 ) -> Source:
-    """Return an estimator of scikit-learn as a source, fitted on the rows where it is not.
+    """Return what the user hands over as a source: an estimator that is not fitted is fitted on the rows.
 
     What came of the same estimator and the same rows before is returned again: the
     candidates of a grid search differ in what comes after.
 
     Parameters
     ----------
-    estimator : estimator
+    estimator : estimator, or ONNX model
     X : array-like
         As of :func:`as_source`.
     rows : tuple of X, y, sample_weight
@@ -172,6 +172,8 @@ def source_of(
     **settings
         Of :func:`as_source`.
     """
+    if is_onnx(estimator):
+        return as_source(estimator, X, **settings)
     if is_fitted(estimator):
         return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, **settings)
     estimator = _prepared(estimator, structure_only=structure_only, random_state=random_state)
