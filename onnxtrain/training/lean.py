@@ -24,7 +24,7 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
     ones : onnx_ir.Value, optional
         A value of shape (1, n) that holds ones, where there is one.
     """
-    for node in list(graph):
+    for node in list(graph):  # sums first: what is one number a row then may be one number for all of them
         if node.op_type == "ReduceSum" and not _skip_sum_of_scattered(node) and _sums_rows(node, column):
             ones = _ones_for(op, column) if ones is None else ones
             _sum_by_product(op, node, ones)
