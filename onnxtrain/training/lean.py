@@ -47,11 +47,16 @@ def _skip_expand(op: Any, node: ir.Node) -> None:
         others = [x for i, x in enumerate(user.inputs) if i != position and x is not None]
         if user.op_type in _BROADCASTING and any(_covers(x, large) for x in others):
             user.replace_input_with(position, small)
-        elif user.op_type == "Neg" and not user.outputs[0].is_graph_output():
+        elif user.op_type == "Neg" and _typed(*node.inputs) and not user.outputs[0].is_graph_output():
             stretched = op.Expand(op.Neg(small), node.inputs[1])
             stretched.type, stretched.shape = large.type, large.shape
             ir.convenience.replace_all_uses_with(user.outputs[0], stretched)
             _skip_expand(op, stretched.producer())
+
+
+def _typed(*values: ir.Value | None) -> bool:
+    """Whether the types of values are known: the gradient of another builder does not tell all of them."""
+    return all(v is not None and v.dtype is not None for v in values)
 
 
 def _covers(x: ir.Value, other: ir.Value) -> bool:
@@ -151,6 +156,8 @@ def _scatter_into_the_rest(op: Any, node: ir.Node) -> None:
         return
     if sparse is None or p is None or not same_shape(sparse, p) or not same_shape(p, y):
         return
+    if not _typed(p, indices, updates):
+        return
     axis = scatter.attributes.get_int("axis", 0)
     found = op.ScatterElements(_negated(op, p), indices, updates, axis=axis, reduction="add")
     found.type, found.shape = y.type, y.shape
@@ -163,7 +170,7 @@ def _negated(op: Any, x: ir.Value) -> ir.Value:
     if node is not None and node.op_type == "Mul":
         for a, b in (node.inputs, node.inputs[::-1]):
             negation = None if b is None else b.producer()
-            if negation is not None and negation.op_type == "Neg":
+            if negation is not None and negation.op_type == "Neg" and _typed(a, *negation.inputs):
                 return op.Mul(a, negation.inputs[0])
     return op.Neg(x)
 
