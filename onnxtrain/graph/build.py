@@ -10,8 +10,8 @@ import onnx_ir as ir
 from onnxscript import GraphBuilder
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.infer import infer_simply
 from onnxtrain.graph.look import describe, find_schema
+from onnxtrain.graph.shapes import infer_simply
 
 
 class Builder(GraphBuilder):
