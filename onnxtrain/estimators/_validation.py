@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import assert_all_finite, get_tags
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.losses import find_loss
@@ -203,11 +203,12 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     DataError
         The model has another number of outputs.
     """
-    y = np.asarray(y, dtype=dtype)
+    y = np.ascontiguousarray(y, dtype=dtype)
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if y.shape[1] != width:
         raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
-    return check_array(y, dtype=dtype, order="C")
+    assert_all_finite(y)  # what was finite in float64 may be too large
+    return y
 
 
 def check_domain(y: np.ndarray, loss: Any, params: Mapping[str, Any] | None) -> None:

@@ -22,14 +22,15 @@ def add_penalty(op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | 
     A factor that is the number 0 adds no node, and 0 is returned where both are; one that is a value of the
     graph, of shape () and of the type of the weight, is known at run time only.
     """
-    terms = []
-    if not _is_zero(l1):
-        terms.append(op.Mul(op.ReduceSum(op.Abs(weight), keepdims=0), l1))
-    if not _is_zero(l2):
-        terms.append(op.Mul(op.ReduceSumSquare(weight, keepdims=0), l2))
-    if not terms:
+    if _is_zero(l1) and _is_zero(l2):
         return op.initializer(ir.tensor(0.0, dtype=weight.dtype, name="no_penalty"))
-    return terms[0] if len(terms) == 1 else op.Add(*terms)
+    if _is_zero(l1):
+        return op.Mul(op.ReduceSumSquare(weight, keepdims=0), l2)
+    if _is_zero(l2):
+        return op.Mul(op.ReduceSum(op.Abs(weight), keepdims=0), l1)
+    # w (l1 sign(w) + l2 w): its gradient is made of the same terms
+    slopes = op.Add(op.Mul(op.Sign(weight), l1), op.Mul(weight, l2))
+    return op.ReduceSum(op.Mul(weight, slopes), keepdims=0)
 
 
 def _is_zero(factor: ir.Value | float) -> bool:

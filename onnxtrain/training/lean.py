@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.graph import constant, rank, same_dimension, same_shape, tensor
+from onnxtrain.graph import constant, rank, same_dimension, same_shape, static_shape, tensor
 
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
 
 
 def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None = None) -> None:
@@ -38,6 +40,12 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
             _skip_one(node)
         elif node.op_type == "Sub":
             _scatter_into_the_rest(op, node)
+    numbers: dict[ir.Value, ir.Value] = {}
+    for node in list(graph):
+        if node.op_type == "ReduceSum":
+            _sum_of_products(op, node)
+        elif node.op_type in _BROADCASTING | _COMPARING and same_shape(node.outputs[0], column):
+            _let_numbers_meet_columns(op, node, numbers)
 
 
 def _skip_expand(op: Any, node: ir.Node) -> None:
@@ -65,6 +73,41 @@ def _covers(x: ir.Value, other: ir.Value) -> bool:
         return False
     pairs = zip(reversed(list(x.shape)), reversed(list(other.shape)), strict=False)
     return all(same_dimension(a, b) or b == 1 for a, b in pairs)
+
+
+def _sum_of_products(op: Any, node: ir.Node) -> None:
+    """Sum squares and absolute values by the operators for that."""
+    x, (y,) = node.inputs[0], node.outputs
+    inner = None if x is None else x.producer()
+    if inner is None or len(node.inputs) > 1 or y.is_graph_output():
+        return
+    keepdims = node.attributes.get_int("keepdims", 1)
+    if inner.op_type == "Mul" and inner.inputs[0] is inner.inputs[1]:
+        total = op.ReduceSumSquare(inner.inputs[0], keepdims=keepdims)
+    elif inner.op_type == "Abs":
+        total = op.ReduceL1(inner.inputs[0], keepdims=keepdims)
+    else:
+        return
+    total.type, total.shape = y.type, y.shape
+    ir.convenience.replace_all_uses_with(y, total)
+
+
+def _let_numbers_meet_columns(op: Any, node: ir.Node, known: dict[ir.Value, ir.Value]) -> None:
+    """Give numbers that meet one number a row the shape (1, 1): else onnxruntime repeats them row by row."""
+    for i, x in enumerate(node.inputs):
+        shape = None if x is None else static_shape(x)
+        if x is None or shape is None or math.prod(shape) != 1 or len(shape) == 2 or not _typed(x):
+            continue
+        if x not in known:
+            known[x] = _one_by_one(op, x)
+        node.replace_input_with(i, known[x])
+
+
+def _one_by_one(op: Any, x: ir.Value) -> ir.Value:
+    value = constant(x)
+    if value is None:
+        return op.Reshape(x, op.initializer(tensor((1, 1), name="shape")))
+    return op.initializer(tensor(value.reshape(1, 1), x.dtype, "number"))
 
 
 def _choose_by_sign(op: Any, node: ir.Node) -> None:

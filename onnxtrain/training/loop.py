@@ -247,7 +247,7 @@ class Trainer:
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
         inputs |= self._inputs_of_length(self.plan.batch_size)
         sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)
-        inputs[self.step.inputs["batch_weight"]] = np.tile(sizes, self._n_ahead // len(sizes))
+        inputs[self.step.inputs["share"]] = np.tile(1 / sizes, self._n_ahead // len(sizes))
         return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
 
     def _last_inputs(self) -> dict[str, np.ndarray]:
@@ -361,7 +361,7 @@ class Trainer:
         self.bound.write_state(("offset",), np.zeros(1, np.int64))
         if self.data.weight is not None:
             starts = np.arange(0, len(order), self.plan.batch_size)
-            self.bound.write(self.step.inputs["batch_weight"], np.add.reduceat(self.data.weight[order, 0], starts))
+            self.bound.write(self.step.inputs["share"], 1 / np.add.reduceat(self.data.weight[order, 0], starts))
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""

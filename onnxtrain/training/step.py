@@ -69,7 +69,7 @@ class StepGraph(BatchGraph):
     batch has rows, (1, b), and on a GPU ``places``, 0, 1, ... up to the size of the batch.
     ``inputs`` also names the scalars ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
     rows, what changes from step to step is known for the whole epoch:
-    ``batch_weight`` and the inputs in ``scalars`` are vectors, one entry a step.
+    ``share``, one over the weight of the batch, and the inputs in ``scalars`` are vectors, one entry a step.
     Where not, ``learning_rate`` is a scalar.
 
     Attributes
@@ -132,7 +132,7 @@ def build_step(
     clock = _EpochClock(g, optimizer) if gathered else _StepClock(g, optimizer)
 
     proximal = isinstance(optimizer, Proximal)
-    value, sum_ = _objective_of_batch(g, objective, strengths, clock.batch_weight, with_l1=not proximal)
+    value, sum_ = _objective_of_batch(g, objective, strengths, clock.share, with_l1=not proximal)
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
     units = pack_weights(g, dws, kinds, small=SMALL if optimizer.slots else 0)  # SGD's two nodes are fewer than packing
@@ -215,9 +215,9 @@ class _EpochClock:
         index = g.add_input("index", (), ir.DataType.INT64)
         following = op.Add(index, op.initializer(tensor(1, name="one")))
         self.state: dict[tuple[str, ...], State] = {("index",): State(index, following)}
-        batch_weight = g.add_input("batch_weight", ["n_steps"])
-        self.inputs = {"batch_weight": batch_weight}
-        self.batch_weight = op.Gather(batch_weight, index)
+        share = g.add_input("share", ["n_steps"])
+        self.inputs = {"share": share}
+        self.share = op.Gather(share, index)
         n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
         self.scalar_inputs = [g.add_input(f"scalar_{i}", ["n_steps"]) for i in range(n_scalars)]
         self.scalars = [op.Gather(x, index) for x in self.scalar_inputs]
@@ -231,9 +231,9 @@ class _StepClock:
         step, learning_rate = g.add_input("step", ()), g.add_input("learning_rate", ())
         self.state: dict[tuple[str, ...], State] = {("step",): State(step, op.Add(step, 1.0))}
         self.inputs = {"learning_rate": learning_rate}
-        self.batch_weight = op.Cast(op.Size(g.losses), to=g.dtype)
-        if g.weight is not None:
-            self.batch_weight = op.ReduceSum(g.weight, keepdims=0)
+        counted = g.weight is None
+        weight = op.Cast(op.Size(g.losses), to=g.dtype) if counted else op.ReduceSum(g.weight, keepdims=0)
+        self.share = op.Div(1.0, weight)
         self.scalar_inputs: list[ir.Value] = []
         self.scalars = optimizer.graph_scalars(op, learning_rate, step)
 
@@ -297,19 +297,22 @@ def _objective_of_batch(
     g: ObjectiveGraph,
     objective: Objective,
     strengths: Mapping[str, ir.Value],
-    batch_weight: ir.Value,
+    share: ir.Value,
     *,
     with_l1: bool,
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; scalars."""
+    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; scalars.
+
+    `share` is one over that weight: then the gradient of each loss is multiplied by it as it is.
+    """
     op = g.op
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
     sum_ = op.ReduceSum(losses, keepdims=0)
-    mean = op.Div(sum_, batch_weight)
+    mean = op.Mul(sum_, share)
     penalty = _penalties(g, objective, strengths)
     smooth = penalty if with_l1 else _penalties(g, objective, strengths, with_l1=False)
     value = mean if smooth is None else op.Add(mean, smooth)
-    return value, sum_ if penalty is None else op.Add(sum_, op.Mul(penalty, batch_weight))
+    return value, sum_ if penalty is None else op.Add(sum_, op.Div(penalty, share))
 
 
 def _penalties(

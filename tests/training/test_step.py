@@ -225,6 +225,21 @@ GRAPHS = {
     ),
     "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
     "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
+    "sum of squares": ("y = Mul(x, x) w = ReduceSum<keepdims = 0>(y) z = Neg(w)", {"ReduceSumSquare": 1, "Neg": 1}),
+    "sum of products": (
+        "y = Mul(x, column) w = ReduceSum<keepdims = 0>(y) z = Neg(w)",
+        {"Mul": 1, "ReduceSum": 1, "Neg": 1},
+    ),
+    "sum of absolute values": (
+        "y = Abs(x) w = ReduceSum<keepdims = 1>(y) z = Neg(w)",
+        {"ReduceL1": 1, "Neg": 1},
+    ),
+    "squares, an output": ("y = Mul(x, x) z = ReduceSum<keepdims = 0>(y)", {"Mul": 1, "ReduceSum": 1}),
+    "a number beside a column": ("y = Mul(column, two) w = Sub(one, y) z = Neg(w)", {"Mul": 1, "Sub": 1, "Neg": 1}),
+    "a number known at run time": (
+        "t = ReduceMax<keepdims = 0>(x) y = Mul(column, t) w = Sub(y, t) z = Neg(w)",
+        {"ReduceMax": 1, "Reshape": 1, "Mul": 1, "Sub": 1, "Neg": 1},
+    ),
 }
 
 
@@ -261,6 +276,15 @@ def counts(onx, without=()):
     """Return how many nodes there are of each operator."""
     found = [n.op_type for n in onx.graph.node]
     return {op: found.count(op) for op in found if op not in without}
+
+
+def test_numbers_meet_columns_as_one_by_one():
+    body = "y = Mul(column, two) c = Greater(y, half) z = Where(c, half, y)"
+    lean = made_lean(onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z) <float two = {{2}}, float[1] half = {{0.5}}>
+        {{ {body} }}"""))
+    assert {tuple(t.dims) for t in lean.graph.initializer} == {(1, 1)}
 
 
 SCATTER = 'w = ScatterElements<axis = 1, reduction = "add">'
