@@ -280,10 +280,12 @@ def counts(onx, without=()):
 
 def test_numbers_meet_columns_as_one_by_one():
     body = "y = Mul(column, two) c = Greater(y, half) z = Where(c, half, y)"
-    lean = made_lean(onnx.parser.parse_model(f"""
+    lean = made_lean(
+        onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z) <float two = {{2}}, float[1] half = {{0.5}}>
-        {{ {body} }}"""))
+        {{ {body} }}""")
+    )
     assert {tuple(t.dims) for t in lean.graph.initializer} == {(1, 1)}
 
 
