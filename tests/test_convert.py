@@ -7,8 +7,10 @@ import functools
 import numpy as np
 import onnx
 import pytest
+import skl2onnx
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -18,7 +20,14 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from onnxtrain.convert import convert, default_weights, select_weights, trainable_weights
+from onnxtrain.convert import (
+    convert,
+    converters,
+    default_weights,
+    register_converter,
+    select_weights,
+    trainable_weights,
+)
 from onnxtrain.convert.columns import feeds_of
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.rewrite import rewrite_model
@@ -261,3 +270,22 @@ def test_one_table_of_operators_serves_every_conversion():
     own = ModelComponentContainer.__new__(ModelComponentContainer)
     own._build_op_version()
     assert ModelComponentContainer._op_versions == own._op_versions
+
+
+def test_the_weights_of_a_network_are_written_whole():
+    X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    fitted = MLPClassifier((5,), max_iter=1, random_state=0).fit(X, y)
+    register_converter()
+    onx = skl2onnx.to_onnx(fitted, X[:1].astype(np.float32))
+    found = {tuple(t.dims): t for t in onx.graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
+    for coef in fitted.coefs_:
+        assert found[coef.shape].raw_data
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(found[coef.shape]), coef.astype(np.float32))
+
+
+def test_converters_are_wrapped_once():
+    register_converter()
+    wrapped = converters._WRAPPED.copy()
+    converters._register_repairs.cache_clear()
+    register_converter()
+    assert wrapped == converters._WRAPPED

@@ -8,8 +8,10 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
+from onnx import helper, numpy_helper
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.embed import ConvertsToOnnx, register_estimator
@@ -74,31 +76,60 @@ def _register_repairs() -> None:
     _repair_operator(VotingClassifier, _not_flattened)
     for estimator in (SVC, NuSVC):
         _repair_operator(estimator, _scores_of_many)
+    for estimator in (MLPClassifier, MLPRegressor):
+        _repair_container(estimator, lambda container, _: _WritesWhole(container))
     register_transformed_target()
     replace_power_transformer()
 
 
-class _Container:
-    """skl2onnx's container, with the attributes of each node put right."""
+#: The converters that are wrapped, by alias: registered once more, they are not wrapped twice.
+_WRAPPED: dict[str, Callable[..., None]] = {}
 
-    def __init__(self, container: Any, attributes: Callable[[dict[str, Any]], dict[str, Any]]):
+
+class _Container:
+    """skl2onnx's container, of which a subclass does something in another way."""
+
+    def __init__(self, container: Any):
         self._container = container
-        self._attributes = attributes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._container, name)
+
+
+class _WithAttributes(_Container):
+    """The attributes of each node are put right."""
+
+    def __init__(self, container: Any, attributes: Callable[[dict[str, Any]], dict[str, Any]]):
+        super().__init__(container)
+        self._attributes = attributes
 
     def add_node(self, *args: Any, **kwargs: Any) -> Any:
         """Add a node with other attributes."""
         return self._container.add_node(*args, **self._attributes(kwargs))
 
 
+class _WritesWhole(_Container):
+    """Arrays are written in one piece: number by number takes longer than all else in the conversion of a network."""
+
+    def add_initializer(self, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
+        """Add an initializer of the type asked for."""
+        if isinstance(content, np.ndarray) and content.dtype.kind == "f":
+            array = content.astype(helper.tensor_dtype_to_np_dtype(onnx_type)).reshape(shape)
+            content = numpy_helper.from_array(array, name)
+        return self._container.add_initializer(name, onnx_type, shape, content)
+
+
 def _repair(estimator: type, attributes: Callable[[Any], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
     """Wrap a converter so that the attributes of its nodes are put right."""
+    _repair_container(estimator, lambda container, fitted: _WithAttributes(container, attributes(fitted)))
+
+
+def _repair_container(estimator: type, change: Callable[[Any, Any], Any]) -> None:
+    """Wrap a converter so that it writes to a changed container."""
 
     def wrap(convert: Callable[..., None]) -> Callable[..., None]:
         def converter(scope: Any, operator: Any, container: Any) -> None:
-            convert(scope, operator, _Container(container, attributes(operator.raw_operator)))
+            convert(scope, operator, change(container, operator.raw_operator))
 
         return converter
 
@@ -129,8 +160,9 @@ def _wrap(estimator: type, wrap: Callable[[Callable[..., None]], Callable[..., N
 
     alias = sklearn_operator_name_map[estimator]
     options = _converter_pool[alias].get_allowed_options()
+    convert = _WRAPPED.setdefault(alias, get_converter(alias))
     update_registered_converter(
-        estimator, alias, get_shape_calculator(alias), wrap(get_converter(alias)), overwrite=True,
+        estimator, alias, get_shape_calculator(alias), wrap(convert), overwrite=True,
         options=options if isinstance(options, dict) else None,
     )  # fmt: skip
 
