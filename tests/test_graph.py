@@ -41,7 +41,7 @@ def as_onnx(op_type, shapes, dtypes=None, constants=(), **attributes):
         return inferred(graph.Builder, *given, **attributes) == found and found[1] is not None
 
 
-@pytest.mark.parametrize("op_type", ["Add", "Sum", "Div", "Equal", "Greater", "LessOrEqual"])
+@pytest.mark.parametrize("op_type", ["Add", "Sum", "Div", "Max", "Equal", "Greater", "LessOrEqual"])
 def test_shapes_of_two_operands_are_those_of_onnx(op_type):
     assert sum(as_onnx(op_type, shapes) for shapes in itertools.product(SHAPES, repeat=2)) > 60
 
@@ -50,6 +50,32 @@ def test_shapes_of_two_operands_are_those_of_onnx(op_type):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes_of_one_operand_are_those_of_onnx(op_type, shape):
     assert as_onnx(op_type, [shape]) == (shape is not None)
+
+
+def test_choices():
+    types = [ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.FLOAT]
+    some = [(), (3,), ("n", 1), ("n", 3), ("m", 3), None]
+    assert sum(as_onnx("Where", shapes, types) for shapes in itertools.product(some, repeat=3)) > 60
+    assert not as_onnx("Where", [("n", 3)] * 3)  # the condition is no bool
+
+
+def test_shapes_of_shapes():
+    assert sum(as_onnx("Shape", [shape]) for shape in SHAPES) == len(SHAPES) - 1
+    assert not as_onnx("Shape", [("n", 3)], start=1)
+
+
+def test_clips():
+    assert as_onnx("Clip", [("n", 3), (), ()])
+    assert not as_onnx("Clip", [None, (), ()])
+
+
+def test_numbers_taken_and_put_by_place():
+    types = [ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.FLOAT]
+    for shapes in itertools.product(SHAPES, repeat=2):
+        as_onnx("GatherElements", shapes, types[:2], axis=0)
+        as_onnx("ScatterElements", [*shapes, shapes[1]], types, axis=0)
+    assert as_onnx("GatherElements", [("n", 3), ("n", 1)], types[:2], axis=1)
+    assert as_onnx("ScatterElements", [("n", 3), ("n", 1), ("n", 1)], types, axis=1)
 
 
 @pytest.mark.parametrize("to", [ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.INT64])
@@ -86,11 +112,12 @@ def test_shapes_that_are_numbers(target):
     assert any(found) == (min(target) > 0)
 
 
+@pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceL1", "ReduceSumSquare"])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", [None, (), (0,), (1,), (-1,), (0, 1), (0, -2), (5,)], ids=str)
-def test_sums(axes, keepdims):
+def test_sums(axes, keepdims, op_type):
     constants = [] if axes is None else [axes]
-    found = [as_onnx("ReduceSum", [shape], constants=constants, keepdims=keepdims) for shape in SHAPES]
+    found = [as_onnx(op_type, [shape], constants=constants, keepdims=keepdims) for shape in SHAPES]
     assert any(found) == (axes not in [(), (5,)])
 
 

@@ -29,7 +29,7 @@ from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
-from onnxtrain.training.session import LazySession, open_session, run_session, threads_for
+from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
 
 #: Rows predicted at once: bounds the memory of intermediate results.
 _PREDICT_CHUNK = 65_536
@@ -132,13 +132,14 @@ class Trained:
         return found.astype(result, copy=False)
 
     def _open_session(self) -> Any:
-        size = sum(w.size for w in self.weights_.values())
-        n_threads = threads_for(_PREDICT_CHUNK * size, self.n_threads)
-        return self._session.open(
-            lambda: open_session(
-                with_weights(self._source.model.onnx, self.weights_), self._device_at_hand(), n_threads
-            )
-        )
+        work = _PREDICT_CHUNK * sum(w.size for w in self.weights_.values())
+
+        def make() -> Any:
+            onx = with_weights(self._source.model.onnx, self.weights_)
+            n_threads = threads_for(work, self.n_threads)
+            return open_session(onx, self._device_at_hand(), n_threads, thorough=is_worth_a_thread(work))
+
+        return self._session.open(make)
 
     def _device_at_hand(self) -> Device:
         """Return the device of the parameters, or the CPU with a warning where this machine has none."""

@@ -48,6 +48,35 @@ def _comparison(node: ir.Node) -> _Found:
     return None if found is None else (_BOOL, found[1])
 
 
+def _where(node: ir.Node) -> _Found:
+    condition, a, b = node.inputs
+    if condition is None or a is None or b is None or not _of_one_type([a, b]):
+        return None
+    shape = _broadcast(condition.shape, _broadcast(a.shape, b.shape))
+    return None if shape is None or condition.dtype is not ir.DataType.BOOL else (a.type, shape)
+
+
+def _shape(node: ir.Node) -> _Found:
+    (x,) = node.inputs
+    if x is None or x.shape is None or node.attributes:
+        return None
+    return ir.TensorType(ir.DataType.INT64), ir.Shape([len(x.shape)])
+
+
+def _gather_elements(node: ir.Node) -> _Found:
+    x, indices = node.inputs
+    if x is None or indices is None or x.shape is None or indices.shape is None or len(x.shape) != len(indices.shape):
+        return None
+    return x.type, indices.shape
+
+
+def _scatter_elements(node: ir.Node) -> _Found:
+    x, indices, updates = node.inputs
+    if x is None or x.shape is None or not x.shape or indices is None or not _of_one_type([x, updates]):
+        return None
+    return x.type, x.shape
+
+
 def _cast(node: ir.Node) -> _Found:
     (x,) = node.inputs
     if x is None or x.shape is None:
@@ -101,7 +130,7 @@ def _reshape(node: ir.Node) -> _Found:
     return x.type, ir.Shape(target.tolist())
 
 
-def _reduce_sum(node: ir.Node) -> _Found:
+def _reduce(node: ir.Node) -> _Found:
     x, *rest = node.inputs
     flags = node.attributes
     if x is None or x.shape is None or bool(flags.get_int("noop_with_empty_axes", 0)):
@@ -142,15 +171,17 @@ def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
 
 
 _RULES: dict[str, Callable[[ir.Node], _Found]] = {
-    **dict.fromkeys(
-        ["Abs", "Add", "Div", "Exp", "Log", "Mul", "Neg", "Relu", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh"],
-        _elementwise,
-    ),
+    **dict.fromkeys(["Abs", "Clip", "Exp", "Log", "Neg", "Relu", "Sigmoid", "Sign", "Sqrt", "Tanh"], _elementwise),
+    **dict.fromkeys(["Add", "Div", "Max", "Min", "Mul", "Sub", "Sum"], _elementwise),
     **dict.fromkeys(["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"], _comparison),
     "Cast": _cast,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "ReduceSum": _reduce_sum,
+    **dict.fromkeys(["ReduceL1", "ReduceSum", "ReduceSumSquare"], _reduce),
     "Reshape": _reshape,
+    "ScatterElements": _scatter_elements,
+    "Shape": _shape,
+    "Where": _where,
 }

@@ -158,7 +158,12 @@ def threads_for(multiplications: float, n_threads: int | None) -> int:
     """Return the number of threads for a graph: `n_threads` where given, one for a small graph."""
     if n_threads is not None:
         return n_threads
-    return 1 if multiplications < _WORTH_A_THREAD else available_threads()
+    return available_threads() if is_worth_a_thread(multiplications) else 1
+
+
+def is_worth_a_thread(multiplications: float) -> bool:
+    """Whether a graph has so much to do that a second thread may bring something."""
+    return multiplications >= _WORTH_A_THREAD
 
 
 #: The numbers of recorded runs: a session may serve several steps, each bound to memory of its own.
