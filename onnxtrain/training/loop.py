@@ -365,8 +365,7 @@ class Trainer:
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""
-        new = self.bound.state()
-        weights = {name: new["weight", name] for name in self.state.weights}
+        weights, slots = self.bound.state()
         if not np.isfinite(loss) or not all(map(_finite, weights.values())):
             # the loss was finite from where the epoch before began; where it ended, nothing is known
             self.state.weights, self.state.slots = self._proven
@@ -377,8 +376,7 @@ class Trainer:
                 f"Lower learning_rate, scale the data, or set clip_norm."
             )
         self._proven = self.state.weights, self.state.slots
-        self.state.weights = weights
-        self.state.slots = {key: new["slot", *key] for key in self.state.slots}
+        self.state.weights, self.state.slots = weights, slots
         self.state.loss_curve.append(loss)
 
     def _stands_still(self) -> bool:

@@ -208,10 +208,9 @@ class BoundStep:
         self._step, self._device, self._n_threads = step, device, n_threads
         self._inputs = {name: device.put(array) for name, array in inputs.items()}
         self._last = {name: device.put(array) for name, array in (last or {}).items()}
-        self._kept: dict[str, dict[tuple[str, ...], Part | None]] = {}
-        for key, wire in step.state.items():
-            if key[0] in ("weight", "slot"):
-                self._kept.setdefault(wire.input, {})[key] = wire.part
+        self._weights = {key[1]: step.state[key] for key in state if key[0] == "weight"}
+        self._slots = {(key[1], key[2]): step.state[key] for key in state if key[0] == "slot"}
+        self._kept = {wire.input for wire in (*self._weights.values(), *self._slots.values())}
         arrays = self._join(state)
         self._buffers = [
             {name: device.put(array) for name, array in arrays.items()},
@@ -277,10 +276,9 @@ class BoundStep:
         # an OrtValue on a CPU shows its memory, which the next steps overwrite: take copies
         return np.array(part_of(self._buffers[self._turn][wire.input].numpy(), wire.part))
 
-    def state(self) -> dict[tuple[str, ...], np.ndarray]:
-        """Return a copy of the weights and of the memory of the optimizer; parts of one array share it."""
-        found: dict[tuple[str, ...], np.ndarray] = {}
-        for name, parts in self._kept.items():
-            whole = np.array(self._buffers[self._turn][name].numpy())
-            found |= {key: part_of(whole, part) for key, part in parts.items()}
-        return found
+    def state(self) -> tuple[dict[str, np.ndarray], dict[tuple[str, str], np.ndarray]]:
+        """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
+        buffers = self._buffers[self._turn]
+        wholes = {name: np.array(buffers[name].numpy()) for name in self._kept}
+        weights = {key: part_of(wholes[wire.input], wire.part) for key, wire in self._weights.items()}
+        return weights, {key: part_of(wholes[wire.input], wire.part) for key, wire in self._slots.items()}
