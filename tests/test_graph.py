@@ -59,6 +59,12 @@ def test_choices():
     assert not as_onnx("Where", [("n", 3)] * 3)  # the condition is no bool
 
 
+@pytest.mark.parametrize("axis", [-3, -2, 0, 1, 3])
+def test_softmax(axis):
+    found = [as_onnx("LogSoftmax", [shape], axis=axis) for shape in SHAPES]
+    assert any(found) == (axis < 3)
+
+
 def test_shapes_of_shapes():
     assert sum(as_onnx("Shape", [shape]) for shape in SHAPES) == len(SHAPES) - 1
     assert not as_onnx("Shape", [("n", 3)], start=1)

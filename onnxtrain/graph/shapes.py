@@ -43,6 +43,13 @@ def _elementwise(node: ir.Node) -> _Found:
     return None if common is None else (first.type, common)
 
 
+def _along_an_axis(node: ir.Node) -> _Found:
+    (x,) = node.inputs
+    if x is None or not x.shape or not -len(x.shape) <= node.attributes.get_int("axis", -1) < len(x.shape):
+        return None
+    return x.type, x.shape
+
+
 def _comparison(node: ir.Node) -> _Found:
     found = _elementwise(node)
     return None if found is None else (_BOOL, found[1])
@@ -173,6 +180,7 @@ def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
 _RULES: dict[str, Callable[[ir.Node], _Found]] = {
     **dict.fromkeys(["Abs", "Clip", "Exp", "Log", "Neg", "Relu", "Sigmoid", "Sign", "Sqrt", "Tanh"], _elementwise),
     **dict.fromkeys(["Add", "Div", "Max", "Min", "Mul", "Sub", "Sum"], _elementwise),
+    **dict.fromkeys(["LogSoftmax", "Softmax"], _along_an_axis),
     **dict.fromkeys(["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"], _comparison),
     "Cast": _cast,
     "Gather": _gather,
