@@ -123,8 +123,10 @@ def parameters(*tables):
     """Return the names of all cases; what a table names must fail, for as long as it is named."""
 
     def marks(name):
-        reasons = [table[name] for table in tables if name in table]
-        return [pytest.mark.xfail(reason=reasons[0], raises=(OnnxTrainError, NotImplementedError))] if reasons else []
+        for reason in (table[name] for table in tables if name in table):
+            strict = not reason.startswith("random")  # what is drawn anew may pass by chance
+            return [pytest.mark.xfail(reason=reason, raises=(OnnxTrainError, NotImplementedError), strict=strict)]
+        return []
 
     return [pytest.param(name, marks=marks(name)) for name in CASES]
 
