@@ -43,7 +43,7 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
     numbers: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         if node.op_type == "ReduceSum":
-            _sum_of_products(op, node)
+            _sum_of_squares(op, node)
         elif node.op_type in _BROADCASTING | _COMPARING and same_shape(node.outputs[0], column):
             _let_numbers_meet_columns(op, node, numbers)
 
@@ -75,21 +75,16 @@ def _covers(x: ir.Value, other: ir.Value) -> bool:
     return all(same_dimension(a, b) or b == 1 for a, b in pairs)
 
 
-def _sum_of_products(op: Any, node: ir.Node) -> None:
-    """Sum squares and absolute values by the operators for that."""
+def _sum_of_squares(op: Any, node: ir.Node) -> None:
+    """Sum squares by the operator for that."""
     x, (y,) = node.inputs[0], node.outputs
-    inner = None if x is None else x.producer()
-    if inner is None or len(node.inputs) > 1 or y.is_graph_output():
+    square = None if x is None else x.producer()
+    if square is None or square.op_type != "Mul" or square.inputs[0] is not square.inputs[1]:
         return
-    keepdims = node.attributes.get_int("keepdims", 1)
-    if inner.op_type == "Mul" and inner.inputs[0] is inner.inputs[1]:
-        total = op.ReduceSumSquare(inner.inputs[0], keepdims=keepdims)
-    elif inner.op_type == "Abs":
-        total = op.ReduceL1(inner.inputs[0], keepdims=keepdims)
-    else:
-        return
-    total.type, total.shape = y.type, y.shape
-    ir.convenience.replace_all_uses_with(y, total)
+    if len(node.inputs) == 1 and not y.is_graph_output():
+        total = op.ReduceSumSquare(square.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
+        total.type, total.shape = y.type, y.shape
+        ir.convenience.replace_all_uses_with(y, total)
 
 
 def _let_numbers_meet_columns(op: Any, node: ir.Node, known: dict[ir.Value, ir.Value]) -> None:

@@ -230,9 +230,9 @@ GRAPHS = {
         "y = Mul(x, column) w = ReduceSum<keepdims = 0>(y) z = Neg(w)",
         {"Mul": 1, "ReduceSum": 1, "Neg": 1},
     ),
-    "sum of absolute values": (
-        "y = Abs(x) w = ReduceSum<keepdims = 1>(y) z = Neg(w)",
-        {"ReduceL1": 1, "Neg": 1},
+    "sum of squares, by axis": (
+        "y = Mul(x, x) w = ReduceSum<keepdims = 1>(y, columns) z = Neg(w)",
+        {"Mul": 1, "ReduceSum": 1, "Neg": 1},
     ),
     "squares, an output": ("y = Mul(x, x) z = ReduceSum<keepdims = 0>(y)", {"Mul": 1, "ReduceSum": 1}),
     "a number beside a column": ("y = Mul(column, two) w = Sub(one, y) z = Neg(w)", {"Mul": 1, "Sub": 1, "Neg": 1}),
