@@ -268,10 +268,12 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         estimator = self._default_estimator() if self.estimator is None else self.estimator
         rows = X, y, weight
         if not is_onnx(estimator):
-            if is_fitted(estimator) and hasattr(estimator, "n_features_in_") and not self._named:
+            fitted = is_fitted(estimator)
+            if fitted and hasattr(estimator, "n_features_in_") and not self._named:
                 check_features(X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, X)
-            rows = self._rows_for_estimator(*rows)
+            if not fitted:
+                rows = self._rows_for_estimator(*rows)
         how: dict[str, Any] = {"dtype": self._real, "output": self.output, "n_labels": self._n_labels}
         how |= {"labels": self._classifies, "structure_only": self.init == "random"}
         self._source = source_of(estimator, X, rows, random_state=self._random_state, **how)

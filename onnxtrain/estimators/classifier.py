@@ -252,10 +252,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         if self._n_labels:
             return self._rows_with_both(X, y, weight)
         expected = getattr(self, "_expected_classes", None)
-        missing = np.setdiff1d([] if expected is None else expected, y)
-        if len(missing):
+        if expected is not None and len(missing := np.setdiff1d(expected, y)):
             X, y, weight = with_zeros(X, y, weight, missing)
-        if len(np.unique(y)) < 2 and not is_fitted(self.estimator or self._default_estimator()):
+        if len(np.unique(y)) < 2:
             raise DataError(
                 f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two "
                 "(partial_fit takes those still to come as classes=)."
@@ -265,7 +264,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _rows_with_both(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
         """Return the rows, and a row of zeros with the value that labels which are all 0 or all 1 do not have."""
         constant = (y == y[:1]).all(axis=0)
-        if not constant.any() or is_fitted(self.estimator or self._default_estimator()):
+        if not constant.any():
             return X, y, weight
         return with_zeros(X, y, weight, np.where(constant, 1 - y[:1], 0))
 
