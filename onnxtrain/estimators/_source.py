@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import os
-import pickle
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import joblib
 import numpy as np
 import onnx
 from sklearn import config_context, get_config
@@ -207,15 +206,11 @@ def _fingerprint(estimator: Any, rows: tuple[Any, Any, Any], settings: Mapping[s
     shape = getattr(rows[0], "shape", None)
     if shape is None or math.prod(shape) > _MANY:
         return None
-    large: list[pickle.PickleBuffer] = []
     try:
-        state = pickle.dumps((estimator, rows, get_config()), protocol=5, buffer_callback=large.append)
+        content = joblib.hash((estimator, rows, get_config()), hash_name="sha1")
     except Exception:  # what cannot be pickled says so in its own way: a masked array of objects by ValueError
         return None
-    content = hashlib.sha1(state, usedforsecurity=False)
-    for buffer in large:
-        content.update(buffer.raw())
-    return content.digest(), tuple(settings.items()), registered_converters()
+    return content, tuple(settings.items()), registered_converters()
 
 
 def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
