@@ -18,8 +18,6 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     takes and gives in one type only (``scales`` of Resize), and all that one of
     ai.onnx.ml takes and gives, keeps it, and is cast before and behind.
     """
-    if _has_no_other_float(model, dtype):
-        return
     kept = _constants_of_one_type(model, dtype)
     values = (x for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs))
     before = {x: x.dtype for x in values if x is not None and x.dtype is not None}
@@ -40,14 +38,6 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
                 y.dtype = dtype
             elif y.dtype != dtype:
                 before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
-
-
-def _has_no_other_float(model: ir.Model, dtype: ir.DataType) -> bool:
-    """Whether every value of a model is of a known type, and every real one of the type `dtype`."""
-    graphs = (model.graph, *model.graph.subgraphs())
-    values = (v for graph in graphs for v in (*graph.inputs, *graph.initializers.values()))
-    results = (y for node in model.graph.all_nodes() for y in node.outputs)
-    return all(v.dtype is not None and (v.dtype is dtype or not is_float(v)) for v in (*values, *results))
 
 
 def products_in(model: ir.Model, dtype: ir.DataType) -> None:
