@@ -283,9 +283,19 @@ def test_the_weights_of_a_network_are_written_whole():
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(found[coef.shape]), coef.astype(np.float32))
 
 
-def test_converters_are_wrapped_once():
-    register_converter()
-    wrapped = converters._WRAPPED.copy()
-    converters._register_repairs.cache_clear()
-    register_converter()
-    assert wrapped == converters._WRAPPED
+def test_converters_are_wrapped_once(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    fitted = MLPClassifier((5,), max_iter=1, random_state=0).fit(X, y)
+    written, write = [], converters._WritesWhole.add_initializer
+
+    def counted(self, name, *args):
+        written.append(name)
+        return write(self, name, *args)
+
+    monkeypatch.setattr(converters._WritesWhole, "add_initializer", counted)
+    for _ in range(2):
+        converters._register_repairs.cache_clear()
+        register_converter()
+    skl2onnx.to_onnx(fitted, X[:1].astype(np.float32))
+    assert written
+    assert len(written) == len(set(written))
