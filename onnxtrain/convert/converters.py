@@ -1,4 +1,4 @@
-"""Converters that skl2onnx lacks, or has with a fault: registered with it once, when first needed."""
+"""Converters that skl2onnx lacks, has with a fault, or slow: registered with it once, when first needed."""
 
 from __future__ import annotations
 

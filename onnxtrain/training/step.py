@@ -231,8 +231,7 @@ class _StepClock:
         step, learning_rate = g.add_input("step", ()), g.add_input("learning_rate", ())
         self.state: dict[tuple[str, ...], State] = {("step",): State(step, op.Add(step, 1.0))}
         self.inputs = {"learning_rate": learning_rate}
-        counted = g.weight is None
-        weight = op.Cast(op.Size(g.losses), to=g.dtype) if counted else op.ReduceSum(g.weight, keepdims=0)
+        weight = op.Cast(op.Size(g.losses), to=g.dtype) if g.weight is None else op.ReduceSum(g.weight, keepdims=0)
         self.share = op.Div(1.0, weight)
         self.scalar_inputs: list[ir.Value] = []
         self.scalars = optimizer.graph_scalars(op, learning_rate, step)
