@@ -133,6 +133,19 @@ def test_the_readme_names_every_extra():
     assert not [extra for extra in set(extras) - {"lint"} if f"``{extra}``" not in readme]
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks():
+    readme, printed = (ROOT / "README.rst").read_text(), (ROOT / "benchmarks" / "results.txt").read_text()
+    table = re.search(r"\n(network .+)\n=[= ]+\n((?:.+\n)+?)=[= ]+\n", readme)
+    _, *peers = re.split(r"  +", table[1])
+    rows = table[2].splitlines()
+    assert len(rows) == 3
+    for network, *figures in (re.split(r"  +", row) for row in rows):
+        (fit,) = re.findall(rf"{re.escape(network)}, adam: fit, 20 epochs\n((?:.+\n)+)", printed)
+        assert figures == [re.search(rf"^  {re.escape(peer)} +[\d.]+ +([\d.]+)", fit, re.M)[1] for peer in peers]
+    (search,) = re.findall(r"^GridSearchCV, .+\n.+\n.+\n  SGDRegressor +[\d.]+ +([\d.]+)", printed, re.M)
+    assert f"takes {search} times as long as with\n``SGDRegressor``" in readme
+
+
 def test_the_contracts_name_every_module():
     """A module that no layer names would be free to import anything."""
     layers = (ROOT / "setup.cfg").read_text().split("layers =\n")[1].split("\n\n")[0]
