@@ -17,13 +17,15 @@ PROBLEMS = [
 
 
 def check_device() -> None:
-    """Raise Missing where onnxruntime has no CUDA."""
+    """Raise Missing where onnxruntime cannot use a GPU."""
     need("onnxruntime")
-    import onnxruntime
+    from onnxtrain.errors import DeviceError
+    from onnxtrain.training.device import find_device
 
-    present = onnxruntime.get_available_providers()
-    if "CUDAExecutionProvider" not in present:
-        raise Missing(f"onnxruntime has no CUDAExecutionProvider here; present: {', '.join(present)}")
+    try:
+        find_device("cuda")
+    except DeviceError as e:
+        raise Missing(str(e)) from e
 
 
 def pytorch_on_cuda(problem: Problem):

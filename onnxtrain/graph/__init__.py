@@ -22,7 +22,8 @@ from onnxtrain.graph.look import (
     static_shape,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
-from onnxtrain.graph.read import IR_VERSION, OPSET, ModelLike, infer, is_written, load, read, reload
+from onnxtrain.graph.opset import OPSET, at_opset
+from onnxtrain.graph.read import IR_VERSION, ModelLike, infer, is_written, load, read, reload
 from onnxtrain.graph.write import prune, save
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PRODUCTS",
     "Builder",
     "ModelLike",
+    "at_opset",
     "builder",
     "cast_floats",
     "constant",

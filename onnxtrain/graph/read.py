@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import onnx
 import onnx.inliner
-import onnx.version_converter
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
@@ -18,30 +17,15 @@ from onnxtrain.graph.build import unique_name
 from onnxtrain.graph.change import tidy
 from onnxtrain.graph.look import find_schema
 from onnxtrain.graph.maps import without_maps
+from onnxtrain.graph.opset import OPSET, convert_opset
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
-#: The newest opset and IR version that every supported onnxruntime (1.19 and newer) reads.
-OPSET = 21
+#: The newest IR version that every supported onnxruntime (1.19 and newer) reads.
 IR_VERSION = 10
-
-#: Scan had a batch axis before; onnx's converter passes over the difference.
-_SCAN_WITHOUT_BATCH = 9
-
-#: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
-_WIDENED_SINCE = 13
-_WIDENED = frozenset(
-    """
-    Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul
-    PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
-    """.split()  # noqa: SIM905  a list of literals would fill the page
-)
 
 #: Before this IR version every initializer had to be an input as well.
 _IR_WITH_DEFAULTS = 4
-
-#: The last type that operators take at :data:`OPSET`; later ones have higher numbers.
-_NEWEST_TYPE = onnx.TensorProto.INT4
 
 #: A protobuf message cannot be larger.
 PROTO_LIMIT = 2**31
@@ -151,7 +135,7 @@ def load(onx: ModelLike) -> ir.Model:
         _write_default(proto.graph.node)
         _check_arity(proto.graph, {o.domain: o.version for o in proto.opset_import})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
-        proto = _convert_opset(proto)
+        proto = convert_opset(proto)
         if all_listed:
             _leave_out_listed_weights(proto.graph)
         model = infer(proto)
@@ -273,79 +257,3 @@ def _write_default(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
         if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-def _convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
-    imports = {o.domain: o for o in proto.opset_import}
-    if "ai.onnx" in imports and "" not in imports:
-        imports["ai.onnx"].domain = ""
-        imports[""] = imports["ai.onnx"]
-    if "" not in imports:
-        proto.opset_import.append(onnx.helper.make_opsetid("", OPSET))
-        return proto
-    found = imports[""].version
-    if found == OPSET:
-        return proto
-    if found > OPSET:
-        if not _has_newer_types(proto.graph) and _means_the_same_at(proto.graph, OPSET, found):
-            imports[""].version = OPSET
-        return proto
-    if found >= _WIDENED_SINCE and _only_widened(proto.graph, found):
-        imports[""].version = OPSET  # the converter takes longer than all the rest
-        return proto
-    if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
-        raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
-    try:
-        return onnx.version_converter.convert_version(proto, OPSET)
-    except Exception as e:  # the converter raises RuntimeError and its own ConvertError
-        raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
-
-
-def _only_widened(graph: onnx.GraphProto, found: int) -> bool:
-    """Whether no node of `graph` means anything else at :data:`OPSET`, attributes and defaults included."""
-    for node in graph.node:
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
-            return False
-        if node.domain not in ("", "ai.onnx") or node.op_type in _WIDENED:
-            continue
-        old, new = find_schema(node.op_type, found, ""), find_schema(node.op_type, OPSET, "")
-        if old is None or new is None or old.since_version != new.since_version:
-            return False
-    return True
-
-
-def _has_newer_types(graph: onnx.GraphProto) -> bool:
-    """Whether a value is of a type that came after :data:`OPSET`: numbers of two bits, reals of four."""
-    types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
-    types += [tensor.data_type for tensor in graph.initializer]
-    types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
-    return max(types, default=0) > _NEWEST_TYPE
-
-
-def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
-    """Whether each node of `graph` is also valid at the opset `older`, with the same meaning.
-
-    Since opset 21 the operators that changed only took on more types; those that
-    gained attributes or inputs are told by their use.
-    """
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g") and not _means_the_same_at(attribute.g, older, newer):
-                return False
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        try:
-            new = onnx.defs.get_schema(node.op_type, newer, "")
-            old = onnx.defs.get_schema(node.op_type, older, "")
-        except onnx.defs.SchemaError:
-            return False
-        if old.since_version == new.since_version:
-            continue
-        fits = (
-            len(node.input) <= old.max_input
-            and len(node.output) <= old.max_output
-            and all(a.name in old.attributes for a in node.attribute)
-        )
-        if not fits:
-            return False
-    return True

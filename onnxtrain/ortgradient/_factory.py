@@ -163,13 +163,10 @@ class OrtGradientForwardBackward:
             asked = "cuda" if asked == "gpu" else asked
             return find_device(f"cuda:{self.device_index}" if asked == "cuda" else asked)
         names = [asked] if isinstance(asked, str) else [p if isinstance(p, str) else p[0] for p in asked]
-        present = onnxruntime.get_available_providers()
         unknown = [name for name in names if name not in ("CPUExecutionProvider", "CUDAExecutionProvider")]
         if unknown or not names:
             raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
-        if "CUDAExecutionProvider" in names and "CUDAExecutionProvider" not in present:
-            raise DeviceError(f"CUDAExecutionProvider is not there; present: {', '.join(present)}.")
-        return Device("cuda", self.device_index) if "CUDAExecutionProvider" in names else Device("cpu")
+        return find_device(f"cuda:{self.device_index}" if "CUDAExecutionProvider" in names else "cpu")
 
     # ------------------------------------------------------------- the class made
 
@@ -233,7 +230,7 @@ class OrtGradientForwardBackward:
 
     def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
         asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers()
-        return open_with(content, self.sess_options, asked, self.provider_options)
+        return open_with(graphs.at_opset(content, device.opset), self.sess_options, asked, self.provider_options)
 
     # ------------------------------------------------------------------- interface
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +32,19 @@ class Device:
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
-        options = {"device_id": self.index} | ({"enable_cuda_graph": "1"} if captured else {})
+        # else products of float32 are rounded to ten bits, fewer than L-BFGS and small steps need
+        options = {"device_id": self.index, "use_tf32": "0"} | ({"enable_cuda_graph": "1"} if captured else {})
         return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+
+    @property
+    def opset(self) -> int | None:
+        """The opset at which onnxruntime has the most kernels for the device, None where it does not matter.
+
+        A kernel for CUDA that was registered for all versions to come is not taken where its operator has changed
+        since: the node goes to the CPU, with copies there and back. Up to onnxruntime 1.23 that is so at opset 21
+        for Reshape, Shape, Equal and others, at 18 for none of them.
+        """
+        return None if self.kind == "cpu" else 18
 
     def put(self, array: np.ndarray) -> onnxruntime.OrtValue:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
@@ -54,16 +69,38 @@ def find_device(name: str) -> Device:
     DeviceError
         The name is none of these, or onnxruntime cannot use that device.
     """
-    present = onnxruntime.get_available_providers()
     if name == "auto":
-        name = "cuda" if "CUDAExecutionProvider" in present else "cpu"
+        return Device("cuda" if _fault(0, os.getpid()) is None else "cpu")
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None
     if found is None:
         raise DeviceError(f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'auto'.")
     device = Device(found["kind"], int(found["index"] or 0))
-    if device.kind == "cuda" and "CUDAExecutionProvider" not in present:
-        raise DeviceError(
-            f"device={name!r} needs the CUDAExecutionProvider of onnxruntime; present: {', '.join(present)}. "
+    fault = _fault(device.index, os.getpid()) if device.kind == "cuda" else None
+    if fault is not None:
+        raise DeviceError(f"device={name!r} {fault}")
+    return device
+
+
+@lru_cache(maxsize=16)
+def _fault(index: int, process: int) -> str | None:
+    """Return why a process cannot use a GPU, None where it can."""
+    present = onnxruntime.get_available_providers()
+    if "CUDAExecutionProvider" not in present:
+        return (
+            f"needs the CUDAExecutionProvider of onnxruntime; present: {', '.join(present)}. "
             f"Install a build with it: pip install onnxtrain[gpu] (after removing the other builds of onnxruntime)."
         )
-    return device
+    # the name is there wherever onnxruntime was built for GPUs, even without one
+    said = io.StringIO()
+    with redirect_stdout(said):
+        # since 1.21: loads the CUDA and cuDNN that pip installed
+        getattr(onnxruntime, "preload_dlls", lambda: None)()
+    try:
+        Device("cuda", index).put(np.zeros(1, np.float32))
+    except Exception as e:  # see open_session
+        reasons = " ".join((said.getvalue() + str(e)).split())
+        return (
+            f"needs the CUDAExecutionProvider of onnxruntime, which cannot be used here: {reasons}. "
+            "It needs an NVIDIA driver, CUDA and cuDNN; pip install onnxtrain[gpu] brings the latter two."
+        )
+    return None

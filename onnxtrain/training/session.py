@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.packing import Part, join, part_of
@@ -56,7 +57,7 @@ def open_session(
     options.intra_op_num_threads = n_threads or available_threads()
     if not thorough:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    content = onx if isinstance(onx, bytes) else onx.SerializeToString()
+    content = graph.at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.opset)
     if captured and device.kind != "cpu":
         with suppress(ModelError):  # a node that only a CPU has
             return _open(content, options, device.providers(captured=True))

@@ -1,5 +1,7 @@
 """Devices, threads and sessions; what needs a GPU is marked and says why it is skipped."""
 
+import pickle
+
 import joblib
 import numpy as np
 import onnx.parser
@@ -11,11 +13,12 @@ from sklearn.neural_network import MLPClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, DeviceError, ModelError
+from onnxtrain.training import device as device_module
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.session import available_threads, open_session, run, threads_for
 
-HAS_GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="onnxruntime has no CUDAExecutionProvider here")
+HAS_GPU = find_device("auto").kind == "cuda"
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="onnxruntime cannot use a GPU here")
 
 DOUBLE = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["" : 21]> g (float[N] X) => (float[N] Y) { Y = Add(X, X) }'
@@ -28,16 +31,50 @@ def test_names_of_devices(name):
         find_device(name)
 
 
-def test_auto_is_what_is_there():
-    assert find_device("auto") == Device("cuda" if HAS_GPU else "cpu")
+def test_the_cpu_is_always_there():
     assert find_device("cpu") == Device("cpu", 0)
+
+
+@pytest.fixture
+def no_driver(monkeypatch):
+    """An onnxruntime that was built for GPUs, on a machine that has none."""
+    put = Device.put
+
+    def put_on_the_cpu(device, array):
+        if device.kind == "cuda":
+            raise RuntimeError("no CUDA-capable device is detected")
+        return put(device, array)
+
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: print("Failed to load libcublas.so"), raising=False)
+    monkeypatch.setattr(Device, "put", put_on_the_cpu)
+    device_module._fault.cache_clear()
+    yield
+    device_module._fault.cache_clear()
+
+
+def test_a_gpu_that_cannot_be_used(no_driver, capsys):
+    words = "needs .*cannot be used here: Failed to load libcublas.so no CUDA-capable device is detected. It needs"
+    with pytest.raises(DeviceError, match=f"device='cuda:1' {words} an NVIDIA driver"):
+        find_device("cuda:1")
+    assert find_device("auto") == Device("cpu")
+    assert capsys.readouterr().out == ""
+    X, y = load_diabetes(return_X_y=True)
+    model = OrtGradientRegressor(max_iter=1, device="auto").fit(X, y)
+    expected = model.predict(X)
+    kept = pickle.loads(pickle.dumps(model.set_params(device="cuda")))
+    with pytest.warns(UserWarning, match=f"{words}.*The CPU is used instead"):
+        np.testing.assert_array_equal(kept.predict(X), expected)
 
 
 def test_providers_carry_the_number_of_the_device():
     (cuda, options), cpu = Device("cuda", 3).providers()
-    assert (cuda, options, cpu) == ("CUDAExecutionProvider", {"device_id": 3}, "CPUExecutionProvider")
+    assert (cuda, cpu) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert options == {"device_id": 3, "use_tf32": "0"}
     (_, captured), _ = Device("cuda", 3).providers(captured=True)
-    assert captured == {"device_id": 3, "enable_cuda_graph": "1"}
+    assert captured == options | {"enable_cuda_graph": "1"}
     assert Device("cpu").providers(captured=True) == ["CPUExecutionProvider"]
 
 
