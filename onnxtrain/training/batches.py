@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+
+from onnxtrain.training.device import Device
 
 #: Rows above which they are visited block by block: an order of all of them would fill the memory.
 LARGE = 2**23
 
 #: Rows of such a block.
 _BLOCK = 2**20
+
+
+class Piece(NamedTuple):
+    """Some rows, as onnxruntime is fed them: arrays, or OrtValues on a GPU."""
+
+    n_rows: int
+    features: Mapping[str, Any]
+    label: Any
+    weight: Any
+
+    def on(self, device: Device) -> Piece:
+        """Return the same rows on a device."""
+        features = {name: device.put(x) for name, x in self.features.items()}
+        return Piece(
+            self.n_rows, features, device.put(self.label), None if self.weight is None else device.put(self.weight)
+        )
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,7 @@ class TrainingData:
     dtypes: Mapping[str, np.dtype]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     chosen: np.ndarray | None = None
+    _placed: dict[tuple[Device, int], list[Piece]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def rows(self) -> np.ndarray:
@@ -95,6 +114,20 @@ class TrainingData:
             rows = np.arange(blocks[i].start, blocks[i].stop, dtype=np.int64)
             rows = rows if random_state is None else random_state.permutation(rows)
             yield from (rows[part] for part in batches(len(rows), size))
+
+    def pieces(self, size: int, device: Device) -> Iterator[Piece]:
+        """Yield the rows that count in order, `size` at a time; what went to a GPU stays there for the next time."""
+        if device.kind == "cpu" or not self.ready:
+            yield from self._cut(size)
+            return
+        if (device, size) not in self._placed:
+            self._placed[device, size] = [piece.on(device) for piece in self._cut(size)]
+        yield from self._placed[device, size]
+
+    def _cut(self, size: int) -> Iterator[Piece]:
+        for rows in self.batches(size):
+            label = self.label[rows]
+            yield Piece(len(label), self.take(rows), label, None if self.weight is None else self.weight[rows])
 
     def batches(self, size: int) -> Iterator[np.ndarray | slice]:
         """Yield the rows that count in order, `size` at a time."""

@@ -28,9 +28,9 @@ def row_losses(
     g = build_row_losses(objective)
     session = cached_session(g.onnx, device, n_threads)
     known, found = _known(session, {**data.constants, **weights}), []
-    for rows in data.batches(CHUNK):
-        feeds = {g.features[name]: x for name, x in data.take(rows).items() if name in g.features}
-        feeds[g.inputs["label"]] = data.label[rows]
+    for piece in data.pieces(CHUNK, device):
+        feeds = {g.features[name]: x for name, x in piece.features.items() if name in g.features}
+        feeds[g.inputs["label"]] = piece.label
         found += run_session(session, {**feeds, **known})
     return np.concatenate(found)[:, 0]
 
@@ -58,10 +58,11 @@ def loss_and_gradient(
     session = cached_session(g.onnx, device, n_threads)
     known = _known(session, {**data.constants, **weights})
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
-    for rows in data.batches(_rows_in_cache(data)):
-        feeds = {g.features[name]: x for name, x in data.take(rows).items()}
-        feeds[g.inputs["label"]] = label = data.label[rows]
-        feeds[g.inputs["weight"]] = _row_weights(data, rows, len(label), g.dtype.numpy())
+    for piece in data.pieces(_rows_in_cache(data) if device.kind == "cpu" else CHUNK, device):
+        feeds = {g.features[name]: x for name, x in piece.features.items()}
+        feeds[g.inputs["label"]] = piece.label
+        ones = np.ones((piece.n_rows, 1), g.dtype.numpy())
+        feeds[g.inputs["weight"]] = ones if piece.weight is None else piece.weight
         value, *gradients = run_session(session, {**feeds, **known})
         loss += float(value)
         for dw, part in zip(dws, gradients, strict=True):
@@ -72,10 +73,6 @@ def loss_and_gradient(
 def _rows_in_cache(data: TrainingData) -> int:
     row = sum(math.prod(x.shape[1:]) * data.dtypes[name].itemsize for name, x in data.features.items())
     return min(CHUNK, max(_FEWEST_ROWS, _CACHED_BYTES // max(row, 1)))
-
-
-def _row_weights(data: TrainingData, rows: np.ndarray | slice, n: int, dtype: np.dtype) -> np.ndarray:
-    return np.ones((n, 1), dtype) if data.weight is None else data.weight[rows]
 
 
 def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

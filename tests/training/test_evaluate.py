@@ -1,0 +1,46 @@
+"""Losses and gradients of all rows: on a GPU the rows stay where they are."""
+
+import numpy as np
+import onnx
+import pytest
+from scipy.sparse import csr_matrix
+
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
+from onnxtrain.training.objective import Objective, weights_as_inputs
+
+LINEAR = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    linear (float[n, 3] X) => (float[n, 1] Y) <float[3, 1] W = {1, 2, 3}> { Y = MatMul(X, W) }""")
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rows_go_to_a_gpu_once(weighted, ready):
+    placed = []
+
+    class Pretended(Device):
+        """A GPU that is the CPU."""
+
+        def providers(self, *, captured=False):
+            return ["CPUExecutionProvider"]
+
+        def put(self, array):
+            placed.append(array)
+            return find_device("cpu").put(array)
+
+    rng = np.random.default_rng(0)
+    X, y, weight = (rng.normal(size=(50, k)).astype(np.float32) for k in (3, 1, 1))
+    features = {"X": X if ready else csr_matrix(X)}
+    data = TrainingData(features, y, np.abs(weight) if weighted else None, {"X": np.dtype(np.float32)})
+    objective = Objective(weights_as_inputs(LINEAR, ["W"]).SerializeToString(), "Y", "squared_error", ("W",))
+    weights = {"W": np.ones((3, 1), np.float32)}
+
+    def judged(device):
+        loss, (dw,) = loss_and_gradient(objective, weights, data, device, 1)
+        return loss, *dw.ravel(), mean_loss(objective, weights, data, device, 1)
+
+    for _ in range(3):
+        assert judged(Pretended("cuda")) == judged(find_device("cpu"))
+    assert len(placed) == (2 + weighted if ready else 0)
