@@ -10,6 +10,7 @@ from onnxtrain import graph
 from onnxtrain.graph import opset as opset_module
 from onnxtrain.losses import LOSSES
 from onnxtrain.optim import Adam
+from onnxtrain.training.device import can_be_recorded
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import run
 from onnxtrain.training.step import build_step
@@ -29,7 +30,7 @@ def opset(onx):
 
 @pytest.mark.parametrize("products", [None, ir.DataType.FLOAT16, ir.DataType.BFLOAT16], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_every_step_can_be_at_the_opset_of_the_kernels_for_cuda(loss, products):
+def test_a_gpu_has_the_kernels_of_every_step_and_can_record_it(loss, products):
     model = weights_as_inputs(onnx.parser.parse_model(LINEAR), ["W", "b"]).SerializeToString()
     classifies = LOSSES.find(loss).classifies
     objective = Objective(model, "Y", loss, ("W", "b"), penalized=("W",), classifies=classifies)
@@ -37,6 +38,7 @@ def test_every_step_can_be_at_the_opset_of_the_kernels_for_cuda(loss, products):
     step = build_step(objective, Adam(), **how, products=products, on_gpu=True)
     assert opset(step.onnx) == graph.OPSET
     assert opset(graph.at_opset(step.onnx, 18)) == 18
+    assert can_be_recorded(step.onnx)
 
 
 def test_the_numbers_are_the_same():

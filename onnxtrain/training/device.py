@@ -11,9 +11,24 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from onnxtrain.errors import DeviceError
+
+#: Operators whose kernels for CUDA get their arguments by value. Others copy them from memory of the host that is no
+#: longer theirs when a recorded run is replayed, and numbers go wrong without a word: Concat, Split, ScatterND, the
+#: recurrent ones, up to https://github.com/microsoft/onnxruntime/pull/32121. Or they wait for the GPU: no recording.
+_RECORDED = frozenset(
+    """
+    Abs Add And AveragePool BatchNormalization Cast Ceil Clip Constant ConstantOfShape Conv ConvTranspose Cos Div Elu
+    Equal Erf Exp Expand Flatten Floor Gather GatherElements Gelu Gemm GlobalAveragePool Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min
+    Mul Neg Not Or PRelu Pow Reciprocal ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceSum
+    ReduceSumSquare Relu Reshape ScatterElements Selu Shape Sigmoid Sign Sin Size Slice Softmax Softplus Softsign Sqrt
+    Squeeze Sub Sum Tanh Tile Transpose Unsqueeze Where
+    """.split()  # noqa: SIM905  a list of literals would fill the page
+)
 
 _NAMES = re.compile(r"(?P<kind>cpu|cuda)(?::(?P<index>\d+))?")
 
@@ -53,6 +68,18 @@ class Device:
     def write(self, value: onnxruntime.OrtValue, array: np.ndarray) -> None:
         """Overwrite what `value` holds, in place, wherever it lies."""
         value.update_inplace(array)
+
+
+def can_be_recorded(onx: bytes) -> bool:
+    """Whether a GPU may record a run of a model and replay it."""
+    graph = onnx.load_model_from_string(onx).graph
+    values = (*graph.input, *graph.value_info, *graph.output)
+    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    if any(node.domain not in ("", "ai.onnx") or node.op_type not in _RECORDED for node in graph.node):
+        return False
+    # a product of two stacks of matrices gets the addresses of all of them
+    return all(ranks.get(node.input[1], 3) <= 2 for node in graph.node if node.op_type == "MatMul")
 
 
 def find_device(name: str) -> Device:

@@ -16,7 +16,7 @@ import onnxruntime
 
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.device import Device, can_be_recorded, find_device
 from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.step import StepGraph
 
@@ -58,7 +58,7 @@ def open_session(
     if not thorough:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     content = graph.at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.opset)
-    if captured and device.kind != "cpu":
+    if captured and device.kind != "cpu" and can_be_recorded(content):
         with suppress(ModelError):  # a node that only a CPU has
             return _open(content, options, device.providers(captured=True))
     try:

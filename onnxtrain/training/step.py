@@ -124,7 +124,7 @@ def build_step(
     products : onnx_ir.DataType, optional
         What matrix products and convolutions compute in, where that is not the type of the weights.
     on_gpu : bool
-        Take the rows without operands that must lie on the host.
+        Only operators that it can record, and no operands that must lie on the host.
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
@@ -135,7 +135,8 @@ def build_step(
     value, sum_ = _objective_of_batch(g, objective, strengths, clock.share, with_l1=not proximal)
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
-    units = pack_weights(g, dws, kinds, small=SMALL if optimizer.slots else 0)  # SGD's two nodes are fewer than packing
+    # SGD's two nodes are fewer than packing, which takes operators that a GPU does not record
+    units = pack_weights(g, dws, kinds, small=SMALL if optimizer.slots and not on_gpu else 0)
     loss_sum = g.add_input("loss_sum", ())
     state = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
     state |= _move_weights(g, optimizer, units, clock.scalars, strengths.get("l1"), clip_norm)

@@ -5,6 +5,7 @@ import pickle
 import joblib
 import numpy as np
 import onnx.parser
+import onnx.shape_inference
 import onnxruntime
 import pytest
 from sklearn.datasets import load_diabetes, load_digits
@@ -14,7 +15,7 @@ from sklearn.neural_network import MLPClassifier
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.training import device as device_module
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.device import Device, can_be_recorded, find_device
 from onnxtrain.training.session import available_threads, open_session, run, threads_for
 
 HAS_GPU = find_device("auto").kind == "cuda"
@@ -76,6 +77,37 @@ def test_providers_carry_the_number_of_the_device():
     (_, captured), _ = Device("cuda", 3).providers(captured=True)
     assert captured == options | {"enable_cuda_graph": "1"}
     assert Device("cpu").providers(captured=True) == ["CPUExecutionProvider"]
+
+
+RECORDED = {
+    "a product of matrices": ("A = MatMul(X, W)", True),
+    "a product of a stack and a matrix": ("S = Unsqueeze(X, zero) A = MatMul(S, W)", True),
+    "a product of two stacks": ("S = Unsqueeze(X, zero) V = Unsqueeze(W, zero) A = MatMul(S, V)", False),
+    "an operator of another domain": ("V = another.Relu(W) A = MatMul(X, V)", False),
+    "an operator that waits for the GPU": ("V = NonZero(W) A = Cast<to = 1>(V)", False),
+    "pieces of different sizes": ("A, B = Split<axis = 1>(X, sizes)", False),
+}
+
+
+@pytest.mark.parametrize("body, expected", RECORDED.values(), ids=RECORDED)
+def test_runs_that_a_gpu_may_replay(body, expected):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21, "another" : 1]> g (float[n, 3] X, float[3, 3] W) => (float Y)
+        <int64[1] zero = {{0}}, int64[2] sizes = {{1, 2}}> {{ {body} Y = ReduceSum(A) }}""")
+    onx = onnx.shape_inference.infer_shapes(onx)
+    assert can_be_recorded(onx.SerializeToString()) == expected
+    asked = []
+
+    class Pretended(Device):
+        """A GPU that is the CPU."""
+
+        def providers(self, *, captured=False):
+            asked.append(captured)
+            return ["CPUExecutionProvider"]
+
+    if "another" not in body:
+        open_session(onx, Pretended("cuda"), captured=True)
+        assert asked == [expected]
 
 
 @pytest.mark.parametrize("limit, expected", [("1", 1), ("999", joblib.cpu_count()), ("x", joblib.cpu_count())])
