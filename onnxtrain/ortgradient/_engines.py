@@ -129,6 +129,6 @@ def open_with(content: bytes, options: Any, providers: Any, provider_options: An
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(content, options, providers, provider_options)
+        return onnxruntime.InferenceSession(content, options, providers, provider_options, enable_fallback=0)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e

@@ -73,9 +73,14 @@ def open_session(
 
 def _open(content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]) -> onnxruntime.InferenceSession:
     try:
-        return onnxruntime.InferenceSession(content, options, providers=providers)
+        # without fallback: else an error of the GPU is printed, and the session is one on the CPU
+        session = onnxruntime.InferenceSession(content, options, providers=providers, enable_fallback=0)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
+    name = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if name not in session.get_providers():  # as versions do that know no other way than to fall back
+        raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot run the model on the {name}.")
+    return session
 
 
 def cached_session(

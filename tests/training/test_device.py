@@ -133,6 +133,13 @@ def test_what_onnxruntime_refuses():
         run(DOUBLE, {"X": np.ones((2, 2), np.float64)})
 
 
+@pytest.mark.skipif(HAS_GPU, reason="for a machine without a GPU")
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_is_on_the_device_or_not_at_all():
+    with pytest.raises(ModelError, match="onnxruntime .* cannot run the model on the CUDAExecutionProvider"):
+        open_session(DOUBLE, Device("cuda"))
+
+
 def test_run_returns_what_is_asked_for():
     x = np.arange(3, dtype=np.float32)
     (y,) = run(DOUBLE, {"X": x}, outputs=["Y"])
