@@ -65,6 +65,11 @@ class Device:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, self.kind, self.index)
 
+    def read(self, value: onnxruntime.OrtValue) -> np.ndarray:
+        """Return a copy of what `value` holds."""
+        array = value.numpy()
+        return array.copy() if self.kind == "cpu" else array  # on a CPU it is the memory of the OrtValue itself
+
     def write(self, value: onnxruntime.OrtValue, array: np.ndarray) -> None:
         """Overwrite what `value` holds, in place, wherever it lies."""
         value.update_inplace(array)

@@ -279,12 +279,11 @@ class BoundStep:
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""
         wire = self._step.state[key]
-        # an OrtValue on a CPU shows its memory, which the next steps overwrite: take copies
-        return np.array(part_of(self._buffers[self._turn][wire.input].numpy(), wire.part))
+        return part_of(self._device.read(self._buffers[self._turn][wire.input]), wire.part)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[tuple[str, str], np.ndarray]]:
         """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
         buffers = self._buffers[self._turn]
-        wholes = {name: np.array(buffers[name].numpy()) for name in self._kept}
+        wholes = {name: self._device.read(buffers[name]) for name in self._kept}
         weights = {key: part_of(wholes[wire.input], wire.part) for key, wire in self._weights.items()}
         return weights, {key: part_of(wholes[wire.input], wire.part) for key, wire in self._slots.items()}

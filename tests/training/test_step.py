@@ -400,6 +400,9 @@ class Pretended(Device):
     def put(self, array):
         return Device("cpu").put(array)
 
+    def read(self, value):
+        return Device("cpu").read(value)
+
 
 @pytest.mark.parametrize("refused_at", [1, 2, 3, 5])
 def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch):
