@@ -154,3 +154,20 @@ def test_what_was_written_is_told_from_what_was_not():
     assert not graph.is_written(unnamed)
     written.ir_version = 9
     assert not graph.is_written(written)
+
+
+ORDERS = {
+    "in order": "y = Neg(x) z = Exp(y)",
+    "upside down": "z = Exp(y) y = Neg(x)",
+    "read from inside": """z = If (go) <then_branch = a () => (float[3] p) { p = Exp(y) },
+        else_branch = b () => (float[3] q) { q = Identity(y) }> y = Neg(x)""",
+}
+
+
+@pytest.mark.parametrize("body", ORDERS.values(), ids=ORDERS)
+def test_nodes_stand_behind_what_they_read(body):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, bool go) => (float[3] z) {{ {body} }}'
+    )
+    written = graph.save(ir.from_proto(onx))
+    assert [node.output[0] for node in written.graph.node] == ["y", "z"]

@@ -82,8 +82,8 @@ def _register_repairs() -> None:
     replace_power_transformer()
 
 
-#: The converters that are wrapped, by alias: registered once more, they are not wrapped twice.
-_WRAPPED: dict[str, Callable[..., None]] = {}
+#: The aliases of the converters that are wrapped.
+_WRAPPED: set[str] = set()
 
 
 class _Container:
@@ -159,10 +159,12 @@ def _wrap(estimator: type, wrap: Callable[[Callable[..., None]], Callable[..., N
     from skl2onnx.common._registration import _converter_pool, get_converter, get_shape_calculator
 
     alias = sklearn_operator_name_map[estimator]
+    if alias in _WRAPPED:
+        return
+    _WRAPPED.add(alias)
     options = _converter_pool[alias].get_allowed_options()
-    convert = _WRAPPED.setdefault(alias, get_converter(alias))
     update_registered_converter(
-        estimator, alias, get_shape_calculator(alias), wrap(convert), overwrite=True,
+        estimator, alias, get_shape_calculator(alias), wrap(get_converter(alias)), overwrite=True,
         options=options if isinstance(options, dict) else None,
     )  # fmt: skip
 

@@ -52,6 +52,13 @@ class Builder(GraphBuilder):
             return args, kwargs
         return super()._partition_inputs_attributes(schema, args, kwargs)
 
+    def _cast_inputs(self, schema: Any, inputs: Any) -> Any:
+        """Make constants of numbers, without a look at each parameter where there are none."""
+        values = all(x is None or isinstance(x, ir.Value) for x in inputs)
+        if values and schema is not None and len(inputs) <= schema.max_input:
+            return inputs
+        return super()._cast_inputs(schema, inputs)
+
     def infer(self, node: ir.Node) -> None:
         """Set the types and shapes of the outputs of a node that is in the graph already."""
         if node.version is None:

@@ -10,6 +10,9 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.look import FLOATS, PRODUCTS, constant, find_schema, is_float
 
+#: The kinds of attributes that hold graphs, whose nodes may read values from outside.
+_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
 
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     """Change, in place, every real number of a model to the type `dtype`.
@@ -162,6 +165,18 @@ def constants_as_nodes(model: ir.Model, weights: Container[ir.Value], values: Se
     else:
         model.graph.extend(nodes)  # type: ignore[arg-type]
     return [instead.get(value, value) for value in values]
+
+
+def put_in_order(model: ir.Model) -> None:
+    """Sort, in place, the nodes of a model so that each stands behind what it reads."""
+    known: set[ir.Node | None] = {None}
+    for node in model.graph:
+        if any(a.type in _GRAPHS for a in node.attributes.values()) or not known.issuperset(
+            x.producer() for x in node.inputs if x is not None
+        ):
+            passes.TopologicalSortPass()(model)
+            return
+        known.add(node)
 
 
 def tidy(model: ir.Model) -> bool:

@@ -10,11 +10,10 @@ from typing import TypeAlias
 import onnx
 import onnx.inliner
 import onnx_ir as ir
-import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import unique_name
-from onnxtrain.graph.change import tidy
+from onnxtrain.graph.change import put_in_order, tidy
 from onnxtrain.graph.look import find_schema
 from onnxtrain.graph.maps import without_maps
 from onnxtrain.graph.opset import OPSET, convert_opset
@@ -210,7 +209,7 @@ def _check_arity(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
 def infer(proto: onnx.ModelProto) -> ir.Model:
     """Return a model whose values have the types and shapes that follow, without the nodes that change nothing."""
     model = _infer(proto)
-    passes.TopologicalSortPass()(model)
+    put_in_order(model)
     if tidy(model):
         # shapes that a no-op Reshape had hidden now reach what stands behind it
         model = _infer(_without_inferred(ir.to_proto(model)))

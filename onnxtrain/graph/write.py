@@ -12,6 +12,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import Builder
+from onnxtrain.graph.change import put_in_order
 from onnxtrain.graph.read import IR_VERSION, PROTO_LIMIT
 
 
@@ -71,7 +72,7 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
         _set_outputs(model.graph, outputs)
     model.ir_version = IR_VERSION
     try:
-        passes.TopologicalSortPass()(model)  # a user that stands before what it reads would hide that both are unused
+        put_in_order(model)  # a user that stands before what it reads would hide that both are unused
         prune(model)
         passes.NameFixPass()(model)
         proto = ir.to_proto(model)
