@@ -124,10 +124,10 @@ def _fault(index: int, process: int) -> str | None:
         )
     # the name is there wherever onnxruntime was built for GPUs, even without one
     said = io.StringIO()
-    with redirect_stdout(said):
-        # since 1.21: loads the CUDA and cuDNN that pip installed
-        getattr(onnxruntime, "preload_dlls", lambda: None)()
     try:
+        with redirect_stdout(said):
+            # since 1.21: loads the CUDA and cuDNN that pip installed
+            getattr(onnxruntime, "preload_dlls", lambda: None)()
         Device("cuda", index).put(np.zeros(1, np.float32))
     except Exception as e:  # see open_session
         reasons = " ".join((said.getvalue() + str(e)).split())
