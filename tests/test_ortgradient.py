@@ -21,8 +21,8 @@ from onnxtrain import graph as graphs
 from onnxtrain import training_build
 from onnxtrain.errors import DataError, DeviceError, ModelError, OnnxTrainError, WeightError
 from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction, _factory
-from onnxtrain.training.device import find_device
 from onnxtrain.training.session import run
+from tests.devices import HAS_GPU
 
 try:
     import torch
@@ -440,7 +440,7 @@ def test_what_is_refused_at_once(arguments, error, words):
         OrtGradientForwardBackward(**{"onnx_model": MODELS["linear regression"][0]} | arguments)
 
 
-@pytest.mark.skipif(find_device("auto").kind == "cuda", reason="for a machine without a GPU")
+@pytest.mark.skipif(HAS_GPU, reason="for a machine without a GPU")
 @pytest.mark.parametrize(
     "providers", ["cuda", "cuda:1", "gpu", ["CUDAExecutionProvider"], SimpleNamespace(type="cuda", index=0)]
 )

@@ -17,9 +17,9 @@ from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.training import device as device_module
 from onnxtrain.training.device import Device, can_be_recorded, find_device
 from onnxtrain.training.session import available_threads, open_session, run, threads_for
+from tests.devices import HAS_GPU, Pretended
 
-HAS_GPU = find_device("auto").kind == "cuda"
-needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="onnxruntime cannot use a GPU here")
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="there is no GPU, or onnxruntime was not built for one")
 
 DOUBLE = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["" : 21]> g (float[N] X) => (float[N] Y) { Y = Add(X, X) }'
@@ -32,8 +32,15 @@ def test_names_of_devices(name):
         find_device(name)
 
 
-def test_the_cpu_is_always_there():
+def test_auto_is_what_is_there():
+    assert find_device("auto") == Device("cuda" if HAS_GPU else "cpu")
     assert find_device("cpu") == Device("cpu", 0)
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_auto_is_a_gpu_that_can_be_used(monkeypatch, usable):
+    monkeypatch.setattr(device_module, "_fault", lambda index, process: None if usable else "has no driver")
+    assert find_device("auto") == Device("cuda" if usable else "cpu")
 
 
 @pytest.fixture
@@ -98,15 +105,15 @@ def test_runs_that_a_gpu_may_replay(body, expected):
     assert can_be_recorded(onx.SerializeToString()) == expected
     asked = []
 
-    class Pretended(Device):
-        """A GPU that is the CPU."""
+    class Asked(Pretended):
+        """Keeps whether it is to record."""
 
         def providers(self, *, captured=False):
             asked.append(captured)
-            return ["CPUExecutionProvider"]
+            return super().providers()
 
-    if "another" not in body:
-        open_session(onx, Pretended("cuda"), captured=True)
+    if "another" not in body:  # else onnxruntime has no kernel
+        open_session(onx, Asked("cuda"), captured=True)
         assert asked == [expected]
 
 

@@ -6,9 +6,10 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.device import find_device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.objective import Objective, weights_as_inputs
+from tests.devices import Pretended
 
 LINEAR = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 21]>
@@ -20,15 +21,12 @@ LINEAR = onnx.parser.parse_model("""
 def test_rows_go_to_a_gpu_once(weighted, ready):
     placed = []
 
-    class Pretended(Device):
-        """A GPU that is the CPU."""
-
-        def providers(self, *, captured=False):
-            return ["CPUExecutionProvider"]
+    class Counting(Pretended):
+        """Keeps what is put on it."""
 
         def put(self, array):
             placed.append(array)
-            return find_device("cpu").put(array)
+            return super().put(array)
 
     rng = np.random.default_rng(0)
     X, y, weight = (rng.normal(size=(50, k)).astype(np.float32) for k in (3, 1, 1))
@@ -42,5 +40,5 @@ def test_rows_go_to_a_gpu_once(weighted, ready):
         return loss, *dw.ravel(), mean_loss(objective, weights, data, device, 1)
 
     for _ in range(3):
-        assert judged(Pretended("cuda")) == judged(find_device("cpu"))
+        assert judged(Counting("cuda")) == judged(find_device("cpu"))
     assert len(placed) == (2 + weighted if ready else 0)

@@ -13,13 +13,14 @@ from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.training.device import find_device
 from onnxtrain.training.lean import make_lean
 from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import build_step
+from tests.devices import Pretended
 
 NETWORK = """
     <ir_version: 10, opset_import: ["" : 21]>
@@ -389,19 +390,6 @@ def test_multiplications_of_products():
     shared = Objective(weights_as_inputs(proto, ["W0"]).SerializeToString(), "Y", "squared_error", ("W0",))
     exact = 28 * 28 * weight.size
     assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
-
-
-class Pretended(Device):
-    """A GPU that is the CPU."""
-
-    def providers(self, *, captured=False):
-        return ["CPUExecutionProvider"]
-
-    def put(self, array):
-        return Device("cpu").put(array)
-
-    def read(self, value):
-        return Device("cpu").read(value)
 
 
 @pytest.mark.parametrize("refused_at", [1, 2, 3, 5])

@@ -1,0 +1,28 @@
+"""The devices of tests: whether there is a GPU, and what stands in for one."""
+
+from __future__ import annotations
+
+import glob
+
+import onnxruntime
+
+from onnxtrain.training.device import Device
+
+#: Whether onnxruntime was built for GPUs and the machine has one, by signs that onnxtrain does not look at.
+HAS_GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+class Pretended(Device):
+    """A GPU that is the CPU."""
+
+    def providers(self, *, captured=False):
+        """Return the execution providers of a CPU."""
+        return ["CPUExecutionProvider"]
+
+    def put(self, array):
+        """Return the array as an OrtValue that shares its memory."""
+        return Device("cpu").put(array)
+
+    def read(self, value):
+        """Return a copy."""
+        return Device("cpu").read(value)
