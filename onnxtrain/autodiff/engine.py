@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import describe, is_float, same_dimension
+from onnxtrain.graph import describe, holds_graphs, is_float, same_dimension
 
 
 def backpropagate(
@@ -98,7 +98,7 @@ def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Valu
 
 def operands(node: ir.Node) -> tuple[ir.Value | None, ...]:
     """Return the inputs of a node, then what the graphs inside it take from outside."""
-    if not any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if not holds_graphs(node):
         return tuple(node.inputs)
     return (*node.inputs, *captured(node))
 

@@ -8,10 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.graph.look import FLOATS, PRODUCTS, constant, find_schema, is_float
-
-#: The kinds of attributes that hold graphs, whose nodes may read values from outside.
-_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+from onnxtrain.graph.look import FLOATS, PRODUCTS, constant, find_schema, holds_graphs, is_float
 
 
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
@@ -171,9 +168,7 @@ def put_in_order(model: ir.Model) -> None:
     """Sort, in place, the nodes of a model so that each stands behind what it reads."""
     known: set[ir.Node | None] = {None}
     for node in model.graph:
-        if any(a.type in _GRAPHS for a in node.attributes.values()) or not known.issuperset(
-            x.producer() for x in node.inputs if x is not None
-        ):
+        if holds_graphs(node) or not known.issuperset(x.producer() for x in node.inputs if x is not None):
             passes.TopologicalSortPass()(model)
             return
         known.add(node)

@@ -67,6 +67,11 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return None if tensor is None else tensor.numpy()
 
 
+def holds_graphs(node: ir.Node) -> bool:
+    """Whether a node has graphs inside, which may read values from outside: If, Loop, Scan."""
+    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
+
+
 def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:
     """Return the value called `name`; `kind` (``"input"``, ``"output"``) is for the message."""
     found = {v.name: v for v in values}
