@@ -82,7 +82,7 @@ def _register_repairs() -> None:
     replace_power_transformer()
 
 
-#: The aliases of the converters that are wrapped.
+#: The aliases of the converters that are wrapped: whoever registers again, another thread say, leaves them.
 _WRAPPED: set[str] = set()
 
 

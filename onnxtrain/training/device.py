@@ -16,9 +16,9 @@ import onnxruntime
 
 from onnxtrain.errors import DeviceError
 
-#: Operators whose kernels for CUDA get their arguments by value. Others copy them from memory of the host that is no
-#: longer theirs when a recorded run is replayed, and numbers go wrong without a word: Concat, Split, ScatterND, the
-#: recurrent ones, up to https://github.com/microsoft/onnxruntime/pull/32121. Or they wait for the GPU: no recording.
+#: Operators a recorded run may have. Not those whose kernels for CUDA copy from memory of the host that is no longer
+#: theirs when the run is replayed, so that numbers go wrong without a word: Concat, Split, ScatterND, the recurrent
+#: ones, all that https://github.com/microsoft/onnxruntime/pull/32121 names. Nor those that wait for the GPU: NonZero.
 _RECORDED = frozenset(
     """
     Abs Add And AveragePool BatchNormalization Cast Ceil Clip Constant ConstantOfShape Conv ConvTranspose Cos Div Elu

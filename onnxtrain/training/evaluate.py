@@ -61,8 +61,8 @@ def loss_and_gradient(
     for piece in data.pieces(_rows_in_cache(data) if device.kind == "cpu" else CHUNK, device):
         feeds = {g.features[name]: x for name, x in piece.features.items()}
         feeds[g.inputs["label"]] = piece.label
-        ones = np.ones((piece.n_rows, 1), g.dtype.numpy())
-        feeds[g.inputs["weight"]] = ones if piece.weight is None else piece.weight
+        weight = piece.weight
+        feeds[g.inputs["weight"]] = np.ones((piece.n_rows, 1), g.dtype.numpy()) if weight is None else weight
         value, *gradients = run_session(session, {**feeds, **known})
         loss += float(value)
         for dw, part in zip(dws, gradients, strict=True):
