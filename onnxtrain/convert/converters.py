@@ -65,7 +65,7 @@ def registered_converters() -> Hashable:
         _converter_pool,
         _shape_calculator_pool,
     )
-    return tuple(frozenset(table.items()) for table in tables)
+    return tuple((*table, *table.values()) for table in tables)
 
 
 @functools.cache

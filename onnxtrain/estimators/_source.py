@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 import os
+import pickle
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import joblib
 import numpy as np
 import onnx
 from sklearn import config_context, get_config
@@ -176,41 +177,51 @@ def source_of(
         return as_source(estimator, X, **settings)
     if is_fitted(estimator):
         return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, **settings)
-    estimator = _prepared(estimator, structure_only=structure_only, random_state=random_state)
-    key = _fingerprint(estimator, rows, settings)
+    params = estimator.get_params()
+    changes = _changes(params, structure_only=structure_only, random_state=random_state)
+    key = _fingerprint(estimator, params, changes, rows, settings)
     source = None if key is None else SOURCES.find(key)
     if source is None:
-        source = as_source(_fit(estimator, *rows), X, **settings)
+        source = as_source(_fit(clone(estimator).set_params(**changes), *rows), X, **settings)
         if key is not None and len(source.model.onnx) <= _LIGHT:
             SOURCES.keep(key, source)
     return source
 
 
-def _prepared(estimator: Any, *, structure_only: bool, random_state: np.random.RandomState) -> Any:
-    """Return a clone that is ready to be fitted."""
-    estimator = clone(estimator)
-    params = estimator.get_params()
+def _changes(params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState) -> dict[str, Any]:
+    """Return the parameters with which an estimator is fitted instead of its own."""
     seeds = {
         name: random_state.randint(np.iinfo(np.int32).max)
         for name, value in sorted(params.items())
         if name.rpartition("__")[2] == "random_state" and value is None
     }
-    return estimator.set_params(**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {}))
+    return {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
 
 
-def _fingerprint(estimator: Any, rows: tuple[Any, Any, Any], settings: Mapping[str, Any]) -> Hashable | None:
+def _fingerprint(
+    estimator: Any,
+    params: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    rows: tuple[Any, Any, Any],
+    settings: Mapping[str, Any],
+) -> Hashable | None:
     """Return what tells a source from all others, None where it cannot be known or takes long to find."""
-    parts = [estimator, *estimator.get_params().values()]
+    parts = (estimator, *params.values())
     if any(callable(part) or type(part).__module__.partition(".")[0] not in _KNOWN for part in parts):
         return None  # a function has its name for a fingerprint, whatever it does
     shape = getattr(rows[0], "shape", None)
     if shape is None or math.prod(shape) > _MANY:
         return None
+    arrays: list[pickle.PickleBuffer] = []  # beside the rest: they are looked through, not copied
     try:
-        content = joblib.hash((estimator, rows, get_config()), hash_name="sha1")
+        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=arrays.append)
     except Exception:  # what cannot be pickled says so in its own way: a masked array of objects by ValueError
         return None
-    return content, tuple(settings.items()), registered_converters()
+    # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
+    content = hashlib.sha256(rest)
+    for array in arrays:
+        content.update(array.raw())
+    return content.digest(), tuple(settings.items()), registered_converters()
 
 
 def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -94,15 +96,30 @@ def test_weights_are_rows_too(fits):
     assert len(fits) == 2
 
 
+def fingerprint(estimator, X=X):
+    return _source._fingerprint(estimator, estimator.get_params(), {}, (X, y, None), {})
+
+
 def test_what_may_depend_on_more_is_never_the_same():
-    rows = X, y, None
-    assert _source._fingerprint(LinearRegression(), rows, {}) == _source._fingerprint(LinearRegression(), rows, {})
+    assert fingerprint(LinearRegression()) == fingerprint(LinearRegression()) != fingerprint(Ridge())
     for estimator in (
         OfAUser(),
         make_pipeline(StandardScaler(), OfAUser()),
         make_pipeline(FunctionTransformer(np.abs), LinearRegression()),
     ):
-        assert _source._fingerprint(estimator, rows, {}) is None
+        assert fingerprint(estimator) is None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_are_looked_through_without_a_copy(order):
+    rows = np.zeros((2**14, 16), order=order)
+    tracemalloc.start()
+    found = fingerprint(LinearRegression(), rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.nbytes / 10
+    rows[-1, -1] = 1
+    assert fingerprint(LinearRegression(), rows) != found
 
 
 def test_what_is_large_is_not_kept(fits, monkeypatch):
