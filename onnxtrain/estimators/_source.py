@@ -212,15 +212,17 @@ def _fingerprint(
     shape = getattr(rows[0], "shape", None)
     if shape is None or math.prod(shape) > _MANY:
         return None
-    arrays: list[pickle.PickleBuffer] = []  # beside the rest: they are looked through, not copied
+    content = hashlib.sha256()
+
+    def look_through(array: pickle.PickleBuffer) -> None:  # without a copy
+        content.update(array.raw())
+
     try:
-        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=arrays.append)
+        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=look_through)
     except Exception:  # what cannot be pickled says so in its own way: a masked array of objects by ValueError
         return None
+    content.update(rest)
     # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
-    content = hashlib.sha256(rest)
-    for array in arrays:
-        content.update(array.raw())
     return content.digest(), tuple(settings.items()), registered_converters()
 
 
