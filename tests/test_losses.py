@@ -20,7 +20,7 @@ from sklearn.metrics import (
 
 from onnxtrain import graph
 from onnxtrain.errors import LossError, ModelError
-from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.grad_helper import gradients, onnx_derivative
 from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import LOSSES, Prediction, find_loss, loss, loss_kind
 from onnxtrain.testing import check_gradient
@@ -29,14 +29,19 @@ from onnxtrain.training.session import run as run_onnxruntime
 TYPES = {"float32": "float", "float64": "double"}
 
 
-def with_loss(name, params=None, *, k=1, head="Identity", dtype="float32", **options):
-    """Return the model (n, k) -> loss of each row of head(S)."""
+def rows_of(name, params=None, *, k=1, head="Identity", dtype="float32", **options):
+    """Return the graph (n, k) -> loss of each row of head(S), and the loss."""
     onx = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 21]> scores ({TYPES[dtype]}[n, {k}] S) => '
         f"({TYPES[dtype]}[n, {k}] Y) {{ Y = {head}(S) }}"
     )
     model = graph.load(onx)
-    _, rows = add_row_loss(model, model.graph.outputs[0], name, params, **options)
+    return model, add_row_loss(model, model.graph.outputs[0], name, params, **options)[1]
+
+
+def with_loss(name, *args, **options):
+    """Return the same as a model."""
+    model, rows = rows_of(name, *args, **options)
     return graph.save(model, outputs=[("rows", rows)])
 
 
@@ -196,6 +201,22 @@ def test_errors_of_a_thousand(name):
     (dS,) = compute(onnx_derivative(onx, weights=[], inputs=["S"]), **feeds, rows_grad=np.ones_like(rows))
     assert np.isfinite(rows).all()
     assert dS.ravel().tolist() == ([0.5, -0.5] if name == "quantile" else [1, -1])
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("name", ["huber", "modified_huber"])
+def test_what_is_taken_for_a_constant_adds_nothing_to_the_gradient(name, k):
+    """In a model that was written nothing is marked as such."""
+    S = np.repeat(np.r_[np.linspace(-3, 3, 49), 0.1, -1e4, 1e4], k).reshape(-1, k)  # the kinks included
+    feeds = {"S": S, "label": np.zeros_like(S) if name == "huber" else np.arange(len(S))[:, None] % max(k, 2)}
+    model, rows = rows_of(name, k=k, dtype="float64")
+    (gradient,) = gradients(model, rows, model.graph.inputs[:1])
+    marked = graph.save(model, outputs=[("gradient", gradient)])
+    written = onnx_derivative(with_loss(name, k=k, dtype="float64"), weights=[], inputs=["S"])
+    choices = [sum(node.op_type == "Where" for node in onx.graph.node) for onx in (marked, written)]
+    assert choices[0] == choices[1] - 1  # whether Clip changed the number
+    expected = compute(written, **feeds, rows_grad=np.ones((len(S), 1)))[0]
+    np.testing.assert_allclose(compute(marked, **feeds)[0], expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["absolute_error", "elastic"])

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import describe, holds_graphs, is_float, same_dimension
+from onnxtrain.graph import describe, holds_graphs, is_float, is_taken_for_constant, same_dimension
 
 
 def backpropagate(
@@ -85,14 +85,15 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values whose derivative with respect to `wrt` may differ from zero.
 
-    Integers, booleans and the outputs of flat operators have none.
+    Integers, booleans, the outputs of flat operators and what is taken for a constant have none.
     """
     active = set(wrt)
     for node in nodes:
         known = derivative_of(node)
         flat = known is not None and known.rule is None
         if not flat and any(x in active for x in operands(node)):
-            active.update(y for y in node.outputs if is_float(y) or y.dtype is None)
+            real = (y for y in node.outputs if is_float(y) or y.dtype is None)
+            active.update(y for y in real if not is_taken_for_constant(y))
     return active
 
 

@@ -17,10 +17,12 @@ from onnxtrain.graph.look import (
     find_schema,
     holds_graphs,
     is_float,
+    is_taken_for_constant,
     rank,
     same_dimension,
     same_shape,
     static_shape,
+    taken_for_constant,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
 from onnxtrain.graph.opset import OPSET, at_opset
@@ -45,6 +47,7 @@ __all__ = [
     "holds_graphs",
     "infer",
     "is_float",
+    "is_taken_for_constant",
     "is_written",
     "load",
     "names_in",
@@ -57,6 +60,7 @@ __all__ = [
     "same_shape",
     "save",
     "static_shape",
+    "taken_for_constant",
     "tensor",
     "tidy",
     "unique_name",

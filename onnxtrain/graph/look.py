@@ -67,6 +67,20 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return None if tensor is None else tensor.numpy()
 
 
+_CONSTANT = "onnxtrain.taken_for_constant"
+
+
+def taken_for_constant(value: ir.Value) -> ir.Value:
+    """Return a value whose changes leave the result as it is, marked so that no gradient is carried to it."""
+    value.meta[_CONSTANT] = True
+    return value
+
+
+def is_taken_for_constant(value: ir.Value) -> bool:
+    """Whether no gradient is carried to a value."""
+    return bool(value.meta.get(_CONSTANT))
+
+
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has graphs inside, which may read values from outside: If, Loop, Scan."""
     return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph import taken_for_constant
 from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
 
 
@@ -67,8 +68,9 @@ def modified_huber(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     Source: T. Zhang, Solving Large Scale Linear Prediction Problems Using Stochastic Gradient Descent, 2004.
     """
     short = op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0))
-    c = op.Clip(short, 0.0, 2.0)
-    return sum_outputs(op, op.Mul(c, op.Sub(op.Mul(short, 2.0), c)))  # c (2h - c) is h^2 up to 2, then 4h - 4
+    c = taken_for_constant(op.Clip(short, 0.0, 2.0))
+    # c (2h - c) is h^2 up to 2, then 4h - 4; its derivative by c is 2 (h - c): where c moves, 0
+    return sum_outputs(op, op.Mul(c, op.Sub(op.Mul(short, 2.0), c)))
 
 
 @loss("focal", prediction=Prediction.LIKELIHOOD)

@@ -20,6 +20,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
+from onnxtrain.graph import taken_for_constant
 from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
 
 
@@ -55,8 +56,9 @@ def huber(op: Any, y_true: ir.Value, y_pred: ir.Value, *, delta: float = 1.0) ->
     """
     delta = check_number(delta, "delta", above=0)
     r = op.Sub(y_pred, y_true)
-    c = op.Clip(r, -delta, delta)
-    return sum_outputs(op, op.Mul(c, op.Sub(r, op.Mul(c, 0.5))))  # c (r - c/2), whose derivative is c
+    c = taken_for_constant(op.Clip(r, -delta, delta))
+    # the derivative of c (r - c/2) by c is r - c: where c moves, 0
+    return sum_outputs(op, op.Mul(c, op.Sub(r, op.Mul(c, 0.5))))
 
 
 @loss("quantile")
