@@ -23,6 +23,6 @@ class Pretended(Device):
         """Return the array as an OrtValue that shares its memory."""
         return Device("cpu").put(array)
 
-    def read(self, value):
-        """Return a copy."""
-        return Device("cpu").read(value)
+    def buffer(self, array):
+        """Return the array as a buffer that shares its memory."""
+        return Device("cpu").buffer(array)

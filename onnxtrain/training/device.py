@@ -8,7 +8,7 @@ import re
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -65,14 +65,35 @@ class Device:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, self.kind, self.index)
 
-    def read(self, value: onnxruntime.OrtValue) -> np.ndarray:
-        """Return a copy of what `value` holds."""
-        array = value.numpy()
-        return array.copy() if self.kind == "cpu" else array  # on a CPU it is the memory of the OrtValue itself
+    def buffer(self, array: np.ndarray) -> Buffer:
+        """Return `array` as a buffer on the device; on a CPU it shares the memory of `array`."""
+        value = self.put(array)
+        return Buffer(value, value.numpy() if self.kind == "cpu" else None)
 
-    def write(self, value: onnxruntime.OrtValue, array: np.ndarray) -> None:
-        """Overwrite what `value` holds, in place, wherever it lies."""
-        value.update_inplace(array)
+
+class Buffer(NamedTuple):
+    """Memory of a device that is bound to sessions, and read and written between their runs.
+
+    Attributes
+    ----------
+    value : OrtValue
+    array : ndarray or None
+        The same memory, on a CPU.
+    """
+
+    value: onnxruntime.OrtValue
+    array: np.ndarray | None
+
+    def read(self) -> np.ndarray:
+        """Return a copy of what it holds."""
+        return self.value.numpy() if self.array is None else self.array.copy()
+
+    def write(self, array: np.ndarray) -> None:
+        """Overwrite what it holds."""
+        if self.array is None:
+            self.value.update_inplace(array)
+        else:
+            self.array[...] = array
 
 
 def can_be_recorded(onx: bytes) -> bool:

@@ -16,7 +16,7 @@ import onnxruntime
 
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
-from onnxtrain.training.device import Device, can_be_recorded, find_device
+from onnxtrain.training.device import Buffer, Device, can_be_recorded, find_device
 from onnxtrain.training.packing import Part, join, part_of
 from onnxtrain.training.step import StepGraph
 
@@ -212,15 +212,15 @@ class BoundStep:
         last: Mapping[str, np.ndarray] | None = None,
     ):
         self._step, self._device, self._n_threads = step, device, n_threads
-        self._inputs = {name: device.put(array) for name, array in inputs.items()}
-        self._last = {name: device.put(array) for name, array in (last or {}).items()}
+        self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
+        self._last = {name: device.buffer(array) for name, array in (last or {}).items()}
         self._weights = {key[1]: step.state[key] for key in state if key[0] == "weight"}
         self._slots = {(key[1], key[2]): step.state[key] for key in state if key[0] == "slot"}
         self._kept = {wire.input for wire in (*self._weights.values(), *self._slots.values())}
         arrays = self._join(state)
         self._buffers = [
-            {name: device.put(array) for name, array in arrays.items()},
-            {name: device.put(np.empty_like(array)) for name, array in arrays.items()},
+            {name: device.buffer(array) for name, array in arrays.items()},
+            {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()},
         ]
         self._turn = 0
         self._open(captured=device.kind != "cpu" and "rows" in step.inputs)
@@ -235,13 +235,15 @@ class BoundStep:
         runs = [(self._bind(inputs, *buffers), _record() if captured else None) for inputs, buffers in ways]
         self._runs = runs if self._last else 2 * runs
 
-    def _bind(self, inputs: Mapping, read: Mapping, write: Mapping) -> onnxruntime.IOBinding:
+    def _bind(
+        self, inputs: Mapping[str, Buffer], read: Mapping[str, Buffer], write: Mapping[str, Buffer]
+    ) -> onnxruntime.IOBinding:
         binding = self._session.io_binding()
-        for name, value in inputs.items():
-            binding.bind_ortvalue_input(name, value)
+        for name, buffer in inputs.items():
+            binding.bind_ortvalue_input(name, buffer.value)
         for name, output in {wire.input: wire.output for wire in self._step.state.values()}.items():
-            binding.bind_ortvalue_input(name, read[name])
-            binding.bind_ortvalue_output(output, write[name])
+            binding.bind_ortvalue_input(name, read[name].value)
+            binding.bind_ortvalue_output(output, write[name].value)
         return binding
 
     def _join(self, state: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
@@ -265,25 +267,25 @@ class BoundStep:
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
-            self._inputs[name] = self._device.put(array)
-            self._runs[self._turn][0].bind_ortvalue_input(name, self._inputs[name])
+            self._inputs[name] = self._device.buffer(array)
+            self._runs[self._turn][0].bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""
-        self._device.write(self._inputs[name], array)
+        self._inputs[name].write(array)
 
     def write_state(self, key: tuple[str, ...], array: np.ndarray) -> None:
         """Overwrite a value of the state that is no part of another."""
-        self._device.write(self._buffers[self._turn][self._step.state[key].input], array)
+        self._buffers[self._turn][self._step.state[key].input].write(array)
 
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""
         wire = self._step.state[key]
-        return part_of(self._device.read(self._buffers[self._turn][wire.input]), wire.part)
+        return part_of(self._buffers[self._turn][wire.input].read(), wire.part)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[tuple[str, str], np.ndarray]]:
         """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
         buffers = self._buffers[self._turn]
-        wholes = {name: self._device.read(buffers[name]) for name in self._kept}
+        wholes = {name: buffers[name].read() for name in self._kept}
         weights = {key: part_of(wholes[wire.input], wire.part) for key, wire in self._weights.items()}
         return weights, {key: part_of(wholes[wire.input], wire.part) for key, wire in self._slots.items()}
