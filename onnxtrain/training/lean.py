@@ -40,6 +40,8 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
             _skip_one(node)
         elif node.op_type == "Sub":
             _scatter_into_the_rest(op, node)
+        elif node.op_type in ("Add", "Sum"):
+            _add_to_product(op, node)
     numbers: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         if node.op_type == "ReduceSum":
@@ -151,6 +153,25 @@ def _positive_part(condition: ir.Value | None) -> ir.Value | None:
 def _is_zero(value: ir.Value | None) -> bool:
     known = None if value is None else constant(value)
     return known is not None and known.size == 1 and known.item() == 0
+
+
+def _add_to_product(op: Any, node: ir.Node) -> None:
+    """Let Gemm add a matrix on the way: the gradient of a penalty, to that of the loss."""
+    (y,) = node.outputs
+    terms = [x for x in node.inputs if x is not None and same_shape(x, y)]
+    if len(terms) < len(node.inputs) or y.is_graph_output():
+        return
+    for product in terms:
+        gemm = product.producer()
+        if gemm is None or gemm.op_type != "Gemm" or len(gemm.inputs) > 2 or len(product.uses()) > 1:
+            continue
+        first, *rest = [x for x in terms if x is not product]
+        total = op.Gemm(*gemm.inputs, first, **{name: a.value for name, a in gemm.attributes.items()})
+        for x in rest:
+            total = op.Add(total, x)
+        total.type, total.shape = y.type, y.shape
+        ir.convenience.replace_all_uses_with(y, total)
+        return
 
 
 def _skip_one(node: ir.Node) -> None:

@@ -207,6 +207,34 @@ GRAPHS = {
     "once": ("w = Neg(x) y = Mul(w, one) z = Neg(y)", {"Neg": 2}),
     "one times": ("w = Neg(x) y = Mul(one, w) z = Neg(y)", {"Neg": 2}),
     "one times, stretched": ("y = Mul(column, x) w = Mul(y, two) z = Neg(w)", {"Mul": 2, "Neg": 1}),
+    "added to a product": (
+        "p = Gemm<transA = 1>(x, x) y = Add(square, p) z = Neg(y)",
+        {"Gemm": 1, "Neg": 1},
+    ),
+    "a product among others": (
+        "p = Gemm<transA = 1, alpha = 0.5>(x, x) t = Neg(square) y = Sum(square, p, t) z = Neg(y)",
+        {"Neg": 2, "Gemm": 1, "Add": 1},
+    ),
+    "a product used twice": (
+        "p = Gemm<transA = 1>(x, x) w = Add(square, p) y = Mul(w, p) z = Neg(y)",
+        {"Gemm": 1, "Add": 1, "Mul": 1, "Neg": 1},
+    ),
+    "a product added to itself": (
+        "p = Gemm<transA = 1>(x, x) y = Add(p, p) z = Neg(y)",
+        {"Gemm": 1, "Add": 1, "Neg": 1},
+    ),
+    "a row added to a product": (
+        "p = Gemm<transA = 1>(x, x) t = Transpose(s) y = Add(p, t) z = Neg(y)",
+        {"Gemm": 1, "Transpose": 1, "Add": 1, "Neg": 1},
+    ),
+    "a product with a sum": (
+        "p = Gemm<transA = 1>(x, x, square) y = Add(p, square) z = Neg(y)",
+        {"Gemm": 1, "Add": 1, "Neg": 1},
+    ),
+    "added to a product, an output": (
+        "p = Gemm<transA = 1>(x, x) z = Add(square, p)",
+        {"Gemm": 1, "Add": 1},
+    ),
     "mask of a product": (
         "r = Relu(x) c = Greater(r, zero) t = Transpose(x) p = MatMul(t, x) d = MatMul(x, p) y = Where(c, d, zero) "
         "z = Neg(y)",
