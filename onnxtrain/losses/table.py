@@ -221,6 +221,8 @@ def _name(loss: str | Callable[..., ir.Value]) -> str:
 
 
 def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    if not params:
+        return
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable written in C has no signature
