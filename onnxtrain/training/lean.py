@@ -12,6 +12,9 @@ from onnxtrain.graph import constant, rank, same_dimension, same_shape, static_s
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
 
+#: Numbers above which Gemm takes longer to copy what it starts from, in one thread, than Add in several.
+_SMALL = 2**14
+
 
 def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None = None) -> None:
     """Rewrite, in place, what onnxruntime is slow at.
@@ -156,10 +159,11 @@ def _is_zero(value: ir.Value | None) -> bool:
 
 
 def _add_to_product(op: Any, node: ir.Node) -> None:
-    """Let Gemm add a matrix on the way: the gradient of a penalty, to that of the loss."""
+    """Let Gemm add a small matrix on the way: the gradient of a penalty, to that of the loss."""
     (y,) = node.outputs
+    shape = static_shape(y)
     terms = [x for x in node.inputs if x is not None and same_shape(x, y)]
-    if len(terms) < len(node.inputs) or y.is_graph_output():
+    if shape is None or math.prod(shape) > _SMALL or len(terms) < len(node.inputs) or y.is_graph_output():
         return
     for product in terms:
         gemm = product.producer()

@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxtrain import graph
 from onnxtrain.optim import SGD, Adam, AdamW, Adaptive, Constant, Cosine, OneCycle
+from onnxtrain.training import lean as lean_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
@@ -282,6 +283,16 @@ def test_lean_graphs_give_the_same(name):
          float zero = {{0}}, float[3, 3] square = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}>
         {{ shape = Shape(x) {body} }}""")
     assert counts(made_lean(onx), without=() if "Shape" in expected else ("Shape",)) == expected
+
+
+def test_a_large_matrix_is_added_by_threads(monkeypatch):
+    onx = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column) => (float z) <float[3, 3] square = {1, 0, 0, 0, 1, 0, 0, 0, 1}>
+        { p = Gemm<transA = 1>(x, x) y = Add(square, p) z = Neg(y) }""")
+    assert "Add" not in counts(made_lean(onx))
+    monkeypatch.setattr(lean_module, "_SMALL", 8)
+    assert "Add" in counts(made_lean(onx))
 
 
 def made_lean(onx):
