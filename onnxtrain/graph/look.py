@@ -18,6 +18,9 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT
 #: Operators whose multiplications are more than their results.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
 
+#: The mark of a value that no gradient is carried to; it is not written into a model.
+_CONSTANT = "onnxtrain.taken_for_constant"
+
 
 def describe(value: ir.Value | None) -> str:
     """Return ``name: FLOAT[N,3]``, for messages."""
@@ -67,11 +70,8 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return None if tensor is None else tensor.numpy()
 
 
-_CONSTANT = "onnxtrain.taken_for_constant"
-
-
 def taken_for_constant(value: ir.Value) -> ir.Value:
-    """Return a value whose changes leave the result as it is, marked so that no gradient is carried to it."""
+    """Return a value by which the derivative of the result is zero, marked so that no gradient is carried to it."""
     value.meta[_CONSTANT] = True
     return value
 
