@@ -170,7 +170,9 @@ def _add_to_product(op: Any, node: ir.Node) -> None:
         if gemm is None or gemm.op_type != "Gemm" or len(gemm.inputs) > 2 or len(product.uses()) > 1:
             continue
         first, *rest = [x for x in terms if x is not product]
-        total = op.Gemm(*gemm.inputs, first, **{name: a.value for name, a in gemm.attributes.items()})
+        # beta, which onnxruntime-training sets to 0, is for what was not there
+        kept = {name: a.value for name, a in gemm.attributes.items() if name != "beta"}
+        total = op.Gemm(*gemm.inputs, first, **kept)
         for x in rest:
             total = op.Add(total, x)
         total.type, total.shape = y.type, y.shape

@@ -212,6 +212,10 @@ GRAPHS = {
         "p = Gemm<transA = 1>(x, x) y = Add(square, p) z = Neg(y)",
         {"Gemm": 1, "Neg": 1},
     ),
+    "added to a product that adds nothing yet": (
+        "p = Gemm<transA = 1, beta = 0.0>(x, x) y = Add(square, p) z = Neg(y)",
+        {"Gemm": 1, "Neg": 1},
+    ),
     "a product among others": (
         "p = Gemm<transA = 1, alpha = 0.5>(x, x) t = Neg(square) y = Sum(square, p, t) z = Neg(y)",
         {"Neg": 2, "Gemm": 1, "Add": 1},
