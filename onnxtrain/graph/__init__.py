@@ -6,7 +6,15 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
-from onnxtrain.graph.build import Builder, builder, names_in, tensor, unique_name
+from onnxtrain.graph.build import (
+    Builder,
+    builder,
+    is_taken_for_constant,
+    names_in,
+    taken_for_constant,
+    tensor,
+    unique_name,
+)
 from onnxtrain.graph.change import cast_floats, constants_as_nodes, products_in, tidy
 from onnxtrain.graph.look import (
     FLOATS,
@@ -17,12 +25,10 @@ from onnxtrain.graph.look import (
     find_schema,
     holds_graphs,
     is_float,
-    is_taken_for_constant,
     rank,
     same_dimension,
     same_shape,
     static_shape,
-    taken_for_constant,
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
 from onnxtrain.graph.opset import OPSET, at_opset

@@ -13,6 +13,9 @@ from onnxtrain.errors import ModelError
 from onnxtrain.graph.look import describe, find_schema
 from onnxtrain.graph.shapes import infer_simply
 
+#: The mark of a value that no gradient is carried to; it is not written into a model.
+_CONSTANT = "onnxtrain.taken_for_constant"
+
 
 class Builder(GraphBuilder):
     """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
@@ -83,6 +86,17 @@ def _attributes(schema: Any) -> frozenset[str]:
 def tensor(numbers: Any, dtype: Any = ir.DataType.INT64, name: str | None = None) -> ir.Tensor:
     """Return numbers as a tensor: :func:`onnx_ir.tensor` would ask what they are, ten times as long as this takes."""
     return ir.Tensor(np.array(numbers, dtype.numpy()), dtype=dtype, name=name)
+
+
+def taken_for_constant(value: ir.Value) -> ir.Value:
+    """Return a value by which the derivative of the result is zero, marked so that no gradient is carried to it."""
+    value.meta[_CONSTANT] = True
+    return value
+
+
+def is_taken_for_constant(value: ir.Value) -> bool:
+    """Whether no gradient is carried to a value."""
+    return bool(value.meta.get(_CONSTANT))
 
 
 def builder(model: ir.Model) -> Builder:

@@ -18,9 +18,6 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT
 #: Operators whose multiplications are more than their results.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
 
-#: The mark of a value that no gradient is carried to; it is not written into a model.
-_CONSTANT = "onnxtrain.taken_for_constant"
-
 
 def describe(value: ir.Value | None) -> str:
     """Return ``name: FLOAT[N,3]``, for messages."""
@@ -68,17 +65,6 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
-
-
-def taken_for_constant(value: ir.Value) -> ir.Value:
-    """Return a value by which the derivative of the result is zero, marked so that no gradient is carried to it."""
-    value.meta[_CONSTANT] = True
-    return value
-
-
-def is_taken_for_constant(value: ir.Value) -> bool:
-    """Whether no gradient is carried to a value."""
-    return bool(value.meta.get(_CONSTANT))
 
 
 def holds_graphs(node: ir.Node) -> bool:
