@@ -159,7 +159,7 @@ def _is_zero(value: ir.Value | None) -> bool:
 
 
 def _add_to_product(op: Any, node: ir.Node) -> None:
-    """Let Gemm add a small matrix on the way: the gradient of a penalty, to that of the loss."""
+    """Let Gemm add a small matrix on the way, such as the gradient of a penalty to that of the loss."""
     (y,) = node.outputs
     shape = static_shape(y)
     terms = [x for x in node.inputs if x is not None and same_shape(x, y)]

@@ -43,6 +43,20 @@ def test_auto_is_a_gpu_that_can_be_used(monkeypatch, usable):
     assert find_device("auto") == Device("cuda" if usable else "cpu")
 
 
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((2, 3), np.float32), np.zeros((4, 6))[:, ::2], np.zeros((), np.int64), np.zeros((0, 3))],
+    ids=np.shape,
+)
+def test_a_buffer_holds_what_sessions_read(array):
+    buffer, new = Device("cpu").buffer(array), np.ones_like(array)
+    buffer.write(new)
+    kept = buffer.read()
+    np.testing.assert_array_equal(buffer.value.numpy(), new)
+    buffer.write(2 * new)
+    np.testing.assert_array_equal(kept, new)
+
+
 @pytest.fixture
 def no_driver(monkeypatch):
     """An onnxruntime that was built for GPUs, on a machine that has none."""

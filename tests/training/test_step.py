@@ -208,10 +208,7 @@ GRAPHS = {
     "once": ("w = Neg(x) y = Mul(w, one) z = Neg(y)", {"Neg": 2}),
     "one times": ("w = Neg(x) y = Mul(one, w) z = Neg(y)", {"Neg": 2}),
     "one times, stretched": ("y = Mul(column, x) w = Mul(y, two) z = Neg(w)", {"Mul": 2, "Neg": 1}),
-    "added to a product": (
-        "p = Gemm<transA = 1>(x, x) y = Add(square, p) z = Neg(y)",
-        {"Gemm": 1, "Neg": 1},
-    ),
+    "added to a product": ("p = Gemm<transA = 1>(x, x) y = Add(square, p) z = Neg(y)", {"Gemm": 1, "Neg": 1}),
     "added to a product that adds nothing yet": (
         "p = Gemm<transA = 1, beta = 0.0>(x, x) y = Add(square, p) z = Neg(y)",
         {"Gemm": 1, "Neg": 1},
@@ -236,10 +233,7 @@ GRAPHS = {
         "p = Gemm<transA = 1>(x, x, square) y = Add(p, square) z = Neg(y)",
         {"Gemm": 1, "Add": 1, "Neg": 1},
     ),
-    "added to a product, an output": (
-        "p = Gemm<transA = 1>(x, x) z = Add(square, p)",
-        {"Gemm": 1, "Add": 1},
-    ),
+    "added to a product, an output": ("p = Gemm<transA = 1>(x, x) z = Add(square, p)", {"Gemm": 1, "Add": 1}),
     "mask of a product": (
         "r = Relu(x) c = Greater(r, zero) t = Transpose(x) p = MatMul(t, x) d = MatMul(x, p) y = Where(c, d, zero) "
         "z = Neg(y)",
