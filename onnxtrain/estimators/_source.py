@@ -35,7 +35,7 @@ from onnxtrain.heads import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.session import run
 
-#: Packages whose objects are what their state says, functions aside.
+#: Packages whose objects are what their state says, and whose classes what their name says.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
 
 #: Rows of more numbers than this are not looked through: that takes a tenth of a second.
@@ -206,9 +206,8 @@ def _fingerprint(
     settings: Mapping[str, Any],
 ) -> Hashable | None:
     """Return what tells a source from all others, None where it cannot be known or takes long to find."""
-    parts = (estimator, *params.values())
-    if any(callable(part) or type(part).__module__.partition(".")[0] not in _KNOWN for part in parts):
-        return None  # a function has its name for a fingerprint, whatever it does
+    if not all(map(_is_what_it_says, (estimator, *params.values()))):
+        return None
     shape = getattr(rows[0], "shape", None)
     if shape is None or math.prod(shape) > _MANY:
         return None
@@ -224,6 +223,13 @@ def _fingerprint(
     content.update(rest)
     # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
     return content.digest(), tuple(settings.items()), registered_converters()
+
+
+def _is_what_it_says(part: Any) -> bool:
+    """Whether equal bytes of an object are an equal object: a function has its name for them, whatever it does."""
+    is_class = isinstance(part, type)
+    package = (part if is_class else type(part)).__module__.partition(".")[0]
+    return package in _KNOWN and (is_class or package == "sklearn" or not callable(part))
 
 
 def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.estimators import _source
@@ -22,6 +26,14 @@ X = X.astype(np.float32)
 
 class OfAUser(LinearRegression):
     """An estimator whose `fit` may do what it likes."""
+
+
+class KernelOfAUser(RBF):
+    """A kernel whose values may be any."""
+
+
+class TypeOfAUser(np.float64):
+    """Numbers that may be any."""
 
 
 @pytest.fixture
@@ -53,6 +65,18 @@ def test_a_search_fits_it_once_a_fold(fits):
         _source.SOURCES.cache_clear()
         alone = GridSearchCV(model, {name: [value] for name, value in params.items()}, cv=3).fit(X, y)
         assert alone.best_score_ == search.cv_results_["mean_test_score"][i]
+
+
+def test_so_does_a_search_over_a_frame(fits):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(X[:120], columns=[f"x{i}" for i in range(X.shape[1])])
+    frame["color"] = rng.choice(["red", "green", "blue"], len(frame))
+    columns = make_column_transformer(
+        (OneHotEncoder(dtype=np.float64), make_column_selector(dtype_exclude=np.number)), remainder="passthrough"
+    )
+    model = OrtGradientRegressor(make_pipeline(columns, LinearRegression()), max_iter=2, random_state=0)
+    GridSearchCV(model, {"l1": [0.0, 0.1, 1.0]}, cv=3).fit(frame, y[:120])
+    assert len(fits) == 3 + 1
 
 
 def test_what_is_remembered_stays_as_it_was(fits):
@@ -102,8 +126,12 @@ def fingerprint(estimator, X=X):
 
 def test_what_may_depend_on_more_is_never_the_same():
     assert fingerprint(LinearRegression()) == fingerprint(LinearRegression()) != fingerprint(Ridge())
+    kernel = GaussianProcessRegressor(RBF())
+    assert fingerprint(kernel) == fingerprint(GaussianProcessRegressor(RBF())) is not None
     for estimator in (
         OfAUser(),
+        GaussianProcessRegressor(KernelOfAUser()),
+        make_pipeline(OneHotEncoder(dtype=TypeOfAUser), LinearRegression()),
         make_pipeline(StandardScaler(), OfAUser()),
         make_pipeline(FunctionTransformer(np.abs), LinearRegression()),
     ):
