@@ -29,6 +29,7 @@ from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
+from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
 
 #: Rows predicted at once: bounds the memory of intermediate results.
@@ -47,7 +48,7 @@ class Trained:
         _named: bool
         _source: Source
         _session: LazySession
-        _objective: Any
+        _objective: Objective
         _training_data: Any
 
         @property
@@ -132,7 +133,9 @@ class Trained:
         return found.astype(result, copy=False)
 
     def _open_session(self) -> Any:
-        work = _PREDICT_CHUNK * sum(w.size for w in self.weights_.values())
+        # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
+        n_numbers = sum(w.size for w in self.weights_.values())
+        work = _PREDICT_CHUNK * max(multiplications(self._objective.model), n_numbers)
 
         def make() -> Any:
             onx = with_weights(self._source.model.onnx, self.weights_)

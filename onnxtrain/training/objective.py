@@ -97,6 +97,12 @@ def _normal_form(onx: bytes) -> bytes:
     return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
+@lru_cache(maxsize=64)
+def multiplications(onx: bytes) -> float:
+    """Return how many a model does for one row, about: see :attr:`ObjectiveGraph.multiplications`."""
+    return _multiplications(graph.reload(onx).graph)
+
+
 class ObjectiveGraph:
     """The graph of the losses of the rows, on which a step or an evaluation is built.
 
