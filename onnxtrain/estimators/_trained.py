@@ -32,8 +32,11 @@ from onnxtrain.training.evaluate import row_losses
 from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
 
-#: Rows predicted at once: bounds the memory of intermediate results.
-_PREDICT_CHUNK = 65_536
+#: Rows predicted at once: few enough that what a network has in between stays in the cache, so memory is bounded too.
+_PREDICT_CHUNK = 8192
+
+#: Rows for which the number of threads is chosen: a session serves predictions of any number.
+_MANY = 65_536
 
 
 class Trained:
@@ -135,7 +138,7 @@ class Trained:
     def _open_session(self) -> Any:
         # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
         n_numbers = sum(w.size for w in self.weights_.values())
-        work = _PREDICT_CHUNK * max(multiplications(self._objective.model), n_numbers)
+        work = _MANY * max(multiplications(self._objective.model), n_numbers)
 
         def make() -> Any:
             onx = with_weights(self._source.model.onnx, self.weights_)

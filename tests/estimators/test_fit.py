@@ -292,6 +292,15 @@ def test_threads_of_predictions_are_for_the_whole_model(diabetes, monkeypatch, t
     assert threads == [2 if several else 1]
 
 
+def test_rows_are_predicted_the_same_in_any_pieces(diabetes, mlp, monkeypatch):
+    X, y = diabetes
+    model = OrtGradientRegressor(mlp, max_iter=1).fit(X, y)
+    whole = model.predict(X)
+    for size in (1, 100, len(X) - 1):
+        monkeypatch.setattr(_trained, "_PREDICT_CHUNK", size)
+        np.testing.assert_array_equal(model.predict(X), whole)
+
+
 def test_an_onnx_file_keeps_its_inputs_outputs_and_labels(tmp_path):
     from skl2onnx import to_onnx
 
