@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators._model import with_weights
+from onnxtrain.training.batches import rows_at_once
 from onnxtrain.training.inspect import build_loss_gradient, build_score_gradients, with_result
 from onnxtrain.training.session import open_session, run_session
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from onnxtrain.estimators._model import TrainableModel
     from onnxtrain.estimators._source import Source
     from onnxtrain.training.objective import Objective
-
-#: Rows at once: bounds the memory of intermediate results.
-_CHUNK = 10_000
 
 
 class Inspectable:
@@ -82,7 +80,7 @@ class Inspectable:
         data = self._training_data(X, y, None)
         known = {i.name for i in session.get_inputs()}
         parts = []
-        for rows in data.batches(_CHUNK):
+        for rows in data.batches(rows_at_once(data.features, data.dtypes)):
             feeds = {**data.constants, **self.weights_, **data.take(rows), g.inputs["label"]: data.label[rows]}
             parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
         return np.concatenate(parts)

@@ -26,14 +26,11 @@ from onnxtrain.estimators._source import Source, is_onnx
 from onnxtrain.estimators._training import HALVES
 from onnxtrain.estimators._validation import check_features, check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
-from onnxtrain.training.batches import batches, dense
+from onnxtrain.training.batches import batches, dense, rows_at_once
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses
 from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
-
-#: Rows predicted at once: few enough that what a network has in between stays in the cache, so memory is bounded too.
-_PREDICT_CHUNK = 8192
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any number.
 _MANY = 65_536
@@ -119,10 +116,9 @@ class Trained:
         check_is_fitted(self)
         X, y = self._check_X_y(X, y, reset=False)
         weight = check_sample_weight(sample_weight, y, self._real, keep=True)
-        device = self._device_at_hand()
-        losses = row_losses(
-            self._objective, self.weights_, self._training_data(X, y, None), device, self.n_threads or 0
-        )
+        n_threads = threads_for(len(y) * multiplications(self._objective.model), self.n_threads)
+        data = self._training_data(X, y, None)
+        losses = row_losses(self._objective, self.weights_, data, self._device_at_hand(), n_threads)
         return losses if weight is None else losses * weight
 
     def _run(self, X: Any, output: str) -> np.ndarray:
@@ -213,7 +209,7 @@ class Trained:
         dtypes = self._source.model.features
         parts = [
             run_session(session, {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}, names)
-            for rows in batches(n_rows(feeds), _PREDICT_CHUNK)
+            for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes))
         ]
         found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
         return dict(zip(names, found, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ LARGE = 2**23
 
 #: Rows of such a block.
 _BLOCK = 2**20
+
+#: Rows looked at together, where none is trained on: at most; at least; and bytes of them that stay in a cache.
+_MOST_AT_ONCE, _FEWEST_AT_ONCE, _CACHED_BYTES = 20_000, 4096, 2**21
 
 
 class Piece(NamedTuple):
@@ -59,7 +63,7 @@ class TrainingData:
     dtypes: Mapping[str, np.dtype]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     chosen: np.ndarray | None = None
-    _placed: dict[tuple[Device, int], list[Piece]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _placed: dict[Device, list[Piece]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def rows(self) -> np.ndarray:
@@ -115,14 +119,14 @@ class TrainingData:
             rows = rows if random_state is None else random_state.permutation(rows)
             yield from (rows[part] for part in batches(len(rows), size))
 
-    def pieces(self, size: int, device: Device) -> Iterator[Piece]:
-        """Yield the rows that count in order, `size` at a time; what went to a GPU stays there for the next time."""
+    def pieces(self, device: Device) -> Iterator[Piece]:
+        """Yield the rows that count in order, some at a time; what went to a GPU stays there for the next time."""
         if device.kind == "cpu" or not self.ready:
-            yield from self._cut(size)
+            yield from self._cut(rows_at_once(self.features, self.dtypes))
             return
-        if (device, size) not in self._placed:
-            self._placed[device, size] = [piece.on(device) for piece in self._cut(size)]
-        yield from self._placed[device, size]
+        if device not in self._placed:
+            self._placed[device] = [piece.on(device) for piece in self._cut(_MOST_AT_ONCE)]
+        yield from self._placed[device]
 
     def _cut(self, size: int) -> Iterator[Piece]:
         for rows in self.batches(size):
@@ -136,6 +140,15 @@ class TrainingData:
         else:
             rows = self.rows
             yield from (rows[part] for part in batches(len(rows), size))
+
+
+def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
+    """Return how many rows to look at together, where none is trained on.
+
+    Few enough that they, and what a network has in between, are still in the cache of a core when they are read again.
+    """
+    row = sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
+    return min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,13 +12,6 @@ from onnxtrain.training.objective import Objective
 from onnxtrain.training.session import cached_session, run_session
 from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
 
-#: Rows evaluated at once.
-CHUNK = 20_000
-
-#: Rows that are read twice, forward and backward, at most so many bytes at once: they stay in the cache of a core.
-_CACHED_BYTES = 2**21
-_FEWEST_ROWS = 4096
-
 
 def row_losses(
     objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
@@ -28,7 +20,7 @@ def row_losses(
     g = build_row_losses(objective)
     session = cached_session(g.onnx, device, n_threads)
     known, found = _known(session, {**data.constants, **weights}), []
-    for piece in data.pieces(CHUNK, device):
+    for piece in data.pieces(device):
         feeds = {g.features[name]: x for name, x in piece.features.items() if name in g.features}
         feeds[g.inputs["label"]] = piece.label
         found += run_session(session, {**feeds, **known})
@@ -42,7 +34,7 @@ def mean_loss(
     losses = row_losses(objective, weights, data, device, n_threads).astype(np.float64)
     if data.weight is None:
         return float(losses.mean())
-    return float(np.average(losses, weights=np.concatenate([data.weight[rows, 0] for rows in data.batches(CHUNK)])))
+    return float(np.average(losses, weights=np.concatenate([data.weight[i, 0] for i in data.batches(len(losses))])))
 
 
 def loss_and_gradient(
@@ -58,7 +50,7 @@ def loss_and_gradient(
     session = cached_session(g.onnx, device, n_threads)
     known = _known(session, {**data.constants, **weights})
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
-    for piece in data.pieces(_rows_in_cache(data) if device.kind == "cpu" else CHUNK, device):
+    for piece in data.pieces(device):
         feeds = {g.features[name]: x for name, x in piece.features.items()}
         feeds[g.inputs["label"]] = piece.label
         weight = piece.weight
@@ -68,11 +60,6 @@ def loss_and_gradient(
         for dw, part in zip(dws, gradients, strict=True):
             dw += part
     return loss / data.total_weight, [dw / data.total_weight for dw in dws]
-
-
-def _rows_in_cache(data: TrainingData) -> int:
-    row = sum(math.prod(x.shape[1:]) * data.dtypes[name].itemsize for name, x in data.features.items())
-    return min(CHUNK, max(_FEWEST_ROWS, _CACHED_BYTES // max(row, 1)))
 
 
 def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -297,7 +297,7 @@ def test_rows_are_predicted_the_same_in_any_pieces(diabetes, mlp, monkeypatch):
     model = OrtGradientRegressor(mlp, max_iter=1).fit(X, y)
     whole = model.predict(X)
     for size in (1, 100, len(X) - 1):
-        monkeypatch.setattr(_trained, "_PREDICT_CHUNK", size)
+        monkeypatch.setattr(_trained, "rows_at_once", lambda *given, size=size: size)
         np.testing.assert_array_equal(model.predict(X), whole)
 
 
