@@ -38,6 +38,9 @@ from onnxtrain.training.session import run
 #: Packages whose objects are what their state says, and whose classes what their name says.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
 
+#: Modules of scikit-learn whose callable objects hold names and numbers; a scorer holds a function.
+_CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_process.kernels"})
+
 #: Rows of more numbers than this are not looked through: that takes a tenth of a second.
 _MANY = 2**25
 
@@ -227,9 +230,13 @@ def _fingerprint(
 
 def _is_what_it_says(part: Any) -> bool:
     """Whether equal bytes of an object are an equal object: a function has its name for them, whatever it does."""
+    if isinstance(part, (list, tuple)):
+        return all(map(_is_what_it_says, part))
+    if isinstance(part, dict):
+        return all(map(_is_what_it_says, part.values()))
     is_class = isinstance(part, type)
-    package = (part if is_class else type(part)).__module__.partition(".")[0]
-    return package in _KNOWN and (is_class or package == "sklearn" or not callable(part))
+    module = (part if is_class else type(part)).__module__
+    return module.partition(".")[0] in _KNOWN and (is_class or not callable(part) or module in _CALLABLE)
 
 
 def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:

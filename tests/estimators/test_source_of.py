@@ -11,7 +11,8 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeCV
+from sklearn.metrics import make_scorer, r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -134,6 +135,8 @@ def test_what_may_depend_on_more_is_never_the_same():
         make_pipeline(OneHotEncoder(dtype=TypeOfAUser), LinearRegression()),
         make_pipeline(StandardScaler(), OfAUser()),
         make_pipeline(FunctionTransformer(np.abs), LinearRegression()),
+        RidgeCV(scoring=make_scorer(r2_score)),
+        make_pipeline(make_column_transformer((StandardScaler(), np.mean)), LinearRegression()),
     ):
         assert fingerprint(estimator) is None
 
