@@ -296,9 +296,13 @@ def test_rows_are_predicted_the_same_in_any_pieces(diabetes, mlp, monkeypatch):
     X, y = diabetes
     model = OrtGradientRegressor(mlp, max_iter=1).fit(X, y)
     whole = model.predict(X)
+    pieces, run_session = [], _trained.run_session
+    monkeypatch.setattr(_trained, "run_session", lambda *given: pieces.append(given) or run_session(*given))
     for size in (1, 100, len(X) - 1):
+        pieces.clear()
         monkeypatch.setattr(_trained, "rows_at_once", lambda *given, size=size: size)
         np.testing.assert_array_equal(model.predict(X), whole)
+        assert len(pieces) == -(-len(X) // size) > 1
 
 
 def test_an_onnx_file_keeps_its_inputs_outputs_and_labels(tmp_path):
