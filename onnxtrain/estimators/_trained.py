@@ -33,7 +33,7 @@ from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any number.
-_MANY = 65_536
+_MANY_ROWS = 65_536
 
 
 class Trained:
@@ -134,7 +134,7 @@ class Trained:
     def _open_session(self) -> Any:
         # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
         n_numbers = sum(w.size for w in self.weights_.values())
-        work = _MANY * max(multiplications(self._objective.model), n_numbers)
+        work = _MANY_ROWS * max(multiplications(self._objective.model), n_numbers)
 
         def make() -> Any:
             onx = with_weights(self._source.model.onnx, self.weights_)

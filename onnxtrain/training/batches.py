@@ -18,8 +18,12 @@ LARGE = 2**23
 #: Rows of such a block.
 _BLOCK = 2**20
 
-#: Rows looked at together, where none is trained on: at most; at least; and bytes of them that stay in a cache.
-_MOST_AT_ONCE, _FEWEST_AT_ONCE, _CACHED_BYTES = 20_000, 4096, 2**21
+#: Rows looked at together, where none is trained on.
+_MOST_AT_ONCE = 20_000
+_FEWEST_AT_ONCE = 4096
+
+#: Bytes of rows that stay in the cache of a core, with what a network has in between.
+_CACHED_BYTES = 2**21
 
 
 class Piece(NamedTuple):

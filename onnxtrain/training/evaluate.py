@@ -34,7 +34,8 @@ def mean_loss(
     losses = row_losses(objective, weights, data, device, n_threads).astype(np.float64)
     if data.weight is None:
         return float(losses.mean())
-    return float(np.average(losses, weights=np.concatenate([data.weight[i, 0] for i in data.batches(len(losses))])))
+    (rows,) = data.batches(len(losses))  # those of the losses, in their order
+    return float(np.average(losses, weights=data.weight[rows, 0]))
 
 
 def loss_and_gradient(
