@@ -352,7 +352,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             with reporter(self, n_epochs) as report:
 
                 def on_epoch(info: EpochInfo) -> bool:
-                    state.stopped |= any([bool(report(info)), *(bool(listener(info)) for listener in listeners)])
+                    state.stopped |= any([bool(hear(info)) for hear in (report, *listeners)])  # all of them hear it
                     if file is not None:
                         file.after_epoch(self, n_epochs)
                     return state.stopped
@@ -377,7 +377,9 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _finish(self) -> None:
         """Set the learned attributes from the state."""
         state = self._state
-        result = state.result()
+        result = dict(state.result())
+        if state.watched and state.best_weights is not None:
+            state.best_weights = result
         if state.average is None:  # else training would go on from the mean
             state.weights = result
         self.weights_ = result

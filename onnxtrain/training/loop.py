@@ -17,7 +17,7 @@ from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import StepGraph
 
-Weights = dict[str, np.ndarray]
+Weights = Mapping[str, np.ndarray]
 Arrays = Mapping[str, np.ndarray]
 
 #: Where Adaptive stops dividing the learning rate, as MLPRegressor.
@@ -50,9 +50,9 @@ class TrainingState:
 
     Attributes
     ----------
-    weights : dict of str to ndarray
+    weights : mapping of str to ndarray
         After the last epoch that ended with finite numbers.
-    slots : dict of (weight, slot) to ndarray
+    slots : mapping of (weight, slot) to ndarray
         The memory of the optimizer.
     step : int
         The number of the next step, from 1.
@@ -60,7 +60,7 @@ class TrainingState:
     best_loss : float
         The lowest of the loss that is watched: validation where there is one.
     best_epoch : int
-    best_weights : dict of str to ndarray, optional
+    best_weights : mapping of str to ndarray, optional
         Kept where there is a validation set.
     bad_epochs : int
         Epochs in a row that did not lower ``best_loss`` by ``tol``.
@@ -72,14 +72,14 @@ class TrainingState:
         The number of the first step of this fit; how many epochs there were before it.
     stopped : bool
         Whether this fit has come to its end before the last epoch.
-    average : dict of str to ndarray, optional
+    average : mapping of str to ndarray, optional
         The mean of the weights after each epoch, where one is kept.
     averaged : int
         Of how many epochs.
     """
 
     weights: Weights
-    slots: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    slots: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
     step: int = 1
     loss_curve: list[float] = field(default_factory=list)
     validation_loss_curve: list[float] = field(default_factory=list)
@@ -366,7 +366,7 @@ class Trainer:
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""
         weights, slots = self.bound.state()
-        if not np.isfinite(loss) or not all(map(_finite, weights.values())):
+        if not math.isfinite(loss) or not all(map(_finite, weights.wholes.values())):
             # the loss was finite from where the epoch before began; where it ended, nothing is known
             self.state.weights, self.state.slots = self._proven
             last = ", ".join(f"{value:.3g}" for value in self.state.loss_curve[-3:]) or "none"

@@ -9,7 +9,7 @@ intercepts do already and the sum over a batch: those need no other shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -131,3 +131,37 @@ def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.n
 def part_of(whole: np.ndarray, part: Part | None) -> np.ndarray:
     """Return the part of an array, in its own shape, without a copy; all of it where the part is None."""
     return whole if part is None else whole[0, part.start : part.stop].reshape(part.shape)
+
+
+class Parts(Mapping[K, np.ndarray]):
+    """Arrays by key, each taken out of the one that it is part of when it is asked for.
+
+    Parameters
+    ----------
+    wholes : mapping of str to ndarray
+        All that they are parts of, and nothing else.
+    places : mapping of key to (str, Part or None)
+        In which whole each array lies, and where in it.
+
+    Examples
+    --------
+    >>> parts = Parts({"row": np.arange(3.0)[None]}, {"a": ("row", Part(0, 2, (2, 1))), "b": ("row", Part(2, 3, (1,)))})
+    >>> list(parts), parts["b"]
+    (['a', 'b'], array([2.]))
+    """
+
+    def __init__(self, wholes: Mapping[str, np.ndarray], places: Mapping[K, tuple[str, Part | None]]):
+        self.wholes, self._places = wholes, places
+
+    def __getitem__(self, key: K) -> np.ndarray:
+        whole, part = self._places[key]
+        return part_of(self.wholes[whole], part)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

@@ -17,7 +17,7 @@ import onnxruntime
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Buffer, Device, can_be_recorded, find_device
-from onnxtrain.training.packing import Part, join, part_of
+from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.step import StepGraph
 
 #: Multiplications of a forward pass below which a second thread costs more than it brings.
@@ -214,9 +214,11 @@ class BoundStep:
         self._step, self._device, self._n_threads = step, device, n_threads
         self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
         self._last = {name: device.buffer(array) for name, array in (last or {}).items()}
-        self._weights = {key[1]: step.state[key] for key in state if key[0] == "weight"}
-        self._slots = {(key[1], key[2]): step.state[key] for key in state if key[0] == "slot"}
-        self._kept = {wire.input for wire in (*self._weights.values(), *self._slots.values())}
+        places = {key: (step.state[key].input, step.state[key].part) for key in state}
+        self._weights = {key[1]: place for key, place in places.items() if key[0] == "weight"}
+        self._slots = {(key[1], key[2]): place for key, place in places.items() if key[0] == "slot"}
+        self._packed_weights = {whole for whole, _ in self._weights.values()}
+        self._packed_slots = {whole for whole, _ in self._slots.values()}
         arrays = self._join(state)
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
@@ -283,9 +285,10 @@ class BoundStep:
         wire = self._step.state[key]
         return part_of(self._buffers[self._turn][wire.input].read(), wire.part)
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict[tuple[str, str], np.ndarray]]:
+    def state(self) -> tuple[Parts[str], Parts[tuple[str, str]]]:
         """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
         buffers = self._buffers[self._turn]
-        wholes = {name: buffers[name].read() for name in self._kept}
-        weights = {key: part_of(wholes[wire.input], wire.part) for key, wire in self._weights.items()}
-        return weights, {key: part_of(wholes[wire.input], wire.part) for key, wire in self._slots.items()}
+        return (
+            Parts({name: buffers[name].read() for name in self._packed_weights}, self._weights),
+            Parts({name: buffers[name].read() for name in self._packed_slots}, self._slots),
+        )
