@@ -31,7 +31,7 @@ def opset(onx):
 @pytest.mark.parametrize("products", [None, ir.DataType.FLOAT16, ir.DataType.BFLOAT16], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_gpu_has_the_kernels_of_every_step_and_can_record_it(loss, products):
-    model = weights_as_inputs(onnx.parser.parse_model(LINEAR), ["W", "b"]).SerializeToString()
+    model = weights_as_inputs(onnx.parser.parse_model(LINEAR), ["W", "b"])
     classifies = LOSSES.find(loss).classifies
     objective = Objective(model, "Y", loss, ("W", "b"), penalized=("W",), classifies=classifies)
     how = {"clip_norm": 1.0, "gathered": True, "weighted": True, "l1": True, "l2": True}

@@ -65,9 +65,8 @@ def make_objective(
     for name in penalty:
         if name not in names:
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
-    onx = weights_as_inputs(onnx.load_model_from_string(model.onnx), names + constants)
     return Objective(
-        model=onx.SerializeToString(deterministic=True),
+        model=weights_as_inputs(onnx.load_model_from_string(model.onnx), names + constants),
         output=model.output,
         loss=params.loss,
         weights=names,

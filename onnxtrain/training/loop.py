@@ -346,8 +346,8 @@ class Trainer:
 
     def _look_ahead(self, first: int, n_steps: int) -> None:
         """Compute the learning rates of the next steps, and write what the graph reads instead of them."""
-        steps = np.arange(self.state.step, min(self.state.step + self._n_ahead, first + n_steps))
-        self._rates = [self.plan.schedule(int(step) - first, n_steps, self.state.plateaus) for step in steps]
+        steps = range(self.state.step, min(self.state.step + self._n_ahead, first + n_steps))
+        self._rates = [self.plan.schedule(step - first, n_steps, self.state.plateaus) for step in steps]
         self._behind, self._plateaus = 0, self.state.plateaus
         if self._gathered:
             self.bound.write_state(("index",), np.zeros((), np.int64))

@@ -62,10 +62,9 @@ class Objective:
     multilabel: bool = False
 
 
-def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
+def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> bytes:
     """Return a model whose initializers `weights` are inputs, behind the inputs it has, ready to be differentiated."""
-    proto = initializers_as_inputs(onx, weights)
-    return onnx.load_model_from_string(_normal_form(proto.SerializeToString(deterministic=True)))
+    return _normal_form(initializers_as_inputs(onx, weights).SerializeToString(deterministic=True))
 
 
 def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import joblib
 import numpy as np
@@ -172,6 +172,8 @@ def is_worth_a_thread(multiplications: float) -> bool:
     return multiplications >= _WORTH_A_THREAD
 
 
+_Bound: TypeAlias = "tuple[onnxruntime.IOBinding, onnxruntime.RunOptions | None]"
+
 #: The numbers of recorded runs: a session may serve several steps, each bound to memory of its own.
 _RECORDS = itertools.count(1)
 
@@ -232,10 +234,17 @@ class BoundStep:
         self._session = cached_session(
             self._step.onnx, self._device, self._n_threads, captured=captured, thorough=self._device.kind != "cpu"
         )
-        ways = [(self._inputs, self._buffers), (self._inputs, self._buffers[::-1])]
-        ways += [(inputs | self._last, buffers) for inputs, buffers in ways if self._last]
-        runs = [(self._bind(inputs, *buffers), _record() if captured else None) for inputs, buffers in ways]
-        self._runs = runs if self._last else 2 * runs
+        self._runs: list[_Bound | None] = [None] * 4
+
+    def _run(self, way: int) -> _Bound:
+        """Return the inputs and outputs of a run, bound when it is first needed: of two steps an epoch two never are."""
+        bound = self._runs[way]
+        if bound is None:
+            last, turn = divmod(way, 2)
+            inputs = self._inputs | self._last if last else self._inputs
+            binding = self._bind(inputs, self._buffers[turn], self._buffers[1 - turn])
+            bound = self._runs[way] = binding, _record() if self._captured else None
+        return bound
 
     def _bind(
         self, inputs: Mapping[str, Buffer], read: Mapping[str, Buffer], write: Mapping[str, Buffer]
@@ -257,20 +266,21 @@ class BoundStep:
 
     def run(self, *, last: bool = False) -> None:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
+        way = self._turn + 2 * (last and bool(self._last))
         try:
-            self._session.run_with_iobinding(*self._runs[2 * last + self._turn])
+            self._session.run_with_iobinding(*self._run(way))
         except Exception:  # see open_session
             if not self._captured:
                 raise
             self._open(captured=False)  # the state that was read is as it was
-            self._session.run_with_iobinding(*self._runs[2 * last + self._turn])
+            self._session.run_with_iobinding(*self._run(way))
         self._turn ^= 1
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
             self._inputs[name] = self._device.buffer(array)
-            self._runs[self._turn][0].bind_ortvalue_input(name, self._inputs[name].value)
+            self._run(self._turn)[0].bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""

@@ -32,7 +32,7 @@ def test_rows_go_to_a_gpu_once(weighted, ready):
     X, y, weight = (rng.normal(size=(50, k)).astype(np.float32) for k in (3, 1, 1))
     features = {"X": X if ready else csr_matrix(X)}
     data = TrainingData(features, y, np.abs(weight) if weighted else None, {"X": np.dtype(np.float32)})
-    objective = Objective(weights_as_inputs(LINEAR, ["W"]).SerializeToString(), "Y", "squared_error", ("W",))
+    objective = Objective(weights_as_inputs(LINEAR, ["W"]), "Y", "squared_error", ("W",))
     weights = {"W": np.ones((3, 1), np.float32)}
 
     def judged(device):

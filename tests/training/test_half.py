@@ -42,7 +42,7 @@ def moved(products, *, size=1.0):
     names = tuple(SHAPES)
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
-    objective = Objective(weights_as_inputs(proto, names).SerializeToString(), "Y", "squared_error", names)
+    objective = Objective(weights_as_inputs(proto, names), "Y", "squared_error", names)
     step = build_step(
         objective,
         SGD(momentum=0.0),

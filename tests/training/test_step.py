@@ -70,7 +70,7 @@ def train(
     device=None,
 ):
     proto, weights = network(dtype)
-    onx = weights_as_inputs(proto, NAMES).SerializeToString()
+    onx = weights_as_inputs(proto, NAMES)
     objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
     built = build_step(
         objective,
@@ -418,13 +418,13 @@ def test_graphs_whose_types_are_not_all_known():
 
 def test_multiplications_of_products():
     proto, _ = network(np.float32)
-    dense = Objective(weights_as_inputs(proto, NAMES).SerializeToString(), "Y", "squared_error", NAMES)
+    dense = Objective(weights_as_inputs(proto, NAMES), "Y", "squared_error", NAMES)
     assert step_module.build_row_losses(dense).multiplications == pytest.approx(3 * 4 + 4 * 2)
     proto = onnx.parser.parse_model(CONVOLUTION)
     weight = np.ones((10, 1, 3, 3), np.float32)
     del proto.graph.initializer[:]
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W0"))
-    shared = Objective(weights_as_inputs(proto, ["W0"]).SerializeToString(), "Y", "squared_error", ("W0",))
+    shared = Objective(weights_as_inputs(proto, ["W0"]), "Y", "squared_error", ("W0",))
     exact = 28 * 28 * weight.size
     assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
 
