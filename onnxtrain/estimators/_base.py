@@ -352,7 +352,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             with reporter(self, n_epochs) as report:
 
                 def on_epoch(info: EpochInfo) -> bool:
-                    state.stopped |= any([bool(hear(info)) for hear in (report, *listeners)])  # all of them hear it
+                    for heard in (report, *listeners):
+                        state.stopped |= bool(heard(info))
                     if file is not None:
                         file.after_epoch(self, n_epochs)
                     return state.stopped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -117,7 +118,7 @@ def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
         )
 
 
-def _shapes(weights: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+def _shapes(weights: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
     return {name: w.shape for name, w in weights.items()}
 
 

@@ -23,7 +23,7 @@ from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
-from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState
+from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState, Weights
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import BoundStep, threads_for
 from onnxtrain.training.step import BatchGraph, StepGraph, build_loss_and_gradient, build_step
@@ -185,7 +185,7 @@ def train_by_steps(
     if validation is not None:
         rows = validation
 
-        def validate(weights: dict[str, np.ndarray]) -> float:
+        def validate(weights: Weights) -> float:
             return mean_loss(objective, weights, rows, machine.device, machine.n_threads)
 
     for info in trainer.run(n_epochs, validate):

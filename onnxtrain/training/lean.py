@@ -53,6 +53,26 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
             _let_numbers_meet_columns(op, node, numbers)
 
 
+def average_by_product(op: Any, average: ir.Value) -> None:
+    """Compute a decaying average of a row, m r + g, by one Gemm instead of Mul and Add, in place."""
+    node = average.producer()
+    if node is None or node.op_type != "Add":
+        return
+    for scaled, rest in (node.inputs, node.inputs[::-1]):
+        product = None if scaled is None else scaled.producer()
+        if product is None or product.op_type != "Mul" or rest is None or not same_shape(rest, average):
+            continue
+        row, number = product.inputs
+        decay = constant(number)
+        if row is not None and decay is not None and decay.size == 1 and same_shape(row, average):
+            node.resize_inputs(3)
+            factor = op.initializer(tensor(decay.reshape(1, 1), row.dtype, "decay"))
+            for i, x in enumerate((factor, row, rest)):
+                node.replace_input_with(i, x)
+            node.op_type = "Gemm"
+            return
+
+
 def _skip_expand(op: Any, node: ir.Node) -> None:
     """Let operators that broadcast take the small operand, where another one has the full shape or more."""
     small, (large,) = node.inputs[0], node.outputs

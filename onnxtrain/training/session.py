@@ -237,7 +237,7 @@ class BoundStep:
         self._runs: list[_Bound | None] = [None] * 4
 
     def _run(self, way: int) -> _Bound:
-        """Return the inputs and outputs of a run, bound when it is first needed: of two steps an epoch two never are."""
+        """Return what a run reads and writes, bound when it is first needed: with two steps an epoch two never are."""
         bound = self._runs[way]
         if bound is None:
             last, turn = divmod(way, 2)

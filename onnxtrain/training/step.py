@@ -19,7 +19,7 @@ from onnxtrain.grad_helper import gradients
 from onnxtrain.graph import tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
-from onnxtrain.training.lean import make_lean
+from onnxtrain.training.lean import average_by_product, make_lean
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import SMALL, Packed, Part, pack_weights
 
@@ -199,6 +199,9 @@ def _move_weights(
         old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
         l1_slope = {} if slope is None else {"l1": slope}
         new_w, new = optimizer.move(op, w, dw, old, *scalars, decays=unit.kind.decays, **l1_slope)
+        if None not in unit.parts.values():  # a row of small weights
+            for average in new:
+                average_by_product(op, average)
         for name, part in unit.parts.items():
             state["weight", name] = State(w, new_w, part)
             state |= {

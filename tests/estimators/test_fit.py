@@ -367,3 +367,13 @@ def test_a_pipeline_of_which_one_step_is_fitted_is_fitted_first(steps):
     whole = make_pipeline(*steps).fit(X, y)
     np.testing.assert_allclose(tuned.predict_proba(X), whole.predict_proba(X), atol=0.01)
     assert list(tuned.to_sklearn().named_steps) == list(whole.named_steps)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_training_goes_on_from_the_weights_the_user_put_in(diabetes, watched):
+    X, y = diabetes
+    rows = dict(X_val=X, y_val=y) if watched else {}
+    model = OrtGradientRegressor(max_iter=3, random_state=0).fit(X, y, **rows)
+    model.weights_["coef"] = np.zeros_like(model.weights_["coef"])
+    model.set_params(learning_rate=1e-9).partial_fit(X, y)  # a step so short is none
+    assert np.abs(model.weights_["coef"]).max() < 1e-6

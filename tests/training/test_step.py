@@ -15,10 +15,10 @@ from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import find_device
-from onnxtrain.training.lean import make_lean
+from onnxtrain.training.lean import average_by_product, make_lean
 from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.packing import Part, join, part_of
+from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import build_step
 from tests.devices import Pretended
@@ -176,9 +176,50 @@ def test_parts():
     np.testing.assert_array_equal(alone, arrays["a"])
     assert not np.shares_memory(alone, arrays["a"])
     assert np.shares_memory(part_of(whole, parts["a"]), whole)
+    lazy = Parts({"row": whole}, {name: ("row", part) for name, part in parts.items()})
+    assert len(lazy) == 2
+    assert repr(lazy) == repr(dict(lazy))
+    for name, array in lazy.items():
+        np.testing.assert_array_equal(array, arrays[name])
+        assert np.shares_memory(array, whole)
 
 
 # ------------------------------------------------------------- lean graphs
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw"])
+def test_averages_of_packed_weights_take_a_node_each(name):
+    built, _ = train(OPTIMIZERS[name], epochs=1)
+    averages = {wire.input for key, wire in built.state.items() if key[0] == "slot"}
+    nodes = onnx.load_model_from_string(built.onnx).graph.node
+    assert {n.op_type for n in nodes if averages.intersection(n.input)} == {"Gemm"}
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("m = Mul(row, tenth) z = Add(m, other)", {"Gemm": 1}),
+        ("m = Mul(row, tenth) z = Add(other, m)", {"Gemm": 1}),
+        ("m = Mul(row, other) z = Add(other, m)", {"Mul": 1, "Add": 1}),
+        ("m = Mul(row, tenth) z = Add(m, one)", {"Mul": 1, "Add": 1}),
+        ("m = Div(row, tenth) z = Add(m, other)", {"Div": 1, "Add": 1}),
+        ("m = Mul(row, tenth) z = Sub(other, m)", {"Mul": 1, "Sub": 1}),
+    ],
+    ids=["first", "second", "of a row", "of a number", "quotient", "difference"],
+)
+def test_a_decaying_average_is_a_product(body, expected):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 3] row, float[1, 3] other) => (float[1, 3] z) <float tenth = {{0.1}}, float one = {{1}}>
+        {{ {body} }}""")
+    model = graph.load(onx)
+    average_by_product(graph.builder(model).op, model.graph.outputs[0])
+    lean = graph.save(model)
+    assert counts(lean) == expected
+    feeds = {"row": np.array([[1, 2, 3]], np.float32), "other": np.array([[4, 5, 7]], np.float32)}
+    new, old = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (lean, onx))
+    np.testing.assert_allclose(new, old, rtol=1e-6)
+
 
 SIGN = {"Greater": 1, "Not": 1, "Cast": 2, "Sub": 1, "Neg": 1}
 KEPT = {"Greater": 1, "Where": 1, "Neg": 1}
