@@ -126,7 +126,7 @@ def _is_step(step: Any) -> bool:
 
 def takes_sparse(estimator: Any) -> bool:
     """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
-    return is_onnx(estimator) or is_fitted(estimator) or get_tags(estimator).input_tags.sparse
+    return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
 
 
 def takes_labels(estimator: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.utils import Tags, column_or_1d, get_tags
 
@@ -161,8 +161,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         if self.estimator is None or is_onnx(self.estimator):
             return True
         # MLPRegressor takes several targets, its tags do not say so; a transformer has as many as it has outputs
-        several = hasattr(self.estimator, "hidden_layer_sizes") or not is_regressor(self.estimator)
-        return several or get_tags(self.estimator).target_tags.multi_output
+        tags = get_tags(self.estimator)
+        several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
+        return several or tags.target_tags.multi_output
 
     def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
         X, y = super()._check_X_y(X, y, reset=reset)
