@@ -22,8 +22,12 @@ def inferred(kind, op_type, shapes, dtypes=None, constants=(), **attributes):
     ]
     model = ir.Model(ir.Graph(operands, [], nodes=[], opset_imports={"": graph.OPSET}), ir_version=graph.IR_VERSION)
     op = kind(model.graph).op
-    more = [op.initializer(ir.tensor(list(numbers), dtype=ir.DataType.INT64, name="numbers")) for numbers in constants]
+    more = [
+        op.initializer(ir.tensor(list(numbers), dtype=ir.DataType.INT64, name=f"numbers{i}"))
+        for i, numbers in enumerate(constants)
+    ]
     y = getattr(op, op_type)(*operands, *more, **attributes)
+    y = y if isinstance(y, ir.Value) else y[-1]
     return y.dtype, None if y.shape is None else [d if isinstance(d, int) else d.value for d in y.shape]
 
 
@@ -115,7 +119,59 @@ def test_gathers(axis):
 @pytest.mark.parametrize("target", [(3,), (2, 6), (12,), (-1, 3), (0, 3), (1, 1, 12)], ids=str)
 def test_shapes_that_are_numbers(target):
     found = [as_onnx("Reshape", [shape], constants=[target]) for shape in [(3, 4), ("n", 3), (3,), (None, 2), None]]
-    assert any(found) == (min(target) > 0)
+    assert any(found) == (0 not in target)
+    if -1 in target:
+        assert found == [True, False, True, False, False]  # 12 and 3 numbers, of the others it is not known how many
+
+
+@pytest.mark.parametrize("target", [(3,), (2, 3), (4, 1), (1, 1, 1), (0, 3)], ids=str)
+def test_shapes_that_are_stretched(target):
+    found = [as_onnx("Expand", [shape], constants=[target]) for shape in [(), (1,), (1, 3), ("n", 3), (5,), None]]
+    assert any(found) == (0 not in target)
+
+
+@pytest.mark.parametrize("like", ["n", 2])
+def test_shapes_taken_from_another(like):
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([like, 3]))
+    one = ir.Value(name="one", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 1]))
+    model = ir.Model(ir.Graph([x, one], [], nodes=[], opset_imports={"": graph.OPSET}), ir_version=graph.IR_VERSION)
+    op = graph.builder(model).op
+    zeros = op.ConstantOfShape(op.Shape(x), value=ir.tensor([0.0], dtype=ir.DataType.DOUBLE))
+    assert op.Expand(one, op.Shape(x)).shape == zeros.shape == x.shape
+    assert zeros.dtype == ir.DataType.DOUBLE
+    assert op.Expand(one, op.Shape(x, start=1)).shape != x.shape
+
+
+@pytest.mark.parametrize("size", [(3,), (2, 3), ()], ids=str)
+def test_filled(size):
+    assert as_onnx("ConstantOfShape", [], constants=[size])
+    assert not as_onnx("ConstantOfShape", [(2,)], [ir.DataType.INT64])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, 2])
+def test_put_together(axis):
+    some = [(2, 3), ("n", 3), (5, 3), (2, 4), (None, 3), (3,), None]
+    found = [as_onnx("Concat", pair, axis=axis) for pair in itertools.product(some, repeat=2)]
+    assert any(found) == (axis in (0, 1))
+    assert as_onnx("Concat", [("n", 3), ("n", 4), ("n", 5)], axis=1)
+
+
+def test_pieces_of_vectors():
+    bounds = {"shapes": [("n",), (1,), (1,)], "dtypes": [ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT64]}
+    assert as_onnx("Slice", **bounds)
+    assert not as_onnx("Slice", [("n",)], constants=[(0,), (2,)])
+    assert not as_onnx("Slice", [("n", 3), (1,), (1,)], bounds["dtypes"])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, 2])
+@pytest.mark.parametrize("sizes", [(4,), (1, 3), (2, 1, 1), (2, 3)], ids=str)
+def test_taken_apart(axis, sizes):
+    found = [
+        as_onnx("Split", [shape], constants=[sizes], axis=axis, _outputs=len(sizes))
+        for shape in [(4,), ("n", 4), (4, 4), (3, "n"), (4, None), None]
+    ]
+    assert any(found) == (axis in (0, 1) and sum(sizes) == 4)
+    assert not as_onnx("Split", [(4, 4)], axis=0, num_outputs=2, _outputs=2)
 
 
 @pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceL1", "ReduceSumSquare"])

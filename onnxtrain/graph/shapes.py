@@ -15,20 +15,22 @@ import onnx_ir as ir
 
 from onnxtrain.graph.look import constant, same_dimension, static_shape
 
-_Found: TypeAlias = "tuple[Any, ir.Shape] | None"
+#: The type of the results, and the shape of each.
+_Found: TypeAlias = "tuple[Any, *tuple[ir.Shape, ...]] | None"
 
 _BOOL = ir.TensorType(ir.DataType.BOOL)
 
 
 def infer_simply(node: ir.Node) -> bool:
-    """Set the type and the shape of the result of a node; return False where onnx has to."""
+    """Set the types and the shapes of the results of a node; return False where onnx has to."""
     rule = None if node.domain else _RULES.get(node.op_type)
     if rule is None or node.outputs[0].shape is not None:
         return False
     found = rule(node)
     if found is None or found[0] is None:
         return False
-    node.outputs[0].type, node.outputs[0].shape = found
+    for y, shape in zip(node.outputs, found[1:], strict=True):
+        y.type, y.shape = found[0], shape
     return True
 
 
@@ -52,7 +54,7 @@ def _along_an_axis(node: ir.Node) -> _Found:
 
 def _comparison(node: ir.Node) -> _Found:
     found = _elementwise(node)
-    return None if found is None else (_BOOL, found[1])
+    return None if found is None else (_BOOL, *found[1:])
 
 
 def _where(node: ir.Node) -> _Found:
@@ -127,14 +129,75 @@ def _gather(node: ir.Node) -> _Found:
 
 
 def _reshape(node: ir.Node) -> _Found:
-    """Infer where the target has numbers only."""
+    """Infer where the target has numbers only, or one that is left open."""
     x, target = node.inputs[0], constant(node.inputs[1])
-    if x is None or target is None or target.ndim != 1 or (target <= 0).any():
+    if x is None or target is None or target.ndim != 1:
         return None
-    before = static_shape(x)
-    if before is not None and math.prod(before) != math.prod(target.tolist()):
+    before, after = static_shape(x), target.tolist()
+    if before is not None and after.count(-1) == 1 and 0 not in after:
+        rest = -math.prod(after)  # of the others
+        after[after.index(-1)] = math.prod(before) // rest
+    if min(after, default=1) <= 0 or (before is not None and math.prod(before) != math.prod(after)):
         return None
-    return x.type, ir.Shape(target.tolist())
+    return x.type, ir.Shape(after)
+
+
+def _expand(node: ir.Node) -> _Found:
+    x, target = node.inputs[0], _dimensions(node.inputs[1])
+    shape = None if x is None or target is None else _broadcast(x.shape, target)
+    return None if x is None or shape is None else (x.type, shape)
+
+
+def _constant_of_shape(node: ir.Node) -> _Found:
+    shape, filling = _dimensions(node.inputs[0]), node.attributes.get_tensor("value", None)
+    dtype = ir.DataType.FLOAT if filling is None else filling.dtype
+    return None if shape is None else (ir.TensorType(dtype), shape)
+
+
+def _dimensions(value: ir.Value | None) -> ir.Shape | None:
+    """Return what a vector of positive integers says of a shape: it is constant, or the shape of something."""
+    known, node = constant(value), None if value is None else value.producer()
+    if known is not None:
+        return ir.Shape(known.tolist()) if known.ndim == 1 and (known > 0).all() else None
+    if node is None or node.op_type != "Shape" or node.domain or node.attributes or node.inputs[0] is None:
+        return None
+    return node.inputs[0].shape
+
+
+def _concat(node: ir.Node) -> _Found:
+    first, *others = node.inputs
+    axis = node.attributes.get_int("axis")
+    if first is None or first.shape is None or not _of_one_type(node.inputs) or not 0 <= axis < len(first.shape):
+        return None
+    dimensions = list(first.shape)
+    for x in others:
+        if x is None or x.shape is None or len(x.shape) != len(dimensions):
+            return None
+        for i, (a, b) in enumerate(zip(dimensions, x.shape, strict=True)):
+            if i == axis and isinstance(a, int) and isinstance(b, int):
+                dimensions[i] = a + b
+            elif i == axis or not same_dimension(a, b):
+                return None
+    return first.type, ir.Shape(dimensions)
+
+
+def _slice(node: ir.Node) -> _Found:
+    """Infer of a vector that it stays one: how long it is then depends on the bounds."""
+    x, start, *_ = node.inputs
+    if x is None or x.shape is None or len(x.shape) != 1 or constant(start) is not None:
+        return None
+    return x.type, ir.Shape([None])
+
+
+def _split(node: ir.Node) -> _Found:
+    """Infer where the sizes are given."""
+    x, sizes = node.inputs[0], constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    axis = node.attributes.get_int("axis", 0)
+    if x is None or x.shape is None or sizes is None or not 0 <= axis < len(x.shape):
+        return None
+    if sizes.sum() != x.shape[axis] or len(sizes) != len(node.outputs):
+        return None
+    return x.type, *(ir.Shape([*x.shape[:axis], size, *x.shape[axis + 1 :]]) for size in sizes.tolist())
 
 
 def _reduce(node: ir.Node) -> _Found:
@@ -183,6 +246,9 @@ _RULES: dict[str, Callable[[ir.Node], _Found]] = {
     **dict.fromkeys(["LogSoftmax", "Softmax"], _along_an_axis),
     **dict.fromkeys(["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"], _comparison),
     "Cast": _cast,
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "Expand": _expand,
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "Gemm": _gemm,
@@ -191,5 +257,7 @@ _RULES: dict[str, Callable[[ir.Node], _Found]] = {
     "Reshape": _reshape,
     "ScatterElements": _scatter_elements,
     "Shape": _shape,
+    "Slice": _slice,
+    "Split": _split,
     "Where": _where,
 }
