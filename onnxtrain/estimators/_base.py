@@ -381,8 +381,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         result = dict(state.result())
         if state.watched and state.best_weights is not None:
             state.best_weights = result
-        if state.average is None:  # else training would go on from the mean
-            state.weights = result
+        # training does not go on from the mean
+        state.weights = result if state.average is None else dict(state.weights)
         self.weights_ = result
         self.loss_curve_ = list(state.loss_curve)
         self.validation_loss_curve_ = list(state.validation_loss_curve)
