@@ -236,8 +236,11 @@ class BoundStep:
         )
         self._runs: list[_Bound | None] = [None] * 4
 
-    def _run(self, way: int) -> _Bound:
-        """Return what a run reads and writes, bound when it is first needed: with two steps an epoch two never are."""
+    def _bound(self, way: int) -> _Bound:
+        """Return what a run reads and writes, bound when it is first needed: with two steps an epoch two never are.
+
+        The way is the set of buffers that is read, 0 or 1; 2 more for the last step of an epoch.
+        """
         bound = self._runs[way]
         if bound is None:
             last, turn = divmod(way, 2)
@@ -268,19 +271,19 @@ class BoundStep:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
         way = self._turn + 2 * (last and bool(self._last))
         try:
-            self._session.run_with_iobinding(*self._run(way))
+            self._session.run_with_iobinding(*self._bound(way))
         except Exception:  # see open_session
             if not self._captured:
                 raise
             self._open(captured=False)  # the state that was read is as it was
-            self._session.run_with_iobinding(*self._run(way))
+            self._session.run_with_iobinding(*self._bound(way))
         self._turn ^= 1
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
             self._inputs[name] = self._device.buffer(array)
-            self._run(self._turn)[0].bind_ortvalue_input(name, self._inputs[name].value)
+            self._bound(self._turn)[0].bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""
