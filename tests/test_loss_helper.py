@@ -29,6 +29,7 @@ from onnxtrain.loss_helper import (
     loss_kind,
     penalty_loss_onnx,
 )
+from onnxtrain.loss_helper import penalty as penalty_module
 from onnxtrain.loss_helper.penalty import check_penalty
 from onnxtrain.losses import LOSSES
 from onnxtrain.rewrite import rewrite_model
@@ -214,6 +215,27 @@ def test_penalties_of_two_weights_live_in_one_graph():
     names += [o for _, nodes in found for n in nodes for o in n.output]
     assert len(set(names)) == len(names)
     assert penalty_loss_onnx("W", np.float32, 1, existing_names=["W_penalty"])[0][0].name == "W_penalty_1"
+
+
+def test_both_penalties_on_a_large_weight(run, monkeypatch):
+    small = onnx_with_both()
+    monkeypatch.setattr(penalty_module, "_MANY", 1)
+    large = onnx_with_both()
+    kinds = [sorted({n.op_type for n in onx.graph.node}) for onx in (small, large)]
+    assert "Sign" in kinds[0]
+    assert "Sign" not in kinds[1]
+    totals = [run(onx, {"X": X2, "label": Y2})[0].item() for onx in (small, large)]
+    assert totals == pytest.approx([9 + 21] * 2)
+    grads = [
+        onnx_derivative(onx, weights=["W"], inputs=[], loss="loss", options=DerivativeOptions.Loss)
+        for onx in (small, large)
+    ]
+    found = [run(grad, {"X": X2, "label": Y2})[0] for grad in grads]
+    assert_allclose(found[1], found[0])
+
+
+def onnx_with_both():
+    return add_loss_output(parse(LINE), penalty={"W": {"l1": 2, "l2": 3}})
 
 
 def test_check_penalty_needs_no_model():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,9 @@ from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
 from onnxtrain.graph import ModelLike, is_float, unique_name
 from onnxtrain.registry import did_you_mean
+
+#: Numbers above which passes over them cost more than operators.
+_MANY = 2**14
 
 
 def add_penalty(op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float) -> ir.Value:
@@ -28,6 +32,9 @@ def add_penalty(op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | 
         return op.Mul(op.ReduceSumSquare(weight, keepdims=0), l2)
     if _is_zero(l2):
         return op.Mul(op.ReduceSum(op.Abs(weight), keepdims=0), l1)
+    shape = graphs.static_shape(weight)
+    if shape is not None and math.prod(shape) > _MANY:
+        return op.Add(add_penalty(op, weight, l1, 0), add_penalty(op, weight, 0, l2))
     # w (l1 sign(w) + l2 w): its gradient is made of the same terms
     slopes = op.Add(op.Mul(op.Sign(weight), l1), op.Mul(weight, l2))
     return op.ReduceSum(op.Mul(weight, slopes), keepdims=0)

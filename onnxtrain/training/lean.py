@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import constant, rank, same_dimension, same_shape, static_shape, tensor
+from onnxtrain.graph import FLOATS, constant, rank, same_dimension, same_shape, static_shape, tensor
 
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
+
+#: Numbers from which on two operators take less than Sign.
+_MANY = 1000
 
 #: Numbers above which Gemm takes longer to copy what it starts from, in one thread, than Add in several.
 _SMALL = 2**14
@@ -48,9 +52,30 @@ def make_lean(op: Any, graph: ir.Graph, column: ir.Value, ones: ir.Value | None 
     numbers: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         if node.op_type == "ReduceSum":
-            _sum_of_squares(op, node)
+            _sum_at_once(op, node)
         elif node.op_type in _BROADCASTING | _COMPARING and same_shape(node.outputs[0], column):
             _let_numbers_meet_columns(op, node, numbers)
+
+
+def signs_by_bounds(op: Any, graph: ir.Graph) -> None:
+    """Compute, in place, the signs of many numbers by Clip: onnxruntime's Sign takes four times as long on a CPU.
+
+    They are multiplied by the largest number there is before, which leaves between -1 and 1
+    those alone that are nearer to 0 than any number of full precision.
+    """
+    for node in list(graph):
+        x = node.inputs[0] if node.op_type == "Sign" else None
+        shape = None if x is None else static_shape(x)
+        (y, *_) = node.outputs
+        if x is None or shape is None or math.prod(shape) < _MANY or x.dtype not in FLOATS or y.is_graph_output():
+            continue
+        largest, minus, one = (
+            op.initializer(tensor(number, x.dtype, name))
+            for number, name in ((np.finfo(x.dtype.numpy()).max, "largest"), (-1, "minus_one"), (1, "one"))
+        )
+        sign = op.Clip(op.Mul(x, largest), minus, one)
+        sign.type, sign.shape = y.type, y.shape
+        ir.convenience.replace_all_uses_with(y, sign)
 
 
 def average_by_product(op: Any, average: ir.Value) -> None:
@@ -100,16 +125,21 @@ def _covers(x: ir.Value, other: ir.Value) -> bool:
     return all(same_dimension(a, b) or b == 1 for a, b in pairs)
 
 
-def _sum_of_squares(op: Any, node: ir.Node) -> None:
-    """Sum squares by the operator for that."""
+def _sum_at_once(op: Any, node: ir.Node) -> None:
+    """Sum squares and absolute values by the operators for that."""
     x, (y,) = node.inputs[0], node.outputs
-    square = None if x is None else x.producer()
-    if square is None or square.op_type != "Mul" or square.inputs[0] is not square.inputs[1]:
+    term = None if x is None else x.producer()
+    if term is None or len(node.inputs) > 1 or y.is_graph_output():
         return
-    if len(node.inputs) == 1 and not y.is_graph_output():
-        total = op.ReduceSumSquare(square.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
-        total.type, total.shape = y.type, y.shape
-        ir.convenience.replace_all_uses_with(y, total)
+    if term.op_type == "Mul" and term.inputs[0] is term.inputs[1]:
+        reduce = op.ReduceSumSquare
+    elif term.op_type == "Abs":
+        reduce = op.ReduceL1
+    else:
+        return
+    total = reduce(term.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
+    total.type, total.shape = y.type, y.shape
+    ir.convenience.replace_all_uses_with(y, total)
 
 
 def _let_numbers_meet_columns(op: Any, node: ir.Node, known: dict[ir.Value, ir.Value]) -> None:

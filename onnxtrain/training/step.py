@@ -19,7 +19,7 @@ from onnxtrain.grad_helper import gradients
 from onnxtrain.graph import tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
-from onnxtrain.training.lean import average_by_product, make_lean
+from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import SMALL, Packed, Part, pack_weights
 
@@ -145,6 +145,8 @@ def build_step(
     features = {str(x.name): str(x.name) for x in g.features}
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     make_lean(op, g.model.graph, g.losses, ones)
+    if not on_gpu:
+        signs_by_bounds(op, g.model.graph)
     if gathered:
         taken, offset, next_offset, whole = _take_rows(g, on_gpu=on_gpu)
         state["offset",] = State(offset, next_offset)

@@ -15,7 +15,7 @@ from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import find_device
-from onnxtrain.training.lean import average_by_product, make_lean
+from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.packing import Part, Parts, join, part_of
@@ -295,6 +295,10 @@ GRAPHS = {
     "sum of columns": ("z = ReduceSum<keepdims = 1>(x, columns)", {"ReduceSum": 1}),
     "sum of all": ("z = ReduceSum<keepdims = 0>(x)", {"ReduceSum": 1}),
     "sum of squares": ("y = Mul(x, x) w = ReduceSum<keepdims = 0>(y) z = Neg(w)", {"ReduceSumSquare": 1, "Neg": 1}),
+    "sum of absolute values": (
+        "y = Abs(x) w = ReduceSum<keepdims = 0>(y) z = Neg(w)",
+        {"ReduceL1": 1, "Neg": 1},
+    ),
     "sum of products": (
         "y = Mul(x, column) w = ReduceSum<keepdims = 0>(y) z = Neg(w)",
         {"Mul": 1, "ReduceSum": 1, "Neg": 1},
@@ -322,6 +326,34 @@ def test_lean_graphs_give_the_same(name):
          float zero = {{0}}, float[3, 3] square = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}>
         {{ shape = Shape(x) {body} }}""")
     assert counts(made_lean(onx), without=() if "Shape" in expected else ("Shape",)) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_signs_of_many_numbers(dtype):
+    element = {np.float32: "float", np.float64: "double"}[dtype]
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g ({element}[20, 50] x, {element}[n, 50] y, {element}[999] few) => ({element} many, {element} open, {element} some)
+        {{ a = Sign(x) many = Neg(a) b = Sign(y) open = Neg(b) c = Sign(few) some = Neg(c) }}""")
+    for y in onx.graph.output:
+        y.type.tensor_type.ClearField("shape")
+    model = graph.load(onx)
+    signs_by_bounds(graph.builder(model).op, model.graph)
+    lean = graph.save(model)
+    assert counts(lean) == {"Sign": 2, "Mul": 1, "Clip": 1, "Neg": 3}
+    x = np.random.default_rng(0).normal(size=(20, 50)).astype(dtype)
+    x[0, :6] = 0, -0.0, np.inf, -np.inf, np.finfo(dtype).tiny, -np.finfo(dtype).tiny
+    with np.errstate(over="ignore"):
+        found, _, _ = ReferenceEvaluator(lean).run(None, {"x": x, "y": x, "few": x.ravel()[:999]})
+    np.testing.assert_array_equal(found, -np.sign(x))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_gpu_has_a_sign(on_gpu, monkeypatch):
+    monkeypatch.setattr(lean_module, "_MANY", 8)
+    built, _ = train(SGD(), strength=0.1, epochs=1, on_gpu=on_gpu)
+    assert ("Sign" in {n.op_type for n in onnx.load_model_from_string(built.onnx).graph.node}) == on_gpu
+    build_step.cache_clear()
 
 
 def test_a_large_matrix_is_added_by_threads(monkeypatch):
