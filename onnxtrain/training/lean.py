@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import FLOATS, constant, rank, same_dimension, same_shape, static_shape, tensor
+from onnxtrain.graph import constant, rank, same_dimension, same_shape, static_shape, tensor
 
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
 
 #: Numbers from which on two operators take less than Sign.
 _MANY = 1000
+
+#: The largest number of a type whose smallest ones of full precision it multiplies to more than 1.
+_LARGEST = {dtype: float(np.finfo(dtype.numpy()).max) for dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)}
 
 #: Numbers above which Gemm takes longer to copy what it starts from, in one thread, than Add in several.
 _SMALL = 2**14
@@ -64,16 +67,13 @@ def signs_by_bounds(op: Any, graph: ir.Graph) -> None:
     those alone that are nearer to 0 than any number of full precision.
     """
     for node in list(graph):
-        x = node.inputs[0] if node.op_type == "Sign" else None
-        shape = None if x is None else static_shape(x)
-        (y, *_) = node.outputs
-        if x is None or shape is None or math.prod(shape) < _MANY or x.dtype not in FLOATS or y.is_graph_output():
+        if node.op_type != "Sign":
             continue
-        largest, minus, one = (
-            op.initializer(tensor(number, x.dtype, name))
-            for number, name in ((np.finfo(x.dtype.numpy()).max, "largest"), (-1, "minus_one"), (1, "one"))
-        )
-        sign = op.Clip(op.Mul(x, largest), minus, one)
+        (x,), (y,) = node.inputs, node.outputs
+        shape = None if x is None else static_shape(x)
+        if x is None or shape is None or math.prod(shape) < _MANY or x.dtype not in _LARGEST or y.is_graph_output():
+            continue
+        sign = op.Clip(op.Mul(x, _LARGEST[x.dtype]), -1.0, 1.0)
         sign.type, sign.shape = y.type, y.shape
         ir.convenience.replace_all_uses_with(y, sign)
 
