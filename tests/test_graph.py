@@ -27,8 +27,10 @@ def inferred(kind, op_type, shapes, dtypes=None, constants=(), **attributes):
         for i, numbers in enumerate(constants)
     ]
     y = getattr(op, op_type)(*operands, *more, **attributes)
-    y = y if isinstance(y, ir.Value) else y[-1]
-    return y.dtype, None if y.shape is None else [d if isinstance(d, int) else d.value for d in y.shape]
+    ys = [y] if isinstance(y, ir.Value) else y
+    if any(y.shape is None for y in ys):
+        return ys[0].dtype, None
+    return ys[0].dtype, [[d if isinstance(d, int) else d.value for d in y.shape] for y in ys]
 
 
 def as_onnx(op_type, shapes, dtypes=None, constants=(), **attributes):
