@@ -63,7 +63,7 @@ class Objective:
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> bytes:
-    """Return a model whose initializers `weights` are inputs, behind the inputs it has, ready to be differentiated."""
+    """Return, as bytes, a model ready to be differentiated: the initializers `weights` are its last inputs."""
     return _normal_form(initializers_as_inputs(onx, weights).SerializeToString(deterministic=True))
 
 

@@ -172,6 +172,7 @@ def is_worth_a_thread(multiplications: float) -> bool:
     return multiplications >= _WORTH_A_THREAD
 
 
+#: What a run reads and writes, and how it is recorded.
 _Bound: TypeAlias = "tuple[onnxruntime.IOBinding, onnxruntime.RunOptions | None]"
 
 #: The numbers of recorded runs: a session may serve several steps, each bound to memory of its own.
@@ -219,8 +220,8 @@ class BoundStep:
         places = {key: (step.state[key].input, step.state[key].part) for key in state}
         self._weights = {key[1]: place for key, place in places.items() if key[0] == "weight"}
         self._slots = {(key[1], key[2]): place for key, place in places.items() if key[0] == "slot"}
-        self._packed_weights = {whole for whole, _ in self._weights.values()}
-        self._packed_slots = {whole for whole, _ in self._slots.values()}
+        self._wholes_of_weights = {whole for whole, _ in self._weights.values()}
+        self._wholes_of_slots = {whole for whole, _ in self._slots.values()}
         arrays = self._join(state)
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
@@ -302,6 +303,6 @@ class BoundStep:
         """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
         buffers = self._buffers[self._turn]
         return (
-            Parts({name: buffers[name].read() for name in self._packed_weights}, self._weights),
-            Parts({name: buffers[name].read() for name in self._packed_slots}, self._slots),
+            Parts({name: buffers[name].read() for name in self._wholes_of_weights}, self._weights),
+            Parts({name: buffers[name].read() for name in self._wholes_of_slots}, self._slots),
         )
