@@ -352,8 +352,8 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             with reporter(self, n_epochs) as report:
 
                 def on_epoch(info: EpochInfo) -> bool:
-                    for heard in (report, *listeners):
-                        state.stopped |= bool(heard(info))
+                    for listener in (report, *listeners):
+                        state.stopped |= bool(listener(info))
                     if file is not None:
                         file.after_epoch(self, n_epochs)
                     return state.stopped
@@ -376,13 +376,12 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         return self
 
     def _finish(self) -> None:
-        """Set the learned attributes from the state."""
+        """Set the learned attributes from the state; it shares `weights_`: what is put in there is trained further."""
         state = self._state
         result = dict(state.result())
         if state.watched and state.best_weights is not None:
             state.best_weights = result
-        # training does not go on from the mean
-        state.weights = result if state.average is None else dict(state.weights)
+        state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
         self.weights_ = result
         self.loss_curve_ = list(state.loss_curve)
         self.validation_loss_curve_ = list(state.validation_loss_curve)
