@@ -28,9 +28,16 @@ from onnxtrain.estimators._validation import check_features, check_sample_weight
 from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense, rows_at_once
 from onnxtrain.training.device import Device, find_device
-from onnxtrain.training.evaluate import row_losses
+from onnxtrain.training.evaluate import row_losses, run_in_groups
 from onnxtrain.training.objective import Objective, multiplications
-from onnxtrain.training.session import LazySession, is_worth_a_thread, open_session, run_session, threads_for
+from onnxtrain.training.session import (
+    LazySession,
+    cached_session,
+    is_worth_a_thread,
+    open_session,
+    run_session,
+    threads_for,
+)
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any number.
 _MANY_ROWS = 65_536
@@ -50,6 +57,8 @@ class Trained:
         _session: LazySession
         _objective: Objective
         _training_data: Any
+        _before: bytes | None
+        _constants: dict[str, np.ndarray]
 
         @property
         def _classifies(self) -> bool: ...
@@ -71,6 +80,8 @@ class Trained:
 
     def get_trained_onnx(self) -> onnx.ModelProto:
         """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+
+        It predicts as the estimator, up to the rounding of its type.
 
         Returns
         -------
@@ -128,20 +139,30 @@ class Trained:
         """
         result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         X = self._check_X(X)
-        found = self._run_chunks(self._open_session(), self._feeds(X), [output])[output]
+        session, known = self._open_session()
+        found = self._run_chunks(session, self._feeds(X), [output], known)[output]
         return found.astype(result, copy=False)
 
-    def _open_session(self) -> Any:
+    def _open_session(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return a session that predicts, and what it is fed beside the rows.
+
+        To open one takes longer than a small model takes for thousands of rows: such models
+        are fed their weights, by one session for all fits of the same structure.
+        """
         # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
         n_numbers = sum(w.size for w in self.weights_.values())
         work = _MANY_ROWS * max(multiplications(self._objective.model), n_numbers)
+        large = is_worth_a_thread(work)
+        if not large and self._before is None:
+            weights = {name: np.asarray(w, self._real) for name, w in self.weights_.items()}
+            session = cached_session(self._objective.model, self._device_at_hand(), 1, thorough=False)
+            return session, weights | self._constants
 
         def make() -> Any:
             onx = with_weights(self._source.model.onnx, self.weights_)
-            n_threads = threads_for(work, self.n_threads)
-            return open_session(onx, self._device_at_hand(), n_threads, thorough=is_worth_a_thread(work))
+            return open_session(onx, self._device_at_hand(), threads_for(work, self.n_threads), thorough=large)
 
-        return self._session.open(make)
+        return self._session.open(make), {}
 
     def _device_at_hand(self) -> Device:
         """Return the device of the parameters, or the CPU with a warning where this machine has none."""
@@ -202,14 +223,18 @@ class Trained:
         return {name: X}
 
     def _run_chunks(
-        self, session: Any, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+        self,
+        session: Any,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        known: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return outputs of a session for rows, computed in pieces of bounded size."""
+        """Return outputs of a session for rows, computed in pieces of bounded size; `known` is fed with each."""
         names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
         dtypes = self._source.model.features
-        parts = [
-            run_session(session, {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}, names)
-            for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes))
-        ]
+        parts = []
+        for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes)):
+            piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
+            parts.append(run_in_groups(session, piece, known, names) if known else run_session(session, piece, names))
         found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
         return dict(zip(names, found, strict=True))

@@ -1,8 +1,9 @@
-"""Loss of rows, and its gradient, for given weights, in bounded memory."""
+"""Results of rows for given weights: outputs of the model, the loss, its gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,29 @@ from onnxtrain.training.device import Device
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.session import cached_session, run_session
 from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
+
+#: Rows that onnxruntime multiplies at once by a column of weights that is fed; those left over it rounds another way.
+_GROUP = 16
+
+
+def run_in_groups(
+    session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> list[np.ndarray]:
+    """Run a model that takes its weights; what it returns for a row does not depend on how many there are.
+
+    Parameters
+    ----------
+    session : InferenceSession
+    rows : mapping of str to ndarray
+        The inputs that have a row for each row of the outputs.
+    weights : mapping of str to ndarray
+        The other inputs.
+    outputs : sequence of str
+    """
+    (n,) = {len(x) for x in rows.values()}
+    places = np.minimum(np.arange(n + -n % _GROUP), n - 1)  # the last row again, up to a whole group
+    whole = rows if len(places) == n else {name: x[places] for name, x in rows.items()}
+    return [y[:n] for y in run_session(session, {**whole, **weights}, outputs)]
 
 
 def row_losses(

@@ -18,9 +18,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConvergenceError
-from onnxtrain.estimators import _trained
 from onnxtrain.optim import SGD, Adam
-from onnxtrain.training import session
 from onnxtrain.training.session import run
 
 LBFGS = dict(solver="lbfgs", dtype="float64", tol=1e-10, max_iter=1000)
@@ -269,40 +267,6 @@ def test_same_seed_same_bits_in_one_process(diabetes, mlp, batch_size):
 
 
 # --------------------------------------------------------------------- ONNX
-
-
-def test_trained_onnx_predicts_as_the_estimator(diabetes, mlp, tmp_path):
-    X, y = diabetes
-    model = OrtGradientRegressor(mlp, max_iter=3).fit(X, y)
-    onnx.save(model.get_trained_onnx(), tmp_path / "tuned.onnx")
-    (found,) = run(onnx.load(tmp_path / "tuned.onnx"), {"X": X.astype(np.float32)})
-    np.testing.assert_array_equal(found.ravel(), model.predict(X).astype(np.float32))
-
-
-@pytest.mark.parametrize("trained", [None, "*_2"], ids=["all", "the last layer"])
-@pytest.mark.parametrize("size, several", [(5, False), (80, True)])
-def test_threads_of_predictions_are_for_the_whole_model(diabetes, monkeypatch, trained, size, several):
-    X, y = diabetes
-    inside = MLPRegressor(hidden_layer_sizes=(size, size), max_iter=1, random_state=0)
-    model = OrtGradientRegressor(inside, weights_to_train=trained, max_iter=1, random_state=0).fit(X, y)
-    threads, opened = [], _trained.open_session
-    monkeypatch.setattr(session, "available_threads", lambda: 2)
-    monkeypatch.setattr(_trained, "open_session", lambda *a, **k: threads.append(a[2]) or opened(*a, **k))
-    model.predict(X)
-    assert threads == [2 if several else 1]
-
-
-def test_rows_are_predicted_the_same_in_any_pieces(diabetes, mlp, monkeypatch):
-    X, y = diabetes
-    model = OrtGradientRegressor(mlp, max_iter=1).fit(X, y)
-    whole = model.predict(X)
-    pieces, run_session = [], _trained.run_session
-    monkeypatch.setattr(_trained, "run_session", lambda *given: pieces.append(given) or run_session(*given))
-    for size in (1, 100, len(X) - 1):
-        pieces.clear()
-        monkeypatch.setattr(_trained, "rows_at_once", lambda *given, size=size: size)
-        np.testing.assert_array_equal(model.predict(X), whole)
-        assert len(pieces) == -(-len(X) // size) > 1
 
 
 def test_an_onnx_file_keeps_its_inputs_outputs_and_labels(tmp_path):

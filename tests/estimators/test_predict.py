@@ -1,0 +1,120 @@
+"""Predictions: as the trained ONNX model's, in any pieces, by sessions that small models share."""
+
+import numpy as np
+import onnx
+import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.estimators import _trained
+from onnxtrain.training import evaluate, session
+from onnxtrain.training.session import run
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(X), y / y.std()
+
+
+def trained(X, y, size=5, **params):
+    inside = MLPRegressor(hidden_layer_sizes=(size, size), max_iter=1, random_state=0)
+    return OrtGradientRegressor(inside, max_iter=1, random_state=0, **params).fit(X, y)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The numbers of threads of the sessions that predictions open."""
+    threads, open_session = [], session.open_session
+
+    def spy(onx, device, n_threads, **options):
+        threads.append(n_threads)
+        return open_session(onx, device, n_threads, **options)
+
+    for module in (session, _trained):
+        monkeypatch.setattr(module, "open_session", spy)
+    session._cached_session.cache_clear()
+    return threads
+
+
+@pytest.mark.parametrize("size", [5, 80])
+def test_the_trained_onnx_predicts_as_the_estimator(diabetes, tmp_path, size):
+    X, y = diabetes
+    model = trained(X, y, size)
+    onnx.save(model.get_trained_onnx(), tmp_path / "tuned.onnx")
+    (found,) = run(onnx.load(tmp_path / "tuned.onnx"), {"X": X.astype(np.float32)})
+    # a product of weights that are fed may round another way than one of weights in the graph
+    rounding = dict(rtol=1e-6, atol=1e-6) if size == 5 else dict(rtol=0, atol=0)
+    np.testing.assert_allclose(model.predict(X), found.ravel(), **rounding)
+
+
+@pytest.mark.parametrize("weights", [None, "*_2"], ids=["all", "the last layer"])
+@pytest.mark.parametrize("size, several", [(5, False), (80, True)])
+def test_threads_are_for_the_whole_model(diabetes, monkeypatch, opened, weights, size, several):
+    model = trained(*diabetes, size, weights_to_train=weights)
+    opened.clear()
+    monkeypatch.setattr(session, "available_threads", lambda: 2)
+    model.predict(diabetes[0])
+    assert opened == [2 if several else 1]
+
+
+@pytest.mark.parametrize("size", [5, 80])
+def test_rows_are_predicted_the_same_in_any_pieces(diabetes, monkeypatch, size):
+    X, y = diabetes
+    model = trained(X, y, size)
+    whole = model.predict(X)
+    pieces, run_session = [], session.run_session
+    for module in (evaluate, _trained):
+        monkeypatch.setattr(module, "run_session", lambda *given: pieces.append(given) or run_session(*given))
+    for n in (1, 100, len(X) - 1):
+        pieces.clear()
+        monkeypatch.setattr(_trained, "rows_at_once", lambda *given, n=n: n)
+        np.testing.assert_array_equal(model.predict(X), whole)
+        assert len(pieces) == -(-len(X) // n) > 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("inside", [LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())])
+def test_a_row_is_predicted_the_same_in_any_company(diabetes, inside, dtype):
+    X, y = diabetes
+    model = OrtGradientRegressor(inside, max_iter=2, random_state=0, dtype=dtype).fit(X, y)
+    whole = model.predict(X)
+    for n in (1, 2, 3, 5, 7, 8, 13, 100):
+        np.testing.assert_array_equal(model.predict(X[:n]), whole[:n], f"{n} rows")
+
+
+def test_small_models_of_the_same_structure_share_a_session(diabetes, opened):
+    X, y = diabetes
+    first = OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X, y)
+    second = OrtGradientRegressor(LinearRegression(), l1=0.1, max_iter=2).fit(X[:200], y[:200])
+    one = first.predict(X)
+    opened.clear()
+    other = second.predict(X)
+    assert opened == []
+    for model, found in ((first, one), (second, other)):
+        np.testing.assert_allclose(found, X @ model.weights_["coef"][:, 0] + model.weights_["intercept"], rtol=1e-4)
+    assert not np.array_equal(one, other)
+
+
+def test_predictions_follow_the_weights(diabetes):
+    X, y = diabetes
+    model = OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X, y)
+    before = model.predict(X)
+    after = model.partial_fit(X, y).predict(X)
+    assert not np.array_equal(before, after)
+    np.testing.assert_allclose(after, X @ model.weights_["coef"][:, 0] + model.weights_["intercept"], rtol=1e-4)
+
+
+def test_learned_numbers_that_are_not_trained_are_those_of_this_fit(diabetes):
+    X, y = diabetes
+    models = [
+        OrtGradientClassifier(make_pipeline(StandardScaler(), LogisticRegression()), max_iter=1).fit(Z, y > 1.5)
+        for Z in (X, 10 * X + 3)
+    ]
+    for model, Z in zip(models, (X, 10 * X + 3), strict=True):
+        found = model.to_sklearn().predict_proba(Z)
+        np.testing.assert_allclose(model.predict_proba(Z), found, rtol=1e-4, atol=1e-6)
