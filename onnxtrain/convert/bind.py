@@ -120,8 +120,8 @@ def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _
             (i, layout)
             for layout in LAYOUTS
             for i, item in enumerate(known)
-            if layout in _layouts_of(item)
-            and item.value.size == array.size
+            if item.value.size == array.size
+            and layout in _layouts_of(item)
             and _fits(LAYOUTS[layout].forward(item.value), array)
         ]
         for name, array in arrays.items()
