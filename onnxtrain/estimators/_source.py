@@ -44,8 +44,8 @@ _CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_
 #: Rows of more numbers than this are not looked through: that takes a tenth of a second.
 _MANY = 2**25
 
-#: Bytes of a graph above which its source is not kept when nobody needs it.
-_LIGHT = 2**20
+#: Bytes of a graph above which nothing made of it is kept when nobody needs it.
+LIGHT = 2**20
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def source_of(
     source = None if key is None else SOURCES.find(key)
     if source is None:
         source = as_source(_fit(clone(estimator).set_params(**changes), *rows), X, **settings)
-        if key is not None and len(source.model.onnx) <= _LIGHT:
+        if key is not None and len(source.model.onnx) <= LIGHT:
             SOURCES.keep(key, source)
     return source
 

@@ -22,14 +22,14 @@ from onnxtrain.estimators._rows import (
     is_frame,
     n_rows,
 )
-from onnxtrain.estimators._source import Source, is_onnx
+from onnxtrain.estimators._source import LIGHT, Source, is_onnx
 from onnxtrain.estimators._training import HALVES
 from onnxtrain.estimators._validation import check_features, check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense, rows_at_once
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses, run_in_groups
-from onnxtrain.training.objective import Objective, multiplications
+from onnxtrain.training.objective import Objective, multiplications, weights_as_inputs
 from onnxtrain.training.session import (
     LazySession,
     cached_session,
@@ -139,11 +139,11 @@ class Trained:
         """
         result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         X = self._check_X(X)
-        session, known = self._open_session()
+        session, known = self._predictor()
         found = self._run_chunks(session, self._feeds(X), [output], known)[output]
         return found.astype(result, copy=False)
 
-    def _open_session(self) -> tuple[Any, dict[str, np.ndarray]]:
+    def _predictor(self) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session that predicts, and what it is fed beside the rows.
 
         To open one takes longer than a small model takes for thousands of rows: such models
@@ -153,10 +153,12 @@ class Trained:
         n_numbers = sum(w.size for w in self.weights_.values())
         work = _MANY_ROWS * max(multiplications(self._objective.model), n_numbers)
         large = is_worth_a_thread(work)
-        if not large and self._before is None:
-            weights = {name: np.asarray(w, self._real) for name, w in self.weights_.items()}
-            session = cached_session(self._objective.model, self._device_at_hand(), 1, thorough=False)
-            return session, weights | self._constants
+        if not large and len(self._source.model.onnx) <= LIGHT:  # sessions that are shared are kept
+            known = {name: np.asarray(w, self._real) for name, w in self.weights_.items()} | self._constants
+            onx = self._objective.model
+            if self._before is not None:  # what is not trained is no part of the objective
+                onx = weights_as_inputs(onnx.load_model_from_string(self._source.model.onnx), list(known))
+            return cached_session(onx, self._device_at_hand(), 1, thorough=False), known
 
         def make() -> Any:
             onx = with_weights(self._source.model.onnx, self.weights_)

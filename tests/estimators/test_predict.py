@@ -3,11 +3,12 @@
 import numpy as np
 import onnx
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.estimators import _trained
@@ -98,6 +99,25 @@ def test_small_models_of_the_same_structure_share_a_session(diabetes, opened):
     for model, found in ((first, one), (second, other)):
         np.testing.assert_allclose(found, X @ model.weights_["coef"][:, 0] + model.weights_["intercept"], rtol=1e-4)
     assert not np.array_equal(one, other)
+
+
+def test_frames_share_a_session_whatever_their_columns_hold(opened):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": np.arange(60.0), "port": ["a", "b", "c"] * 20})
+    columns = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["port"]))
+    inside = make_pipeline(columns, LogisticRegression())
+    models = [
+        OrtGradientClassifier(inside, l1=l1, max_iter=2, random_state=0).fit(frame, frame["age"] > 30)
+        for l1 in (0.0, 0.1)
+    ]
+    first = models[0].predict_proba(frame)
+    opened.clear()
+    second = models[1].predict_proba(frame)
+    assert opened == []
+    for model, found in zip(models, (first, second), strict=True):
+        np.testing.assert_allclose(found, model.to_sklearn().predict_proba(frame), rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(model.predict_proba(frame[:3]), found[:3])
+    assert not np.array_equal(first, second)
 
 
 def test_predictions_follow_the_weights(diabetes):
