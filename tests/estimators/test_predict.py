@@ -101,6 +101,16 @@ def test_small_models_of_the_same_structure_share_a_session(diabetes, opened):
     assert not np.array_equal(one, other)
 
 
+def test_what_is_large_has_a_session_of_its_own(diabetes, opened, monkeypatch):
+    model = OrtGradientRegressor(LinearRegression(), max_iter=1).fit(*diabetes)
+    monkeypatch.setattr(_trained, "LIGHT", 10)
+    opened.clear()
+    kept = session._cached_session.cache_info().currsize
+    model.predict(diabetes[0])
+    assert opened == [1]
+    assert session._cached_session.cache_info().currsize == kept
+
+
 def test_frames_share_a_session_whatever_their_columns_hold(opened):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": np.arange(60.0), "port": ["a", "b", "c"] * 20})

@@ -154,11 +154,11 @@ def test_rows_are_looked_through_without_a_copy(order):
 
 
 def test_what_is_large_is_not_kept(fits, monkeypatch):
-    monkeypatch.setattr(_source, "_LIGHT", 10)
+    monkeypatch.setattr(_source, "LIGHT", 10)
     train(LinearRegression())
     assert len(_source.SOURCES) == 0
     monkeypatch.setattr(_source, "_MANY", X.size - 1)
-    monkeypatch.setattr(_source, "_LIGHT", 10**6)
+    monkeypatch.setattr(_source, "LIGHT", 10**6)
     train(LinearRegression())
     assert len(_source.SOURCES) == 0
 
