@@ -230,6 +230,8 @@ def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
 def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
     """Return copies of the learned numbers that are not trained, by name: those left in the graph."""
     names = set(model.learned) - set(trained)
+    if not names:
+        return {}
     initializers = onnx.load_model_from_string(model.onnx).graph.initializer
     return {i.name: np.array(onnx.numpy_helper.to_array(i)) for i in initializers if i.name in names}
 
