@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from onnxtrain.autodiff import dependents
 from onnxtrain.convert import select_weights
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.heads import Link, choose_output, join_labels, scores_behind
+from onnxtrain.training.objective import weights_as_inputs
+
+#: Bytes of a model above which nothing made of it is kept when nobody needs it.
+LIGHT = 2**20
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -223,8 +228,28 @@ def _label_classes(model: ir.Model) -> np.ndarray | None:
 
 def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Return copies of initializers by name."""
+    return {name: w.copy() for name, w in _of_light(_initializers, onx, tuple(names)).items()}
+
+
+def takes_weights(onx: bytes, names: tuple[str, ...]) -> bytes:
+    """Return a model whose initializers `names` are its last inputs, ready to be differentiated."""
+    return _of_light(_weights_as_inputs, onx, names)
+
+
+@lru_cache(maxsize=16)
+def _initializers(onx: bytes, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     known = {i.name: i for i in onnx.load_model_from_string(onx).graph.initializer}
-    return {name: np.array(onnx.numpy_helper.to_array(known[name])) for name in names}
+    return {name: onnx.numpy_helper.to_array(known[name]) for name in names}
+
+
+@lru_cache(maxsize=16)
+def _weights_as_inputs(onx: bytes, names: tuple[str, ...]) -> bytes:
+    return weights_as_inputs(onnx.load_model_from_string(onx), names)
+
+
+def _of_light(make: Any, onx: bytes, names: tuple[str, ...]) -> Any:
+    """Return what a cached function makes of a model, without the cache where that would keep a large one."""
+    return (make if len(onx) <= LIGHT else make.__wrapped__)(onx, names)
 
 
 def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:

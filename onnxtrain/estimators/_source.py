@@ -28,7 +28,7 @@ from onnxtrain.convert import Binding, Conversion, compare, convert, default_wei
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators._batch import open_batch
 from onnxtrain.estimators._merged import separate_merged
-from onnxtrain.estimators._model import TrainableModel, initial_weights, read_model, with_weights
+from onnxtrain.estimators._model import LIGHT, TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.estimators._recent import Recent
 from onnxtrain.estimators._template import convert_once
 from onnxtrain.heads import Link
@@ -43,9 +43,6 @@ _CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_
 
 #: Rows of more numbers than this are not looked through: that takes a tenth of a second.
 _MANY = 2**25
-
-#: Bytes of a graph above which nothing made of it is kept when nobody needs it.
-LIGHT = 2**20
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import DataError, DeviceError, ExportError
-from onnxtrain.estimators._model import TrainableModel, with_weights
+from onnxtrain.estimators._model import LIGHT, TrainableModel, takes_weights, with_weights
 from onnxtrain.estimators._rows import (
     as_pandas,
     check_named,
@@ -22,14 +22,14 @@ from onnxtrain.estimators._rows import (
     is_frame,
     n_rows,
 )
-from onnxtrain.estimators._source import LIGHT, Source, is_onnx
+from onnxtrain.estimators._source import Source, is_onnx
 from onnxtrain.estimators._training import HALVES
 from onnxtrain.estimators._validation import check_features, check_sample_weight, check_X, check_X_y
 from onnxtrain.export import to_sklearn
 from onnxtrain.training.batches import batches, dense, rows_at_once
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import row_losses, run_in_groups
-from onnxtrain.training.objective import Objective, multiplications, weights_as_inputs
+from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.session import (
     LazySession,
     cached_session,
@@ -157,7 +157,7 @@ class Trained:
             known = {name: np.asarray(w, self._real) for name, w in self.weights_.items()} | self._constants
             onx = self._objective.model
             if self._before is not None:  # what is not trained is no part of the objective
-                onx = weights_as_inputs(onnx.load_model_from_string(self._source.model.onnx), list(known))
+                onx = takes_weights(self._source.model.onnx, tuple(known))
             return cached_session(onx, self._device_at_hand(), 1, thorough=False), known
 
         def make() -> Any:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
-from onnxtrain.estimators._model import TrainableModel
+from onnxtrain.estimators._model import TrainableModel, takes_weights
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
@@ -24,7 +23,7 @@ from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
 from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState, Weights
-from onnxtrain.training.objective import Objective, weights_as_inputs
+from onnxtrain.training.objective import Objective
 from onnxtrain.training.session import BoundStep, threads_for
 from onnxtrain.training.step import BatchGraph, StepGraph, build_loss_and_gradient, build_step
 
@@ -66,7 +65,7 @@ def make_objective(
         if name not in names:
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
     return Objective(
-        model=weights_as_inputs(onnx.load_model_from_string(model.onnx), names + constants),
+        model=takes_weights(model.onnx, names + constants),
         output=model.output,
         loss=params.loss,
         weights=names,

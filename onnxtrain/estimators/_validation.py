@@ -63,13 +63,21 @@ PARAMETERS: dict[str, list[Any]] = {
 def check_parameters(estimator: Any) -> None:
     """Check the parameters of an estimator against :data:`PARAMETERS`."""
     kind: Any = type(estimator)
-    # what was left as it is needs no check: that takes longer than an epoch
-    given = {name: getattr(estimator, name) for name in _defaults(kind)}
-    given = {name: value for name, value in given.items() if value is not _defaults(kind)[name]}
+    for name, default in _defaults(kind).items():
+        value = getattr(estimator, name)
+        if value is not default:  # a check takes longer than an epoch
+            check = _check_once if isinstance(value, (bool, int, float, str)) else _check_parameter
+            check(kind.__name__, name, value)
+
+
+def _check_parameter(caller: str, name: str, value: Any) -> None:
     try:
-        validate_parameter_constraints(PARAMETERS, given, caller_name=type(estimator).__name__)
+        validate_parameter_constraints(PARAMETERS, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
         raise ParameterError(str(e)) from e
+
+
+_check_once = lru_cache(maxsize=256, typed=True)(_check_parameter)
 
 
 @lru_cache(maxsize=16)
@@ -207,7 +215,8 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if y.shape[1] != width:
         raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
-    assert_all_finite(y)  # what was finite in float64 may be too large
+    if not np.isfinite(y).all():  # what was finite in float64 may be too large; scikit-learn says so, but takes longer
+        assert_all_finite(y)
     return y
 
 

@@ -68,7 +68,9 @@ class Device:
     def buffer(self, array: np.ndarray) -> Buffer:
         """Return `array` as a buffer on the device; on a CPU it shares the memory of `array`."""
         value = self.put(array)
-        return Buffer(value, value.numpy() if self.kind == "cpu" else None)
+        if self.kind != "cpu":
+            return Buffer(value, None)
+        return Buffer(value, array if array.flags.c_contiguous else value.numpy())
 
 
 class Buffer(NamedTuple):
@@ -122,6 +124,8 @@ def find_device(name: str) -> Device:
     DeviceError
         The name is none of these, or onnxruntime cannot use that device.
     """
+    if name == "cpu":
+        return Device("cpu")
     if name == "auto":
         return Device("cuda" if _fault(0, os.getpid()) is None else "cpu")
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None

@@ -246,8 +246,10 @@ class Trainer:
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
         inputs |= self._inputs_of_length(self.plan.batch_size)
-        sizes = np.diff([*range(0, self.n_rows, self.plan.batch_size), self.n_rows]).astype(dtype)
-        inputs[self.step.inputs["share"]] = np.tile(1 / sizes, self._n_ahead // len(sizes))
+        n_batches = self.plan.n_batches(self.n_rows)
+        shares = np.full(self._n_ahead, 1 / self.plan.batch_size, dtype)
+        shares[n_batches - 1 :: n_batches] = 1 / (self.n_rows - (n_batches - 1) * self.plan.batch_size)
+        inputs[self.step.inputs["share"]] = shares
         return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
 
     def _last_inputs(self) -> dict[str, np.ndarray]:
