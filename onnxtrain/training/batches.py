@@ -22,6 +22,9 @@ _BLOCK = 2**20
 _MOST_AT_ONCE = 20_000
 _FEWEST_AT_ONCE = 4096
 
+#: Rows that onnxruntime multiplies at once by a column of weights that is fed; those left over it rounds another way.
+GROUP = 16
+
 #: Bytes of rows that stay in the cache of a core, with what a network has in between.
 _CACHED_BYTES = 2**21
 
@@ -149,10 +152,12 @@ class TrainingData:
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
     """Return how many rows to look at together, where none is trained on.
 
-    Few enough that they, and what a network has in between, are still in the cache of a core when they are read again.
+    Few enough that they, and what a network has in between, are still in the cache of a core when they are read again;
+    whole groups.
     """
     row = sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
-    return min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
+    n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
+    return n - n % GROUP
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.batches import GROUP, TrainingData
 from onnxtrain.training.device import Device
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.session import cached_session, run_session
 from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
-
-#: Rows that onnxruntime multiplies at once by a column of weights that is fed; those left over it rounds another way.
-_GROUP = 16
 
 
 def run_in_groups(
@@ -32,9 +29,10 @@ def run_in_groups(
     outputs : sequence of str
     """
     (n,) = {len(x) for x in rows.values()}
-    places = np.minimum(np.arange(n + -n % _GROUP), n - 1)  # the last row again, up to a whole group
-    whole = rows if len(places) == n else {name: x[places] for name, x in rows.items()}
-    return [y[:n] for y in run_session(session, {**whole, **weights}, outputs)]
+    if n % GROUP:
+        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # the last row again, up to a whole group
+        rows = {name: x[places] for name, x in rows.items()}
+    return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]
 
 
 def row_losses(

@@ -196,3 +196,10 @@ def test_labels_with_a_minimum(loss, power, label):
     params = {"power": power} if power else {}
     fitted = OrtGradientRegressor(PoissonRegressor(), loss=loss, loss_params=params, max_iter=1).fit(X, y)
     assert np.isfinite(fitted.losses(X, np.full(len(X), label))).all()
+
+
+def test_a_wrong_parameter_is_refused_each_time_whatever_its_equal_was():
+    OrtGradientRegressor(max_iter=2).fit(X, y)
+    for _ in range(2):
+        with pytest.raises(ParameterError, match="The 'max_iter' parameter of OrtGradientRegressor"):
+            OrtGradientRegressor(max_iter=2.0).fit(X, y)
