@@ -231,8 +231,8 @@ def initial_weights(onx: bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
     return {name: w.copy() for name, w in _of_light(_initializers, onx, tuple(names)).items()}
 
 
-def takes_weights(onx: bytes, names: tuple[str, ...]) -> bytes:
-    """Return a model whose initializers `names` are its last inputs, ready to be differentiated."""
+def without_weights(onx: bytes, names: tuple[str, ...]) -> bytes:
+    """Return a model ready to be differentiated: the initializers `names` are its last inputs."""
     return _of_light(_weights_as_inputs, onx, names)
 
 

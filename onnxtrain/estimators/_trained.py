@@ -11,7 +11,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import DataError, DeviceError, ExportError
-from onnxtrain.estimators._model import LIGHT, TrainableModel, takes_weights, with_weights
+from onnxtrain.estimators._model import LIGHT, TrainableModel, with_weights, without_weights
 from onnxtrain.estimators._rows import (
     as_pandas,
     check_named,
@@ -157,7 +157,7 @@ class Trained:
             known = {name: np.asarray(w, self._real) for name, w in self.weights_.items()} | self._constants
             onx = self._objective.model
             if self._before is not None:  # what is not trained is no part of the objective
-                onx = takes_weights(self._source.model.onnx, tuple(known))
+                onx = without_weights(self._source.model.onnx, tuple(known))
             return cached_session(onx, self._device_at_hand(), 1, thorough=False), known
 
         def make() -> Any:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
-from onnxtrain.estimators._model import TrainableModel, takes_weights
+from onnxtrain.estimators._model import TrainableModel, without_weights
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
@@ -65,7 +65,7 @@ def make_objective(
         if name not in names:
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
     return Objective(
-        model=takes_weights(model.onnx, names + constants),
+        model=without_weights(model.onnx, names + constants),
         output=model.output,
         loss=params.loss,
         weights=names,
