@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,29 +52,20 @@ def share_versions() -> None:
         ModelComponentContainer._op_versions = container._op_versions
 
 
-@functools.cache
-def _tables() -> tuple[Mapping[Any, Any], ...]:
-    """Return the tables that skl2onnx converts with; whoever registers a converter changes them."""
+def registered_converters() -> Hashable:
+    """Return what skl2onnx would convert with: equal as long as nobody registers or removes a converter."""
     from skl2onnx._parse import sklearn_parsers_map
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool, _shape_calculator_pool
 
-    return sklearn_operator_name_map, sklearn_parsers_map, _converter_pool, _shape_calculator_pool
-
-
-#: What was in the tables when they were last looked at, and its number; each is given once, whatever threads do.
-_SEEN: list[tuple[tuple[Mapping[Any, Any], ...], int]] = [((), 0)]
-_NUMBERS = itertools.count(1)
-
-
-def registered_converters() -> int:
-    """Return a number for what skl2onnx would convert with: the same until somebody registers or removes one."""
     register_converter()
-    seen, number = _SEEN[0]
-    if seen != _tables():
-        seen, number = tuple(map(dict, _tables())), next(_NUMBERS)
-        _SEEN[0] = seen, number
-    return number
+    tables: tuple[Mapping[Any, Any], ...] = (
+        sklearn_operator_name_map,
+        sklearn_parsers_map,
+        _converter_pool,
+        _shape_calculator_pool,
+    )
+    return tuple((*table, *table.values()) for table in tables)
 
 
 @functools.cache
