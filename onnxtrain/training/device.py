@@ -124,8 +124,6 @@ def find_device(name: str) -> Device:
     DeviceError
         The name is none of these, or onnxruntime cannot use that device.
     """
-    if name == "cpu":
-        return Device("cpu")
     if name == "auto":
         return Device("cuda" if _fault(0, os.getpid()) is None else "cpu")
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None
