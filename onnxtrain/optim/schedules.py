@@ -36,10 +36,6 @@ class Schedule(ABC):
             How often the loss has stopped falling.
         """
 
-    def rates(self, steps: range, n_steps: int, plateaus: int = 0) -> list[float]:
-        """Return the learning rates of several steps."""
-        return [self(step, n_steps, plateaus) for step in steps]
-
 
 SCHEDULES: Registry[type[Schedule]] = Registry("learning rate schedule", OptimizerError)
 
@@ -58,9 +54,6 @@ class Constant(Schedule):
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         return float(self.learning_rate)
-
-    def rates(self, steps: range, n_steps: int, plateaus: int = 0) -> list[float]:
-        return [float(self.learning_rate)] * len(steps)
 
 
 @SCHEDULES.register("invscaling")

@@ -150,7 +150,7 @@ class TrainingState:
         return lower
 
 
-@dataclass(slots=True)  # frozen it would take three times as long to make
+@dataclass(frozen=True)
 class EpochInfo:
     """What a callback learns after an epoch.
 
@@ -349,8 +349,7 @@ class Trainer:
     def _look_ahead(self, first: int, n_steps: int) -> None:
         """Compute the learning rates of the next steps, and write what the graph reads instead of them."""
         steps = range(self.state.step, min(self.state.step + self._n_ahead, first + n_steps))
-        begun = steps.start - first
-        self._rates = self.plan.schedule.rates(range(begun, begun + len(steps)), n_steps, self.state.plateaus)
+        self._rates = [self.plan.schedule(step - first, n_steps, self.state.plateaus) for step in steps]
         self._behind, self._plateaus = 0, self.state.plateaus
         if self._gathered:
             self.bound.write_state(("index",), np.zeros((), np.int64))

@@ -54,11 +54,6 @@ def test_rates(schedule, step, n_steps, plateaus, rate):
     assert found == pytest.approx(rate, rel=1e-12)
 
 
-@pytest.mark.parametrize("schedule", [row[0] for row in RATES])
-def test_rates_of_several_steps(schedule):
-    assert schedule.rates(range(2, 9), 10, 1) == [schedule(step, 10, 1) for step in range(2, 9)]
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_has_a_row(name):
     assert any(type(row[0]) is SCHEDULES[name] for row in RATES)
