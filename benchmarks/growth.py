@@ -18,15 +18,14 @@ def operations(problem: Problem) -> float:
     return 6.0 * problem.batch * sum(a * b for a, b in zip(problem.sizes, problem.sizes[1:], strict=False))
 
 
-def slope(operations: list[float], seconds: list[float]) -> float:
-    """Return the exponent b of a fit of seconds = a * operations ** b, least squares on logarithms."""
-    x, y = [math.log(v) for v in operations], [math.log(v) for v in seconds]
+def slope(x: list[float], y: list[float]) -> float:
+    """Return b of the line y = a + b x, least squares."""
     mx, my = statistics.mean(x), statistics.mean(y)
     return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
 
 
 def main(given: Options) -> None:
-    """Print both tables, and the exponents: 1 is linear in the operations."""
+    """Print both tables, and how each grows: as which power of the operations, and by how much for each more."""
     widths = [64, 128, 256, 512] if given.quick else [64, 128, 256, 512, 1024, 2048]
     depths = [1, 2, 4, 8] if given.quick else [1, 2, 4, 8, 16, 32]
     table("width of 2 hidden layers", {n: (64, n, n, 10) for n in widths}, given)
@@ -41,7 +40,7 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
     seconds: dict[str, list[float]] = {}
     for n, sizes in networks.items():
         problem = Problem(sizes, 10 * BATCH, BATCH, classifies=True, threads=given.threads)
-        epochs = max(3, min(200, int(5e10 / operations(problem) / problem.steps)))  # a second or so
+        epochs = max(3, min(200, int(2e11 / operations(problem) / problem.steps)))  # a second or more
         makers = {name: steps_alone(CONTENDERS[name], problem, epochs) for name in (OURS, PEER)}
         figures, missing = interleave(makers, given.rounds)
         flops.append(operations(problem))
@@ -50,8 +49,11 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
         ours, theirs = seconds[OURS][-1], seconds[PEER][-1] if PEER not in missing else math.nan
         print(f"  {n:6} {flops[-1]:12.3g} {ours * 1e6:12.1f} {theirs * 1e6:20.1f} {ours / theirs:12.2f}", flush=True)
     half = len(flops) // 2 - 1  # small networks cost by the node
+    flops, logarithms = flops[half:], [math.log(v) for v in flops[half:]]
     for name, values in seconds.items():
-        print(f"  seconds ~ operations ** {slope(flops[half:], values[half:]):.2f} in the upper half: {name}")
+        exponent = slope(logarithms, [math.log(v) for v in values[half:]])
+        further = slope(flops, values[half:])
+        print(f"  in the upper half ~ operations ** {exponent:.2f}, {further * 1e12:4.1f} ps a further one: {name}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
+from onnxtrain.graph.bodies import inner_builder, scan
 from onnxtrain.graph.build import (
     Builder,
     builder,
@@ -52,6 +53,7 @@ __all__ = [
     "find_schema",
     "holds_graphs",
     "infer",
+    "inner_builder",
     "is_float",
     "is_taken_for_constant",
     "is_written",
@@ -65,6 +67,7 @@ __all__ = [
     "same_dimension",
     "same_shape",
     "save",
+    "scan",
     "static_shape",
     "taken_for_constant",
     "tensor",

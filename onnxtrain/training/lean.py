@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import constant, rank, same_dimension, same_shape, static_shape, tensor
+from onnxtrain.graph import constant, inner_builder, rank, same_dimension, same_shape, static_shape, tensor
 
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Where"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
@@ -66,6 +66,12 @@ def signs_by_bounds(op: Any, graph: ir.Graph) -> None:
     They are multiplied by the largest number there is before, which leaves between -1 and 1
     those alone that are nearer to 0 than any number of full precision.
     """
+    for inner in graph.subgraphs():
+        _signs_by_bounds(inner_builder(op, inner), inner)
+    _signs_by_bounds(op, graph)
+
+
+def _signs_by_bounds(op: Any, graph: ir.Graph) -> None:
     for node in list(graph):
         if node.op_type != "Sign":
             continue

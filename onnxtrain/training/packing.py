@@ -1,9 +1,12 @@
-"""Small weights laid end to end in one row, so that the optimizer moves them together.
+"""How weights lie while the optimizer moves them: small ones in one row, a large one in several.
 
 A step on a small model costs by the node, not by the number: ten nodes of Adam
 for each of four weights take longer than ten for all, two to take them apart
 and put their gradients together included. They lie in a row, (1, n), as most
 intercepts do already and the sum over a batch: those need no other shape.
+
+A weight of millions of numbers costs by the passes over memory: Adam makes ten.
+Over one row after the other it makes them in the cache.
 """
 
 from __future__ import annotations
@@ -23,26 +26,32 @@ K = TypeVar("K")
 #: Numbers in a weight above which copying it costs more than the nodes it saves.
 SMALL = 16_384
 
+#: Numbers in a weight above which it is moved row by row, and in a row at most: ten such rows, of weights,
+#: memory of the optimizer and what is in between, fit a cache of 10 MB.
+LARGE, ROW = 2**20, 2**18
+
 
 class Part(NamedTuple):
-    """Where an array lies in a row."""
+    """Where an array lies in rows of one length, read one after the other."""
 
     start: int
     stop: int
     shape: tuple[int, ...]
+    rows: int = 1
 
 
 class Packed(NamedTuple):
-    """Weights that the optimizer moves as one: its input, the gradient, and where each weight lies."""
+    """What the optimizer moves at once: its input, the gradient, where each weight lies, and in how many rows."""
 
     value: ir.Value
     gradient: ir.Value
     parts: dict[str, Part | None]
     kind: Any
+    rows: int = 1
 
 
-def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Hashable], *, small: int) -> list[Packed]:
-    """Replace weights of the graph that have few numbers by parts of one input.
+def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Hashable]) -> list[Packed]:
+    """Replace small weights of the graph by parts of one input, and a large one by an input of several rows.
 
     Parameters
     ----------
@@ -52,28 +61,48 @@ def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Has
         The gradient of each of ``g.weights``.
     kinds : sequence of hashable
         How the optimizer moves each: only weights of one kind are packed together.
-    small : int
-        The largest number of elements of a weight that is packed.
 
     Returns
     -------
     list of Packed
         Weights left alone have None as their part.
     """
-    alone: list[Packed] = []
+    found: list[Packed] = []
     together: dict[Any, list[tuple[ir.Value, ir.Value]]] = {}
     for w, dw, kind in zip(g.weights, dws, kinds, strict=True):
         shape = static_shape(w)
-        if shape is None or math.prod(shape) > small:
-            alone.append(Packed(w, dw, {str(w.name): None}, kind))
+        if shape is None or math.prod(shape) > SMALL:
+            rows = 1 if shape is None else _rows(math.prod(shape))
+            found.append(alone(w, dw, kind) if rows == 1 else _in_rows(g, w, dw, kind, rows))
         else:
             together.setdefault(kind, []).append((w, dw))
     for kind, members in together.items():
         if len(members) == 1:
-            alone += [Packed(w, dw, {str(w.name): None}, kind) for w, dw in members]
+            found += [alone(w, dw, kind) for w, dw in members]
         else:
-            alone.append(_pack(g, members, kind))
-    return alone
+            found.append(_pack(g, members, kind))
+    return found
+
+
+def alone(w: ir.Value, dw: ir.Value, kind: Hashable) -> Packed:
+    """Return a weight as it is."""
+    return Packed(w, dw, {str(w.name): None}, kind)
+
+
+def _rows(n: int) -> int:
+    """Return in how many rows of one length, ROW numbers or little less, n numbers lie; 1 where there are none."""
+    fewest = math.ceil(n / ROW)
+    return 1 if n <= LARGE else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
+
+
+def _in_rows(g: ObjectiveGraph, w: ir.Value, dw: ir.Value, kind: Hashable, rows: int) -> Packed:
+    shape = static_shape(w) or ()
+    n = math.prod(shape)
+    value = g.add_input(f"{w.name}_in_rows", (rows, n // rows))
+    ir.convenience.replace_all_uses_with(w, g.op.Reshape(value, _shape(g.op, shape)))
+    g.model.graph.inputs.remove(w)
+    gradient = g.op.Reshape(dw, _shape(g.op, (rows, n // rows)))
+    return Packed(value, gradient, {str(w.name): Part(0, n, shape, rows)}, kind, rows)
 
 
 def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind: Hashable) -> Packed:
@@ -116,21 +145,25 @@ def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
 
 
 def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.ndarray:
-    """Return one new array from those that are its parts: a row of them, or the only one as it is.
+    """Return one new array from those that are its parts: rows of them, or the only one as it is.
 
     Examples
     --------
     >>> join({"a": np.ones((1, 2)), "b": np.zeros(1)}, {"a": Part(0, 2, (1, 2)), "b": Part(2, 3, (1,))})
     array([[1., 1., 0.]])
+    >>> join({"a": np.arange(6.0).reshape(3, 2)}, {"a": Part(0, 6, (3, 2), rows=2)})
+    array([[0., 1., 2.],
+           [3., 4., 5.]])
     """
-    if len(parts) == 1:
+    part = next(iter(parts.values()))
+    if part is None:
         return np.array(next(arrays[key] for key in parts))
-    return np.concatenate([arrays[key].ravel() for key in parts])[None]
+    return np.concatenate([arrays[key].ravel() for key in parts]).reshape(part.rows, -1)
 
 
 def part_of(whole: np.ndarray, part: Part | None) -> np.ndarray:
     """Return the part of an array, in its own shape, without a copy; all of it where the part is None."""
-    return whole if part is None else whole[0, part.start : part.stop].reshape(part.shape)
+    return whole if part is None else whole.reshape(-1)[part.start : part.stop].reshape(part.shape)
 
 
 class Parts(Mapping[K, np.ndarray]):

@@ -8,7 +8,7 @@ its losses: within an epoch a run of the graph needs nothing from the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import tensor
+from onnxtrain.graph import scan, tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.objective import Objective, ObjectiveGraph
-from onnxtrain.training.packing import SMALL, Packed, Part, pack_weights
+from onnxtrain.training.packing import Packed, Part, alone, pack_weights
 
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
@@ -136,7 +136,8 @@ def build_step(
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
     # SGD's two nodes are fewer than packing, which takes operators that a GPU does not record
-    units = pack_weights(g, dws, kinds, small=SMALL if optimizer.slots and not on_gpu else 0)
+    packs = optimizer.slots and not on_gpu
+    units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
     loss_sum = g.add_input("loss_sum", ())
     state = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
     state |= _move_weights(g, optimizer, units, clock.scalars, strengths.get("l1"), clip_norm)
@@ -189,19 +190,13 @@ def _move_weights(
 ) -> dict[tuple[str, ...], State]:
     """Return each weight and the memory of the optimizer, before and after the step."""
     op, dws = g.op, [unit.gradient for unit in units]
-    slopes = [_slope(g, unit.kind, l1) for unit in units]
-    if clip_norm is not None and dws:
-        factor = clip_factor(op, dws, clip_norm)
-        dws = [op.Mul(dw, factor) for dw in dws]
-        # the gradient and the slope of l1 must balance as without clipping
-        slopes = [None if slope is None else op.Mul(slope, factor) for slope in slopes]
+    factor = clip_factor(op, dws, clip_norm) if clip_norm is not None and dws else None
     state: dict[tuple[str, ...], State] = {}
-    for unit, dw, slope in zip(units, dws, slopes, strict=True):
-        w = unit.value
-        old = tuple(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)
-        l1_slope = {} if slope is None else {"l1": slope}
-        new_w, new = optimizer.move(op, w, dw, old, *scalars, decays=unit.kind.decays, **l1_slope)
-        if None not in unit.parts.values():  # a row of small weights
+    for unit in units:
+        w, dw, move = unit.value, unit.gradient, _mover(g, optimizer, unit.kind, scalars, l1, factor)
+        old = [g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots]
+        new_w, *new = move(op, w, dw, *old) if unit.rows == 1 else scan(op, move, [w, dw, *old])
+        if unit.rows == 1 and None not in unit.parts.values():  # a row of small weights
             for average in new:
                 average_by_product(op, average)
         for name, part in unit.parts.items():
@@ -211,6 +206,28 @@ def _move_weights(
                 for slot, v, new_v in zip(optimizer.slots, old, new, strict=True)
             }
     return state
+
+
+def _mover(
+    g: ObjectiveGraph,
+    optimizer: Any,
+    kind: _Kind,
+    scalars: Sequence[ir.Value],
+    l1: ir.Value | None,
+    factor: ir.Value | None,
+) -> Callable[..., list[ir.Value]]:
+    """Return ``move(op, w, dw, *slots) -> [w, *slots]``, for all of a weight or any part of it."""
+    slope = _slope(g, kind, l1)
+    if slope is not None and factor is not None:  # the gradient and the slope of l1 must balance as without clipping
+        slope = g.op.Mul(slope, factor)
+    l1_slope = {} if slope is None else {"l1": slope}
+
+    def move(op: Any, w: ir.Value, dw: ir.Value, *slots: ir.Value) -> list[ir.Value]:
+        dw = dw if factor is None else op.Mul(dw, factor)
+        new_w, new_slots = optimizer.move(op, w, dw, slots, *scalars, decays=kind.decays, **l1_slope)
+        return [new_w, *new_slots]
+
+    return move
 
 
 class _EpochClock:

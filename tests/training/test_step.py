@@ -1,4 +1,4 @@
-"""The training step: small weights in one vector, cheaper nodes, and the same numbers."""
+"""The training step: rows, rates and cheaper nodes, and the same numbers."""
 
 from __future__ import annotations
 
@@ -8,121 +8,16 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain import graph
-from onnxtrain.optim import SGD, Adam, AdamW, Adaptive, Constant, Cosine, OneCycle
+from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.training import lean as lean_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
-from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import find_device
 from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
-from onnxtrain.training.loop import Plan, Trainer, TrainingState
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.packing import Part, Parts, join, part_of
-from onnxtrain.training.session import BoundStep
 from onnxtrain.training.step import build_step
 from tests.devices import Pretended
-
-NETWORK = """
-    <ir_version: 10, opset_import: ["" : 21]>
-    network (float[n, 3] X) => (float[n, 2] Y)
-    <float[3, 4] W0, float[1, 4] b0, float[4, 2] W1, float[2] b1>
-    {
-        z = MatMul(X, W0)
-        a = Add(z, b0)
-        h = Tanh(a)
-        o = MatMul(h, W1)
-        Y = Add(o, b1)
-    }"""
-NAMES = ("W0", "b0", "W1", "b1")
-CONSTANT = Constant(0.01)
-
-
-def network(dtype):
-    rng = np.random.default_rng(0)
-    proto = onnx.parser.parse_model(NETWORK.replace("float[", "double[" if dtype is np.float64 else "float["))
-    shapes = {"W0": (3, 4), "b0": (1, 4), "W1": (4, 2), "b1": (2,)}
-    weights = {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
-    return proto, weights
-
-
-def problem(dtype, weighted):
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(50, 3)).astype(dtype), rng.normal(size=(50, 2)).astype(dtype)
-    weight = rng.uniform(0.5, 2, (50, 1)).astype(dtype) if weighted else None
-    return TrainingData({"X": X}, y, weight, {"X": np.dtype(dtype)})
-
-
-def train(
-    optimizer,
-    dtype=np.float64,
-    *,
-    gathered=True,
-    weighted=False,
-    clip_norm=None,
-    strength=0.0,
-    epochs=3,
-    schedule=CONSTANT,
-    on_gpu=False,
-    batch_size=20,
-    device=None,
-):
-    proto, weights = network(dtype)
-    onx = weights_as_inputs(proto, NAMES)
-    objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
-    built = build_step(
-        objective,
-        optimizer,
-        clip_norm=clip_norm,
-        gathered=gathered,
-        weighted=weighted,
-        l1=strength > 0,
-        l2=strength > 0,
-        on_gpu=on_gpu,
-    )
-    state = TrainingState(weights)
-    state.slots = {
-        key[1:]: np.full_like(weights[key[1]], optimizer.initial(key[2])) for key in built.state if key[0] == "slot"
-    }
-    fixed = {built.inputs[x]: np.array(strength, dtype) for x in ("l1", "l2") if x in built.inputs}
-
-    def bind(inputs, initial, last):
-        return BoundStep(built, device or find_device("cpu"), 1, {**inputs, **fixed}, initial, last)
-
-    plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1)
-    trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
-    for _ in trainer.run(epochs):
-        pass
-    return built, state
-
-
-def state_of(state):
-    return {**state.weights, **state.slots, "losses": np.array(state.loss_curve)}
-
-
-OPTIMIZERS = {"sgd": SGD(), "momentum": SGD(0.9), "adam": Adam(), "adamw": AdamW(weight_decay=0.1)}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"weighted": True}, {"clip_norm": 0.5}, {"strength": 0.01}, {"weighted": True, "strength": 0.01}],
-    ids=str,
-)
-def test_packing_changes_no_number(name, options, monkeypatch):
-    packed, found = train(OPTIMIZERS[name], **options)
-    build_step.cache_clear()
-    monkeypatch.setattr(step_module, "SMALL", 0)
-    alone, expected = train(OPTIMIZERS[name], **options)
-    build_step.cache_clear()
-    for key, value in state_of(expected).items():
-        np.testing.assert_allclose(state_of(found)[key], value, rtol=1e-12, atol=1e-14, err_msg=str(key))
-    inputs = {wire.input for key, wire in packed.state.items() if key[0] == "weight"}
-    vectors = {"sgd": 4, "momentum": 1, "adam": 1, "adamw": 2}  # intercepts do not decay
-    assert len(inputs) == vectors[name]
-    assert len({wire.input for key, wire in alone.state.items() if key[0] == "weight"}) == 4
+from tests.training.steps import NAMES, OPTIMIZERS, network, state_of, train
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -163,25 +58,6 @@ def test_the_state_that_is_kept_is_a_copy():
     train(Adam(), np.float32, epochs=2)
     for key, value in before.items():
         np.testing.assert_array_equal(state.weights[key], value)
-
-
-def test_parts():
-    parts = {"a": Part(0, 4, (2, 2)), "b": Part(4, 5, (1,))}
-    arrays = {"a": np.arange(4.0).reshape(2, 2), "b": np.array([9.0])}
-    whole = join(arrays, parts)
-    assert whole.tolist() == [[0, 1, 2, 3, 9]]
-    for name, part in parts.items():
-        np.testing.assert_array_equal(part_of(whole, part), arrays[name])
-    alone = join({"a": arrays["a"]}, {"a": None})
-    np.testing.assert_array_equal(alone, arrays["a"])
-    assert not np.shares_memory(alone, arrays["a"])
-    assert np.shares_memory(part_of(whole, parts["a"]), whole)
-    lazy = Parts({"row": whole}, {name: ("row", part) for name, part in parts.items()})
-    assert len(lazy) == 2
-    assert repr(lazy) == repr(dict(lazy))
-    for name, array in lazy.items():
-        np.testing.assert_array_equal(array, arrays[name])
-        assert np.shares_memory(array, whole)
 
 
 # ------------------------------------------------------------- lean graphs

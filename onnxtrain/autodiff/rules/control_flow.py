@@ -19,9 +19,7 @@ from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import backpropagate, captured
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Builder, constant, is_float, unique_name
-
-__all__ = ["inner_builder", "scan_node"]
+from onnxtrain.graph import constant, inner_builder, is_float, unique_name
 
 
 @gradient("If")
@@ -221,21 +219,6 @@ def _check_tensors(walk: _Walk) -> None:
 
 
 # ------------------------------------------------------------------- graphs
-
-
-def inner_builder(op: Any, body: ir.Graph) -> Any:
-    """Return the ``op`` that appends to a graph inside the one of `op`."""
-    body.opset_imports.setdefault("", op.builder.graph.opset_imports[""])
-    return Builder(body, parent=op.builder).op
-
-
-def scan_node(op: Any, body: ir.Graph, states: Sequence[ir.Value], xs: Sequence[ir.Value]) -> list[ir.Value]:
-    """Append a Scan of `body` over the first axis of `xs`; return the last states and the stacked outputs."""
-    turns = xs[0].shape[0]
-    primals = [_like(op, y) for y in body.outputs]
-    for y in primals[len(states) :]:
-        y.shape = None if y.shape is None else ir.Shape([turns, *y.shape])
-    return _append(op, "Scan", [*states, *xs], {"body": body, "num_scan_inputs": len(xs)}, primals)
 
 
 def _append(

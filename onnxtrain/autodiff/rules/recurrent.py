@@ -17,9 +17,8 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
-from onnxtrain.autodiff.rules.control_flow import inner_builder, scan_node
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import unique_name
+from onnxtrain.graph import scan
 
 #: A turn of the recurrence: (op, x_t, states) -> new states.
 Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]
@@ -152,24 +151,16 @@ def _scan(op: Any, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths:
     if lengths is not None:
         turns = op.Unsqueeze(op.Range(0, op.Squeeze(op.Shape(x, start=0, end=1), [0]), 1), [1, 2])
         xs.append(op.Less(turns, op.Unsqueeze(op.Cast(lengths, to=ir.DataType.INT64), [1])))
-    body = ir.Graph([], [], nodes=[], name="turn")
-    inner = inner_builder(op, body)
-    old = [_inside(op, s, s.shape) for s in states]
-    xt, *going = (_inside(op, v, v.shape[1:]) for v in xs)
-    body.inputs.extend([*old, xt, *going])
-    new = turn(inner, xt, old)
-    if going:
+
+    def body(inner: Any, *values: ir.Value) -> list[ir.Value]:
+        old, (xt, *going) = values[: len(states)], values[len(states) :]
+        new = turn(inner, xt, old)
+        if not going:
+            return [*new, inner.Identity(new[0])]
         y = inner.Where(going[0], new[0], zeros_like(inner, new[0]))
-        new = [inner.Where(going[0], s, o) for s, o in zip(new, old, strict=True)]
-    else:
-        y = inner.Identity(new[0])
-    body.outputs.extend([*new, y])
-    return scan_node(op, body, states, xs)
+        return [*(inner.Where(going[0], s, o) for s, o in zip(new, old, strict=True)), y]
 
-
-def _inside(op: Any, x: ir.Value, shape: Sequence[Any]) -> ir.Value:
-    name = unique_name(f"{x.name}_turn", op.builder.names)
-    return ir.Value(name=name, type=ir.TensorType(x.dtype), shape=ir.Shape(shape))
+    return scan(op, body, xs, states)
 
 
 def _reversed(op: Any, x: ir.Value, lengths: ir.Value | None) -> ir.Value:

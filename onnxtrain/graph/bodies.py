@@ -1,0 +1,48 @@
+"""Graphs inside nodes: the bodies of If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxtrain.graph.build import Builder, unique_name
+
+
+def inner_builder(op: Any, body: ir.Graph) -> Any:
+    """Return the ``op`` that appends to a graph inside the one of `op`."""
+    body.opset_imports.setdefault("", op.builder.graph.opset_imports[""])
+    return Builder(body, parent=op.builder).op
+
+
+def scan(
+    op: Any, turn: Callable[..., Iterable[ir.Value]], xs: Sequence[ir.Value], states: Sequence[ir.Value] = ()
+) -> list[ir.Value]:
+    """Append a Scan over the first axis of `xs`; return the last states, then the stacked results.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    turn : callable
+        ``turn(op, *states, *slices)`` appends one turn; it returns the next states, then what is stacked.
+    xs, states : sequence of onnx_ir.Value
+    """
+    body = ir.Graph([], [], nodes=[], name="turn")
+    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
+    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
+    body.outputs.extend(turn(inner_builder(op, body), *body.inputs))
+    turns = xs[0].shape[0]  # type: ignore[index]
+    found = [
+        _like(op, f"scanned_{y.name}", y, y.shape if i < len(states) or y.shape is None else [turns, *y.shape])
+        for i, y in enumerate(body.outputs)
+    ]
+    attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(xs)}
+    op.builder.graph.append(ir.node("Scan", [*states, *xs], attributes=attributes, outputs=found))
+    return found
+
+
+def _like(op: Any, name: str, x: ir.Value, shape: Any) -> ir.Value:
+    """Return a value of the type of `x`, of a shape and a name of its own."""
+    name = unique_name(name, op.builder.names)
+    return ir.Value(name=name, type=x.type, shape=None if shape is None else ir.Shape(shape))
