@@ -40,7 +40,8 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
     seconds: dict[str, list[float]] = {}
     for n, sizes in networks.items():
         problem = Problem(sizes, 10 * BATCH, BATCH, classifies=True, threads=given.threads)
-        epochs = max(3, min(200, int(2e11 / operations(problem) / problem.steps)))  # a second or more
+        enough = 5e10 if given.quick else 2e11  # a second or more: less would be lost in the rest of a fit
+        epochs = max(3, min(200, int(enough / operations(problem) / problem.steps)))
         makers = {name: steps_alone(CONTENDERS[name], problem, epochs) for name in (OURS, PEER)}
         figures, missing = interleave(makers, given.rounds)
         flops.append(operations(problem))
