@@ -6,7 +6,7 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
-from onnxtrain.graph.bodies import inner_builder, scan
+from onnxtrain.graph.bodies import inner_builder, put_out, scan
 from onnxtrain.graph.build import (
     Builder,
     builder,
@@ -61,6 +61,7 @@ __all__ = [
     "names_in",
     "products_in",
     "prune",
+    "put_out",
     "rank",
     "read",
     "reload",

@@ -16,6 +16,15 @@ def inner_builder(op: Any, body: ir.Graph) -> Any:
     return Builder(body, parent=op.builder).op
 
 
+def put_out(op: Any, body: ir.Graph, values: Iterable[ir.Value]) -> None:
+    """Set the outputs of a body: each must be computed there, and different from the others."""
+    body.outputs.clear()
+    for x in values:
+        node = x.producer()
+        own = node is not None and node.graph is body and not x.is_graph_output()
+        body.outputs.append(x if own else op.Identity(x))
+
+
 def scan(
     op: Any, turn: Callable[..., Iterable[ir.Value]], xs: Sequence[ir.Value], states: Sequence[ir.Value] = ()
 ) -> list[ir.Value]:
@@ -31,7 +40,8 @@ def scan(
     body = ir.Graph([], [], nodes=[], name="turn")
     body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
     body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
-    body.outputs.extend(turn(inner_builder(op, body), *body.inputs))
+    inner = inner_builder(op, body)
+    put_out(inner, body, turn(inner, *body.inputs))
     turns = xs[0].shape[0]  # type: ignore[index]
     found = [
         _like(op, f"scanned_{y.name}", y, y.shape if i < len(states) or y.shape is None else [turns, *y.shape])

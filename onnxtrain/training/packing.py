@@ -90,7 +90,7 @@ def alone(w: ir.Value, dw: ir.Value, kind: Hashable) -> Packed:
 
 
 def _rows(n: int) -> int:
-    """Return in how many rows of one length, ROW numbers or little less, n numbers lie; 1 where there are none."""
+    """Return how many rows of one length, ROW numbers or little less, n numbers have; 1 where they stay as they are."""
     fewest = math.ceil(n / ROW)
     return 1 if n <= LARGE else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
 
@@ -145,7 +145,7 @@ def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
 
 
 def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.ndarray:
-    """Return one new array from those that are its parts: rows of them, or the only one as it is.
+    """Return one new array from those that are its parts: laid out in rows, or the only one as it is.
 
     Examples
     --------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import onnx
 import pytest
 
-from onnxtrain.optim import Adagrad, Adam, Proximal, RMSprop
+from onnxtrain.optim import SGD, Adagrad, Adam, Optimizer, Proximal, RMSprop
 from onnxtrain.training import packing as packing_module
 from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.step import build_step
@@ -72,6 +75,17 @@ def test_rows_of_a_large_weight_change_no_number(name, options, layout):
     assert count(in_rows, "Scan") == 2
 
 
+def test_an_optimizer_may_leave_its_memory_as_it_is(layout):
+    """A Scan must compute what it puts out."""
+    layout(SMALL=0, LARGE=7, ROW=6)
+    built, state = train(Forgetful())
+    _, expected = train(SGD())
+    assert count(built, "Scan") == 2
+    for name, w in expected.weights.items():
+        np.testing.assert_allclose(state.weights[name], w, rtol=1e-12)
+        assert not state.slots[name, "unused"].any()
+
+
 def test_where_weights_are_left_as_they_are(layout):
     layout(SMALL=0, LARGE=7, ROW=6)
     assert count(train(OPTIMIZERS["sgd"], epochs=1)[0], "Scan") == 0  # two operators
@@ -84,6 +98,16 @@ def test_where_weights_are_left_as_they_are(layout):
 )
 def test_numbers_of_rows(n, rows):
     assert packing_module._rows(n) == rows
+
+
+@dataclass(frozen=True)
+class Forgetful(Optimizer):
+    """SGD beside a memory that it never writes."""
+
+    slots: ClassVar[tuple[str, ...]] = ("unused",)
+
+    def move(self, op, w, dw, slots, *scalars, decays=True, l1=None):
+        return op.Sub(w, op.Mul(dw, scalars[0])), slots
 
 
 def shapes_of_weights(built):

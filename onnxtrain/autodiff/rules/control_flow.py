@@ -19,7 +19,7 @@ from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import backpropagate, captured
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import constant, inner_builder, is_float, unique_name
+from onnxtrain.graph import constant, inner_builder, is_float, put_out, unique_name
 
 
 @gradient("If")
@@ -66,16 +66,8 @@ def _gradient_branch(op: Any, branch: ir.Graph, dy: Sequence[Gradient], wanted: 
     body = branch.clone(allow_outer_scope_values=True)
     inner, nodes = inner_builder(op, body), list(body)
     found = backpropagate(inner, nodes, _incoming(inner, zip(body.outputs, dy, strict=False)), wanted)
-    _put_out(inner, body, [found[x] if x in found else zeros_like(inner, x) for x in wanted])
+    put_out(inner, body, [found[x] if x in found else zeros_like(inner, x) for x in wanted])
     return body
-
-
-def _put_out(op: Any, body: ir.Graph, values: Sequence[ir.Value]) -> None:
-    """Set the outputs of a body: each must be computed there, and different from the others."""
-    body.outputs.clear()
-    for x in values:
-        own = x.producer() is not None and x.producer().graph is body and not x.is_graph_output()
-        body.outputs.append(x if own else op.Identity(x))
 
 
 def _incoming(op: Any, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
@@ -194,7 +186,7 @@ def _gradient_body(
     body.inputs.clear()
     starts = [found.get(x) or zeros_like(inner, x) for x in starts]
     slices = [found.get(inputs[k]) or zeros_like(inner, inputs[k]) for k in sliced]
-    _put_out(inner, body, [*starts, *total, *slices])
+    put_out(inner, body, [*starts, *total, *slices])
     _remove_unused(body)
     needed = [k for k in walk.saved if inputs[k].uses()]
     if not needed and not walk.dscans:

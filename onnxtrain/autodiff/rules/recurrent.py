@@ -156,7 +156,7 @@ def _scan(op: Any, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths:
         old, (xt, *going) = values[: len(states)], values[len(states) :]
         new = turn(inner, xt, old)
         if not going:
-            return [*new, inner.Identity(new[0])]
+            return [*new, new[0]]
         y = inner.Where(going[0], new[0], zeros_like(inner, new[0]))
         return [*(inner.Where(going[0], s, o) for s, o in zip(new, old, strict=True)), y]
 
