@@ -12,6 +12,7 @@ from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
 from sklearn.svm import SVC, NuSVC
 
+from onnxtrain.blas import one_thread_of_blas
 from onnxtrain.convert.faults import last_step
 from onnxtrain.errors import ConversionError
 
@@ -65,7 +66,7 @@ def check(
 
 def _ask(estimator: Any, method: str, X: Any) -> Any:
     """Return what a method gives; that X has no names of columns is no news here."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), one_thread_of_blas():
         warnings.simplefilter("ignore")
         try:
             return getattr(estimator, method)(X)

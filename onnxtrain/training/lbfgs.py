@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import Bounds, OptimizeResult, minimize
 
+from onnxtrain.blas import one_thread_of_blas
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.training.nonsmooth import LARGEST, minimize_bfgs
 
@@ -31,6 +32,7 @@ class Penalties:
         return float(self.spread(self.l1, weights) @ np.abs(flat) + self.spread(self.l2, weights) @ flat**2)
 
 
+@one_thread_of_blas()
 def minimize_lbfgs(
     loss_and_gradient: LossAndGradient,
     weights: Mapping[str, np.ndarray],
@@ -82,7 +84,11 @@ def minimize_lbfgs(
         value, gradient = smooth(w)
         return value + float(l1 @ np.abs(w)), gradient + l1 * np.sign(w)
 
-    value, gradient = smooth(flat)
+    start = value, gradient = smooth(flat)
+
+    def known(w: np.ndarray) -> tuple[float, np.ndarray]:
+        return start if np.array_equal(w, flat) else smooth(w)
+
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
     noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
@@ -96,7 +102,7 @@ def minimize_lbfgs(
             raise StopIteration
 
     result = minimize(
-        smooth if split is None else split.of(smooth),
+        known if split is None else split.of(known),
         flat if split is None else split.apart(flat),
         jac=True,
         method="L-BFGS-B",
