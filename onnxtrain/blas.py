@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 
+import scipy.linalg  # noqa: F401  the BLAS of scipy, beside that of numpy: what is loaded later is not found
 from threadpoolctl import ThreadpoolController
+
+_POOLS = ThreadpoolController()
 
 
 @contextmanager
@@ -24,11 +26,5 @@ def one_thread_of_blas() -> Iterator[None]:
     ...     {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
     {1}
     """
-    with _pools().limit(limits=1, user_api="blas"):
+    with _POOLS.limit(limits=1, user_api="blas"):
         yield
-
-
-@lru_cache(maxsize=1)
-def _pools() -> ThreadpoolController:
-    """Return what sets the threads of the libraries that are loaded; to look for them takes 5 ms."""
-    return ThreadpoolController()

@@ -29,6 +29,7 @@ LOOSE = 1e-2
 _TIE = 1e-5
 
 
+@one_thread_of_blas()
 def check(
     estimator: Any,
     onx: onnx.ModelProto,
@@ -66,7 +67,7 @@ def check(
 
 def _ask(estimator: Any, method: str, X: Any) -> Any:
     """Return what a method gives; that X has no names of columns is no news here."""
-    with warnings.catch_warnings(), one_thread_of_blas():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return getattr(estimator, method)(X)
