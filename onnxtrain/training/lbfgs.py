@@ -72,23 +72,9 @@ def minimize_lbfgs(
     Byrd, Lu, Nocedal, Zhu, "A limited memory algorithm for bound constrained
     optimization", SIAM J. Sci. Comput. 16 (1995).
     """
-    flat = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
-    l1, l2 = penalties.spread(penalties.l1, weights), penalties.spread(penalties.l2, weights)
+    objective = _Objective(loss_and_gradient, weights, penalties)
+    flat, l1, (value, gradient) = objective.flat, objective.l1, objective.start
     split = _Split(l1) if l1.any() else None
-
-    def smooth(w: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradients = loss_and_gradient(unflatten(w, weights))
-        return loss + float(l2 @ (w * w)), np.concatenate([g.ravel() for g in gradients]) + 2 * l2 * w
-
-    def whole(w: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = smooth(w)
-        return value + float(l1 @ np.abs(w)), gradient + l1 * np.sign(w)
-
-    start = value, gradient = smooth(flat)
-
-    def known(w: np.ndarray) -> tuple[float, np.ndarray]:
-        return start if np.array_equal(w, flat) else smooth(w)
-
     eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
     noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
@@ -102,7 +88,7 @@ def minimize_lbfgs(
             raise StopIteration
 
     result = minimize(
-        known if split is None else split.of(known),
+        objective.smooth if split is None else split.of(objective.smooth),
         flat if split is None else split.apart(flat),
         jac=True,
         method="L-BFGS-B",
@@ -113,7 +99,7 @@ def minimize_lbfgs(
     )
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
     if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= LARGEST:
-        w, value = minimize_bfgs(whole, w, max_iter=10 * max_iter, tol=tol)
+        w, value = minimize_bfgs(objective.whole, w, max_iter=10 * max_iter, tol=tol)
     return unflatten(w, weights), value
 
 
@@ -144,6 +130,30 @@ def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise:
     stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
     gradient = result.jac if lowest is None else np.where((result.x <= lowest) & (result.jac > 0), 0.0, result.jac)
     return stuck and float(np.abs(gradient).max()) > noise
+
+
+class _Objective:
+    """The loss with its penalties as a function of the flattened weights; where it starts it is computed once."""
+
+    def __init__(self, loss_and_gradient: LossAndGradient, weights: Mapping[str, np.ndarray], penalties: Penalties):
+        self._loss_and_gradient, self._weights = loss_and_gradient, weights
+        self.flat = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
+        self.l1, self._l2 = penalties.spread(penalties.l1, weights), penalties.spread(penalties.l2, weights)
+        self.start = self._compute(self.flat)
+
+    def smooth(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value without the l1 penalty, and its gradient."""
+        return self.start if np.array_equal(w, self.flat) else self._compute(w)
+
+    def whole(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value with both penalties, and its gradient."""
+        value, gradient = self.smooth(w)
+        return value + float(self.l1 @ np.abs(w)), gradient + self.l1 * np.sign(w)
+
+    def _compute(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradients = self._loss_and_gradient(unflatten(w, self._weights))
+        gradient = np.concatenate([g.ravel() for g in gradients]) + 2 * self._l2 * w
+        return loss + float(self._l2 @ (w * w)), gradient
 
 
 @dataclass(frozen=True)
