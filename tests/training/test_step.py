@@ -224,6 +224,24 @@ def test_signs_of_many_numbers(dtype):
     np.testing.assert_array_equal(found, -np.sign(x))
 
 
+def test_signs_of_many_numbers_inside_a_scan():
+    onx = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[2, 1000] x) => (float[2, 1000] y)
+        { y = Scan<num_scan_inputs = 1, body = turn (float[1000] row) => (float[1000] z) { s = Sign(row) z = Neg(s) }>(x) }
+    """)
+    model = graph.load(onx)
+    signs_by_bounds(graph.builder(model).op, model.graph)
+    lean = graph.save(model)
+    (scan,) = lean.graph.node
+    body = next(a.g for a in scan.attribute if a.name == "body")
+    assert sorted(node.op_type for node in body.node) == ["Clip", "Mul", "Neg"]
+    x = np.random.default_rng(0).normal(size=(2, 1000)).astype(np.float32)
+    with np.errstate(over="ignore"):
+        (found,) = ReferenceEvaluator(lean).run(None, {"x": x})
+    np.testing.assert_array_equal(found, -np.sign(x))
+
+
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_gpu_has_a_sign(on_gpu, monkeypatch):
     monkeypatch.setattr(lean_module, "_MANY", 8)
