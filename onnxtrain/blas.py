@@ -20,7 +20,6 @@ def one_thread_of_blas() -> Iterator[None]:
 
     Examples
     --------
-    >>> import numpy
     >>> from threadpoolctl import threadpool_info
     >>> with one_thread_of_blas():
     ...     {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
