@@ -136,16 +136,13 @@ def _layouts_of(item: Learned) -> tuple[str, ...]:
 def _fits(value: np.ndarray, array: np.ndarray) -> bool:
     if _squeezed(value) != _squeezed(array):
         return False
-    value = value.reshape(array.shape)
-    if not _close(value.flat[:16], array.flat[:16]):  # most that differ do so at once
-        return False
     with np.errstate(over="ignore"):  # what is too large for float32 is no match
-        same = np.array_equal(value.astype(array.dtype), array)
-    return same or _close(value, array)
+        value = value.reshape(array.shape).astype(array.dtype)
+    return _close(value.flat[:16], array.flat[:16]) and _close(value, array)  # most that differ do so at once
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.allclose(a, b, rtol=1e-5, atol=1e-30, equal_nan=True))
+    return np.array_equal(a, b) or np.allclose(a, b, rtol=1e-5, atol=1e-30, equal_nan=True)
 
 
 def _squeezed(array: np.ndarray) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ from onnxtrain.graph.look import (
 )
 from onnxtrain.graph.maps import with_maps_of, without_maps
 from onnxtrain.graph.opset import OPSET, at_opset
-from onnxtrain.graph.read import IR_VERSION, ModelLike, infer, is_written, load, read, reload
-from onnxtrain.graph.write import prune, save
+from onnxtrain.graph.read import IR_VERSION, ModelLike, infer_anew, is_written, load, read, reload
+from onnxtrain.graph.write import prune, save, set_outputs
 
 __all__ = [
     "FLOATS",
@@ -52,7 +52,7 @@ __all__ = [
     "find",
     "find_schema",
     "holds_graphs",
-    "infer",
+    "infer_anew",
     "inner_builder",
     "is_float",
     "is_taken_for_constant",
@@ -69,6 +69,7 @@ __all__ = [
     "same_shape",
     "save",
     "scan",
+    "set_outputs",
     "static_shape",
     "taken_for_constant",
     "tensor",

@@ -216,6 +216,18 @@ def infer(proto: onnx.ModelProto) -> ir.Model:
     return model
 
 
+def infer_anew(model: ir.Model) -> ir.Model:
+    """Return a model that was changed with the types and shapes that follow now, whatever was found before."""
+    put_in_order(model)
+    believed = [y.shape for y in model.graph.outputs]
+    for y in model.graph.outputs:
+        y.shape = None
+    model = infer(_without_inferred(ir.to_proto(model)))
+    for y, shape in zip(model.graph.outputs, believed, strict=True):
+        y.shape = shape if y.shape is None else y.shape
+    return model
+
+
 def _infer(proto: onnx.ModelProto) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
 

@@ -69,7 +69,7 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
         user knows (an input, an initializer, another output) is copied by Identity.
     """
     if outputs is not None:
-        _set_outputs(model.graph, outputs)
+        set_outputs(model, outputs)
     model.ir_version = IR_VERSION
     try:
         put_in_order(model)  # a user that stands before what it reads would hide that both are unused
@@ -83,7 +83,9 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
     return proto
 
 
-def _set_outputs(graph: ir.Graph, outputs: Sequence[tuple[str, ir.Value]]) -> None:
+def set_outputs(model: ir.Model, outputs: Sequence[tuple[str, ir.Value]]) -> None:
+    """Replace, in place, the outputs of a model, as :func:`save` does."""
+    graph = model.graph
     graph.outputs.clear()
     for name, value in outputs:
         if value.name != name and (value.producer() is None or any(value is other for other in graph.outputs)):

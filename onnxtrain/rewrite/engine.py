@@ -46,34 +46,19 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     """
     model = graph.load(onx)
     lift_constants(model)
-    outputs = [(str(v.name), v) for v in model.graph.outputs]
-    replaced = _rewrite_nodes(model)
-    return _shapes_anew(graph.save(model, outputs=[(name, replaced.get(v, v)) for name, v in outputs]))
-
-
-def _shapes_anew(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with shapes inferred without what was believed of ai.onnx.ml operators."""
-    foreign = {y for node in onx.graph.node if node.domain for y in node.output}
-    kept = [info for info in onx.graph.value_info if info.name in foreign]
-    del onx.graph.value_info[:]
-    onx.graph.value_info.extend(kept)
-    declared = [ir.from_proto(y).shape for y in onx.graph.output]
-    for y in onx.graph.output:
-        y.type.tensor_type.ClearField("shape")
-    model = graph.infer(onx)
-    for value, known in zip(model.graph.outputs, declared, strict=True):
-        if value.shape is None:
-            value.shape = known
+    names = [str(y.name) for y in model.graph.outputs]
+    _rewrite_nodes(model)
+    graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
+    model = graph.infer_anew(model)
     used = {node.domain for node in model.graph.all_nodes()} | {""}
     for domain in set(model.graph.opset_imports) - used:
         del model.graph.opset_imports[domain]
     return graph.save(model)
 
 
-def _rewrite_nodes(model: ir.Model) -> dict[ir.Value, ir.Value]:
-    """Replace nodes in place; return what became of each value that was replaced."""
+def _rewrite_nodes(model: ir.Model) -> None:
+    """Replace nodes in place."""
     build = graph.builder(model)
-    replaced: dict[ir.Value, ir.Value] = {}
     for node in list(model.graph):
         rule = REWRITES.get(key(node.domain, node.op_type))
         found = None if rule is None else rule(build.op, node)
@@ -83,5 +68,4 @@ def _rewrite_nodes(model: ir.Model) -> dict[ir.Value, ir.Value]:
             continue
         for old, new in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=True):
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-            replaced[old] = new
-    return replaced
+        model.graph.remove(node, safe=True)
