@@ -119,7 +119,7 @@ def find_optimizer(params: Any) -> Optimizer:
 
 def find_machine(params: Any, device: Device, graph: BatchGraph, batch_size: int) -> Machine:
     """Return the device and the number of threads for a graph on batches of this size."""
-    return Machine(device, threads_for(batch_size * graph.multiplications, params.n_threads))
+    return Machine(device, threads_for(batch_size * graph.multiplications + graph.besides, params.n_threads))
 
 
 def make_plan(params: Any, n_rows: int) -> Plan:

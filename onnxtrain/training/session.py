@@ -20,7 +20,7 @@ from onnxtrain.training.device import Buffer, Device, can_be_recorded, find_devi
 from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.step import StepGraph
 
-#: Multiplications of a forward pass below which a second thread costs more than it brings.
+#: Multiplications below which a second thread costs more than it brings.
 _WORTH_A_THREAD = 8_000_000
 
 

@@ -8,6 +8,7 @@ its losses: within an epoch a run of the graph needs nothing from the host.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import scan, tensor
+from onnxtrain.graph import scan, static_shape, tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
@@ -25,6 +26,13 @@ from onnxtrain.training.packing import Packed, Part, alone, pack_weights
 
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
+
+
+#: For each product of a model its gradient has two: for the one operand, and for the other.
+_WITH_GRADIENT = 3
+
+#: Multiplications in the time in which a number of a weight, or of the memory of an optimizer, is brought up to date.
+_PER_NUMBER = 24
 
 
 class Wire(NamedTuple):
@@ -49,7 +57,9 @@ class BatchGraph:
     dtype : onnx_ir.DataType
         Of the weights and all real numbers.
     multiplications : float
-        Of the model for one row.
+        For one row, about.
+    besides : float
+        What a run does whatever its rows, as so many multiplications: an optimizer moves the weights.
     """
 
     onnx: bytes = field(repr=False)
@@ -57,6 +67,7 @@ class BatchGraph:
     inputs: Mapping[str, str]
     dtype: ir.DataType
     multiplications: float
+    besides: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,9 @@ def build_step(
     inputs = {role: name for role, name in inputs.items() if name in read}
     scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
     constants = tuple(str(x.name) for x in g.constants)
-    return StepGraph(onx, features, inputs, g.dtype, g.multiplications, wires, scalars, constants)
+    n_numbers = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
+    work = _WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
+    return StepGraph(onx, features, inputs, g.dtype, *work, wires, scalars, constants)
 
 
 class State(NamedTuple):
@@ -278,12 +291,12 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
     outputs += [(g.unique(f"{w.name}_grad"), g.op.Identity(dw)) for w, dw in zip(g.weights, dws, strict=True)]
     make_lean(g.op, g.model.graph, g.losses)  # may replace a gradient, not what reads it
     inputs = _named({"label": g.label, "weight": g.weight})
-    return graph_of(g, g.save(outputs), inputs)
+    return graph_of(g, g.save(outputs), inputs, _WITH_GRADIENT)
 
 
-def graph_of(g: ObjectiveGraph, onx: bytes, inputs: Mapping[str, str]) -> BatchGraph:
-    """Return a graph that was made of an objective, which takes the rows of a batch."""
-    return BatchGraph(onx, {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype, g.multiplications)
+def graph_of(g: ObjectiveGraph, onx: bytes, inputs: Mapping[str, str], times: int = 1) -> BatchGraph:
+    """Return a graph that was made of an objective, which takes the rows of a batch, and `times` its products."""
+    return BatchGraph(onx, {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype, times * g.multiplications)
 
 
 def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:

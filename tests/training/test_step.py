@@ -397,6 +397,18 @@ def test_multiplications_of_products():
     assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
 
 
+def test_a_step_does_more_than_its_model():
+    proto, _ = network(np.float32)
+    objective = Objective(weights_as_inputs(proto, NAMES), "Y", "squared_error", NAMES)
+    model = step_module.build_row_losses(objective)
+    options = {"clip_norm": None, "gathered": True, "weighted": False, "l1": False, "l2": False}
+    plain, adam = (build_step(objective, solver, **options) for solver in (SGD(), Adam()))
+    assert model.besides == 0
+    assert plain.multiplications == adam.multiplications == 3 * model.multiplications
+    assert step_module.build_loss_and_gradient(objective).multiplications == 3 * model.multiplications
+    assert adam.besides == 3 * plain.besides > 0  # two averages besides the weights
+
+
 @pytest.mark.parametrize("refused_at", [1, 2, 3, 5])
 def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch):
     numbers = []
