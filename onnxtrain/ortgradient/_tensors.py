@@ -143,7 +143,7 @@ def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:
     if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
         tensor = tensor.contiguous()
     try:
-        return native.OrtValue.from_dlpack(tensor.__dlpack__(), "bool" in str(getattr(tensor, "dtype", "")))
+        return native.OrtValue.from_dlpack(tensor.__dlpack__())
     except Exception as e:  # what the other library or onnxruntime raises for a type it does not know
         raise DataError(f"{what}: {_describe(tensor)} cannot be read through DLPack: {e}") from e
 
