@@ -62,7 +62,7 @@ def minimize_bfgs(
     >>> float(value) < 1e-12
     True
     """
-    x, identity = start, np.eye(start.size)
+    x = start
     value, gradient = objective(x)
     best, slope, stalled = (x, value), float(np.abs(gradient).max()), 0
     inverse_hessian = None
@@ -84,10 +84,16 @@ def minimize_bfgs(
             inverse_hessian = None
             continue
         if inverse_hessian is None:
-            inverse_hessian = identity * (s @ y) / (y @ y)
-        projection = identity - np.outer(s, y) / (s @ y)
-        inverse_hessian = projection @ inverse_hessian @ projection.T + np.outer(s, s) / (s @ y)
+            inverse_hessian = np.eye(x.size) * (s @ y) / (y @ y)
+        inverse_hessian = _updated(inverse_hessian, s, y)
     return best
+
+
+def _updated(inverse_hessian: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    r"""Return :math:`(I - \rho s y^\top) H (I - \rho y s^\top) + \rho s s^\top`, :math:`\rho = 1 / s^\top y`."""
+    rho, h_y = 1 / (s @ y), inverse_hessian @ y
+    half = rho * ((1 + rho * (y @ h_y)) / 2 * s - h_y)
+    return inverse_hessian + np.outer(s, half) + np.outer(half, s)
 
 
 def _line_search(
