@@ -220,9 +220,10 @@ def infer_anew(model: ir.Model) -> ir.Model:
     """Return a model that was changed with the types and shapes that follow now, whatever was found before."""
     put_in_order(model)
     believed = [y.shape for y in model.graph.outputs]
-    for y in model.graph.outputs:
-        y.shape = None
-    model = infer(_without_inferred(ir.to_proto(model)))
+    proto = _without_inferred(ir.to_proto(model))
+    for y in proto.graph.output:
+        y.type.tensor_type.ClearField("shape")
+    model = infer(proto)
     for y, shape in zip(model.graph.outputs, believed, strict=True):
         y.shape = shape if y.shape is None else y.shape
     return model
