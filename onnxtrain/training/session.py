@@ -21,7 +21,7 @@ from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.step import StepGraph
 
 #: Multiplications below which a second thread costs more than it brings.
-_WORTH_A_THREAD = 10_000_000
+_WORTH_A_THREAD = 8_000_000
 
 
 def open_session(
