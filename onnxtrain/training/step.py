@@ -27,7 +27,6 @@ from onnxtrain.training.packing import Packed, Part, alone, pack_weights
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
 
-
 #: For each product of a model its gradient has two: for the one operand, and for the other.
 _WITH_GRADIENT = 3
 
@@ -173,9 +172,13 @@ def build_step(
     inputs = {role: name for role, name in inputs.items() if name in read}
     scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
     constants = tuple(str(x.name) for x in g.constants)
+    return StepGraph(onx, features, inputs, g.dtype, *_work(g, optimizer), wires, scalars, constants)
+
+
+def _work(g: ObjectiveGraph, optimizer: Any) -> tuple[float, float]:
+    """Return what a step multiplies for one row, and what it does besides."""
     n_numbers = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
-    work = _WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
-    return StepGraph(onx, features, inputs, g.dtype, *work, wires, scalars, constants)
+    return _WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
 
 
 class State(NamedTuple):
