@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+import onnx_ir.passes.common as passes
 
 from onnxtrain import graph
 from onnxtrain.graph import ModelLike
@@ -50,9 +51,7 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     _rewrite_nodes(model)
     graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
     model = graph.infer_anew(model)
-    used = {node.domain for node in model.graph.all_nodes()} | {""}
-    for domain in set(model.graph.opset_imports) - used:
-        del model.graph.opset_imports[domain]
+    passes.RemoveUnusedOpsetsPass()(model)
     return graph.save(model)
 
 
