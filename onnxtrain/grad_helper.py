@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from enum import IntFlag
@@ -297,6 +298,9 @@ def _behind_yield(op: Any, value: ir.Value, dy: ir.Value, *, depends: bool) -> i
 
 
 def _ones_like(op: Any, y: ir.Value) -> ir.Value:
+    shape = graphs.static_shape(y)
+    if shape is not None and math.prod(shape) == 1:
+        return op.initializer(graphs.tensor(np.ones(shape), y.dtype, "one"))
     return expand_like(op, scalar_like(op, 1.0, y), y)
 
 

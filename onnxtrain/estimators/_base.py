@@ -44,8 +44,9 @@ from onnxtrain.estimators._validation import (
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device
 from onnxtrain.training.frozen import split_frozen
-from onnxtrain.training.loop import EpochInfo, TrainingState
+from onnxtrain.training.loop import EpochInfo
 from onnxtrain.training.session import LazySession, open_session
+from onnxtrain.training.state import TrainingState
 
 
 class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):

@@ -14,7 +14,7 @@ from onnxtrain.estimators._model import TrainableModel, initial_weights, with_we
 from onnxtrain.estimators._source import Source
 from onnxtrain.heads import Link
 from onnxtrain.losses import find_loss
-from onnxtrain.training.loop import TrainingState
+from onnxtrain.training.state import TrainingState
 
 #: What is learned beside the weights; the other learned attributes follow from the state.
 _ATTRIBUTES = (

@@ -22,9 +22,10 @@ from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import Device, find_device
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import Penalties, minimize_lbfgs
-from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer, TrainingState, Weights
+from onnxtrain.training.loop import Arrays, EpochInfo, Plan, Trainer
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.session import BoundStep, threads_for
+from onnxtrain.training.state import TrainingState, Weights
 from onnxtrain.training.step import BatchGraph, StepGraph, build_loss_and_gradient, build_step
 
 OnEpoch = Callable[[EpochInfo], bool]
@@ -132,6 +133,8 @@ def make_plan(params: Any, n_rows: int) -> Plan:
         params.tol,
         params.n_iter_no_change,
         params.average,
+        params.l1,
+        params.l2,
     )
 
 
@@ -172,11 +175,9 @@ def train_by_steps(
     )
     machine = find_machine(params, device, step, plan.batch_size)
     _fill_slots(state, step, optimizer)
-    strengths = {step.inputs[name]: getattr(params, name) for name in ("l1", "l2") if name in step.inputs}
 
     def bind(inputs: Arrays, initial: Mapping[tuple[str, ...], np.ndarray], last: Arrays) -> BoundStep:
-        fixed = {name: np.array(value, step.dtype.numpy()) for name, value in strengths.items()}
-        return BoundStep(step, machine.device, machine.n_threads, {**inputs, **fixed}, initial, last)
+        return BoundStep(step, machine.device, machine.n_threads, inputs, initial, last)
 
     before = state.so_far()
     trainer = Trainer(bind, step, optimizer, data, plan, state, random_state)

@@ -20,24 +20,27 @@ from onnxtrain.registry import did_you_mean
 _MANY = 2**14
 
 
-def add_penalty(op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float) -> ir.Value:
-    r"""Append :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2`, a number of shape ().
+def add_penalty(
+    op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float, *, keepdims: bool = False
+) -> ir.Value:
+    r"""Append :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2`, one number.
 
-    A factor that is the number 0 adds no node, and 0 is returned where both are; one that is a value of the
-    graph, of shape () and of the type of the weight, is known at run time only.
+    Its shape is (), or that of the weight with ones in it where `keepdims` is set. A factor that is the number 0
+    adds no node, and 0 is returned where both are; one that is a value of the graph, one number of the type of
+    the weight, is known at run time only.
     """
     if _is_zero(l1) and _is_zero(l2):
         return op.initializer(ir.tensor(0.0, dtype=weight.dtype, name="no_penalty"))
     if _is_zero(l1):
-        return op.Mul(op.ReduceSumSquare(weight, keepdims=0), l2)
+        return op.Mul(op.ReduceSumSquare(weight, keepdims=int(keepdims)), l2)
     if _is_zero(l2):
-        return op.Mul(op.ReduceSum(op.Abs(weight), keepdims=0), l1)
+        return op.Mul(op.ReduceSum(op.Abs(weight), keepdims=int(keepdims)), l1)
     shape = graphs.static_shape(weight)
     if shape is not None and math.prod(shape) > _MANY:
-        return op.Add(add_penalty(op, weight, l1, 0), add_penalty(op, weight, 0, l2))
+        return op.Add(*(add_penalty(op, weight, *factors, keepdims=keepdims) for factors in ((l1, 0), (0, l2))))
     # w (l1 sign(w) + l2 w): its gradient is made of the same terms
     slopes = op.Add(op.Mul(op.Sign(weight), l1), op.Mul(weight, l2))
-    return op.ReduceSum(op.Mul(weight, slopes), keepdims=0)
+    return op.ReduceSum(op.Mul(weight, slopes), keepdims=int(keepdims))
 
 
 def _is_zero(factor: ir.Value | float) -> bool:

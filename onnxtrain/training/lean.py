@@ -84,24 +84,69 @@ def _signs_by_bounds(op: Any, graph: ir.Graph) -> None:
         ir.convenience.replace_all_uses_with(y, sign)
 
 
-def average_by_product(op: Any, average: ir.Value) -> None:
-    """Compute a decaying average of a row, m r + g, by one Gemm instead of Mul and Add, in place."""
-    node = average.producer()
-    if node is None or node.op_type != "Add":
+def lines_by_product(op: Any, graph: ir.Graph) -> None:
+    """Compute, in place, rows and columns of few numbers by one Gemm where they take two operators.
+
+    These are number * line + rest, such as a decaying average, rest - number * line, such as a step down a
+    gradient, and the sum of the products of two lines.
+    """
+    for node in list(graph):
+        if node.op_type in ("Add", "Sub"):
+            _move_line(op, node)
+        elif node.op_type == "ReduceSum":
+            _multiply_lines(op, node)
+
+
+def _move_line(op: Any, node: ir.Node) -> None:
+    (y,) = node.outputs
+    if not _is_line(y):
         return
-    for scaled, rest in (node.inputs, node.inputs[::-1]):
-        product = None if scaled is None else scaled.producer()
-        if product is None or product.op_type != "Mul" or rest is None or not same_shape(rest, average):
+    pairs = [tuple(node.inputs)] if node.op_type == "Sub" else [tuple(node.inputs), tuple(node.inputs[::-1])]
+    for rest, moved in pairs:
+        product = None if moved is None else moved.producer()
+        if rest is None or product is None or product.op_type != "Mul":
             continue
-        row, number = product.inputs
-        decay = constant(number)
-        if row is not None and decay is not None and decay.size == 1 and same_shape(row, average):
-            node.resize_inputs(3)
-            factor = op.initializer(tensor(decay.reshape(1, 1), row.dtype, "decay"))
-            for i, x in enumerate((factor, row, rest)):
-                node.replace_input_with(i, x)
-            node.op_type = "Gemm"
-            return
+        for line, number in (product.inputs, product.inputs[::-1]):
+            factor = _as_matrix(op, number)
+            if factor is not None and line is not None and same_shape(line, y) and same_shape(rest, y):
+                _make_gemm(node, *((factor, line) if y.shape[0] == 1 else (line, factor)), rest)  # type: ignore[index]
+                return
+
+
+def _make_gemm(node: ir.Node, *inputs: ir.Value) -> None:
+    """Let the node of Add or Sub be one of Gemm, whose output others know."""
+    if node.op_type == "Sub":
+        node.attributes["alpha"] = ir.AttrFloat32("alpha", -1.0)
+    node.op_type = "Gemm"
+    node.resize_inputs(len(inputs))
+    for i, x in enumerate(inputs):
+        node.replace_input_with(i, x)
+
+
+def _multiply_lines(op: Any, node: ir.Node) -> None:
+    x, (y,) = node.inputs[0], node.outputs
+    product = None if x is None else x.producer()
+    if x is None or product is None or product.op_type != "Mul" or static_shape(y) != (1, 1) or not _is_line(x):
+        return
+    a, b = product.inputs
+    if a is not None and b is not None and same_shape(a, x) and same_shape(b, x):
+        side = "transB" if x.shape[0] == 1 else "transA"  # type: ignore[index]
+        total = op.Gemm(a, b, **{side: 1})
+        ir.convenience.replace_all_uses_with(y, total)
+
+
+def _is_line(x: ir.Value) -> bool:
+    """Whether a value is a row or a column of few numbers, of a type that Gemm knows."""
+    shape = static_shape(x)
+    return x.dtype in _LARGEST and shape is not None and len(shape) == 2 and 1 in shape and math.prod(shape) <= _SMALL
+
+
+def _as_matrix(op: Any, number: ir.Value | None) -> ir.Value | None:
+    """Return a number as (1, 1), None where it is none or takes an operator."""
+    if number is None or static_shape(number) == (1, 1):
+        return number
+    value = constant(number)
+    return None if value is None or value.size != 1 else _one_by_one(op, number)
 
 
 def _skip_expand(op: Any, node: ir.Node) -> None:

@@ -1,4 +1,4 @@
-"""The loop over epochs and batches, and what it remembers."""
+"""The loop over epochs and batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom, Schedule
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.session import BoundStep
+from onnxtrain.training.state import TrainingState, Weights
 from onnxtrain.training.step import StepGraph
 
-Weights = Mapping[str, np.ndarray]
 Arrays = Mapping[str, np.ndarray]
 
 #: Where Adaptive stops dividing the learning rate, as MLPRegressor.
@@ -38,116 +37,12 @@ class Plan:
     tol: float = 1e-4
     n_iter_no_change: int = 10
     average: float | bool = False
+    l1: float = 0.0
+    l2: float = 0.0
 
     def n_batches(self, n_rows: int) -> int:
         """Return how many steps an epoch has."""
         return -(-n_rows // self.batch_size)
-
-
-@dataclass
-class TrainingState:
-    """Everything training goes on from: arrays and numbers only, so that it can be kept.
-
-    Attributes
-    ----------
-    weights : mapping of str to ndarray
-        After the last epoch that ended with finite numbers.
-    slots : mapping of (weight, slot) to ndarray
-        The memory of the optimizer.
-    step : int
-        The number of the next step, from 1.
-    loss_curve, validation_loss_curve : list of float
-    best_loss : float
-        The lowest of the loss that is watched: validation where there is one.
-    best_epoch : int
-    best_weights : mapping of str to ndarray, optional
-        Kept where there is a validation set.
-    bad_epochs : int
-        Epochs in a row that did not lower ``best_loss`` by ``tol``.
-    plateaus : int
-        How often the loss stood still and the learning rate was lowered.
-    watched : bool
-        Whether there is a validation set.
-    first_step, first_epoch : int
-        The number of the first step of this fit; how many epochs there were before it.
-    stopped : bool
-        Whether this fit has come to its end before the last epoch.
-    average : mapping of str to ndarray, optional
-        The mean of the weights after each epoch, where one is kept.
-    averaged : int
-        Of how many epochs.
-    """
-
-    weights: Weights
-    slots: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
-    step: int = 1
-    loss_curve: list[float] = field(default_factory=list)
-    validation_loss_curve: list[float] = field(default_factory=list)
-    best_loss: float = np.inf
-    best_epoch: int = 0
-    best_weights: Weights | None = None
-    bad_epochs: int = 0
-    plateaus: int = 0
-    watched: bool = False
-    first_step: int = 1
-    first_epoch: int = 0
-    stopped: bool = False
-    average: Weights | None = None
-    averaged: int = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is kept; keys are strings, as in any JSON."""
-        return vars(self) | {"slots": [(weight, slot, array) for (weight, slot), array in self.slots.items()]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
-
-    def begin(self, *, watched: bool) -> None:
-        """Begin a fit that goes on from here."""
-        self.first_step, self.first_epoch, self.stopped = self.step, self.epoch, False
-        self.watched = watched
-        if watched:
-            # the best epoch of this fit: an earlier one had other rows to watch
-            self.best_loss, self.bad_epochs, self.best_weights = np.inf, 0, None
-
-    def result(self) -> Weights:
-        """Return the weights that training has come to: those of the best epoch where there is a validation set."""
-        return self.best_weights if self.watched and self.best_weights is not None else self.so_far()
-
-    def so_far(self) -> Weights:
-        """Return the weights after the last epoch, averaged where they are."""
-        return self.weights if self.average is None else self.average
-
-    def take_average(self, average: float | bool) -> None:
-        r"""Take the weights after an epoch into their mean, :math:`\bar w \leftarrow \bar w + a (w - \bar w)`.
-
-        :math:`a = 4 / (t + 3)` after t epochs where `average` is True: later epochs count
-        more, the first one soon does not. A number d is :math:`a = 1 - d`. The first mean is w.
-
-        References
-        ----------
-        Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013.
-        """
-        if average is False:
-            self.average, self.averaged = None, 0
-            return
-        self.averaged += 1
-        share = 4 / (self.averaged + 3) if average is True else 1 - average
-        old = self.average or self.weights
-        self.average = {name: (old[name] + share * (w - old[name])).astype(w.dtype) for name, w in self.weights.items()}
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs were run."""
-        return len(self.loss_curve)
-
-    def watch(self, loss: float, tol: float) -> bool:
-        """Take note of the loss that is watched after an epoch; return whether it is the lowest so far."""
-        self.bad_epochs = self.bad_epochs + 1 if loss > self.best_loss - tol else 0
-        lower = loss < self.best_loss
-        if lower:
-            self.best_loss, self.best_epoch = loss, self.epoch
-        return lower
 
 
 @dataclass(frozen=True)
@@ -221,6 +116,7 @@ class Trainer:
         self.first_loss: float | None = None
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
+        self._numbers = self._known_numbers()
         self._proven = state.weights, state.slots
         self.bound = bind(self._fixed_inputs(), self._initial_state(), self._last_inputs())
 
@@ -238,19 +134,25 @@ class Trainer:
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: all rows and the order they are taken in, where the graph takes them."""
-        dtype = self.step.dtype.numpy()
         constants = {name: self.data.constants[name] for name in self.step.constants}
         if not self._gathered:
-            return {**constants, self.step.inputs["learning_rate"]: np.zeros((), dtype)}
+            return {**constants, self.step.inputs["numbers"]: self._numbers[:1].copy()}
         inputs = constants | self._named_rows(slice(None))
+        inputs[self.step.inputs["numbers"]] = self._numbers
         inputs[self.step.inputs["rows"]] = self.data.rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.plan.batch_size], dtype=np.int64)
-        inputs |= self._inputs_of_length(self.plan.batch_size)
+        return inputs | self._inputs_of_length(self.plan.batch_size)
+
+    def _known_numbers(self) -> np.ndarray:
+        """Return the numbers of the steps looked ahead to, as far as they do not change."""
+        numbers = np.zeros((self._n_ahead, len(self.step.numbers)), self.step.dtype.numpy())
         n_batches = self.plan.n_batches(self.n_rows)
-        shares = np.full(self._n_ahead, 1 / self.plan.batch_size, dtype)
-        shares[n_batches - 1 :: n_batches] = 1 / (self.n_rows - (n_batches - 1) * self.plan.batch_size)
-        inputs[self.step.inputs["share"]] = shares
-        return inputs | {name: np.zeros(self._n_ahead, dtype) for name in self.step.scalars.values()}
+        numbers[:, 0] = 1 / self.plan.batch_size
+        numbers[n_batches - 1 :: n_batches, 0] = 1 / (self.n_rows - (n_batches - 1) * self.plan.batch_size)
+        for column, name in enumerate(self.step.numbers):
+            if name in ("l1", "l2"):
+                numbers[:, column] = getattr(self.plan, name)
+        return numbers
 
     def _last_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that are others in the last step of an epoch: there are fewer rows left."""
@@ -272,11 +174,9 @@ class Trainer:
 
     def _initial_state(self) -> dict[tuple[str, ...], np.ndarray]:
         dtype = self.step.dtype.numpy()
-        state: dict[tuple[str, ...], np.ndarray] = {("loss_sum",): np.zeros((), dtype)}
+        state: dict[tuple[str, ...], np.ndarray] = {("loss_sum",): np.zeros((1, 1), dtype)}
         if self._gathered:
-            state |= {("offset",): np.zeros(1, np.int64), ("index",): np.zeros((), np.int64)}
-        else:
-            state["step",] = np.array(self.state.step, dtype)
+            state |= {("offset",): np.zeros(1, np.int64), ("index",): np.zeros(1, np.int64)}
         state |= {("weight", name): w for name, w in self.state.weights.items()}
         state |= {("slot", *key): memory for key, memory in self.state.slots.items()}
         return state
@@ -320,7 +220,7 @@ class Trainer:
         if self._behind == len(self._rates) or self._plateaus != self.state.plateaus:
             self._look_ahead(first, n_steps)
         rates = self._rates[self._behind : self._behind + n_batches]
-        self.bound.write_state(("loss_sum",), np.zeros((), self.step.dtype.numpy()))
+        self.bound.restart("loss_sum")
         if self._gathered:
             self._write_order(self._rows if random_state is None else random_state.permutation(self._rows))
             self.bound.run()
@@ -330,40 +230,42 @@ class Trainer:
             if len(rates) > 1:
                 self.bound.run(last=True)
         else:
-            for rate, rows in zip(rates, self.data.shuffled(self.plan.batch_size, random_state), strict=True):
-                self.bound.write(self.step.inputs["learning_rate"], np.array(rate, self.step.dtype.numpy()))
+            numbers = self._numbers[self._behind : self._behind + n_batches]
+            for row, rows in zip(numbers, self.data.shuffled(self.plan.batch_size, random_state), strict=True):
+                row[0] = 1 / (len(rows) if self.data.weight is None else self.data.weight[rows].sum())
+                self.bound.write(self.step.inputs["numbers"], row[None])
                 self.bound.feed(self._named_rows(rows))
                 self.bound.run()
                 self._look_at_the_first()
         self._behind += n_batches
         self.state.step += n_batches
         self.learning_rate = rates[-1]
-        return float(self.bound.read_state(("loss_sum",))) / self._total_weight
+        return self.bound.read_state(("loss_sum",)).item() / self._total_weight
 
     def _look_at_the_first(self) -> None:
         """Keep the objective of the first batch; its weight is taken as that of any other."""
         if self.first_loss is None:
-            sum_ = float(self.bound.read_state(("loss_sum",)))
+            sum_ = self.bound.read_state(("loss_sum",)).item()
             self.first_loss = sum_ * self.plan.n_batches(self.n_rows) / self._total_weight
 
     def _look_ahead(self, first: int, n_steps: int) -> None:
-        """Compute the learning rates of the next steps, and write what the graph reads instead of them."""
+        """Compute the learning rates of the next steps, and the numbers that the graph reads instead of them."""
         steps = range(self.state.step, min(self.state.step + self._n_ahead, first + n_steps))
         self._rates = [self.plan.schedule(step - first, n_steps, self.state.plateaus) for step in steps]
         self._behind, self._plateaus = 0, self.state.plateaus
+        scalars = self.optimizer.scalar_table(self._rates, steps)
+        self._numbers[: len(steps), 1 : 1 + scalars.shape[1]] = scalars
         if self._gathered:
-            self.bound.write_state(("index",), np.zeros((), np.int64))
-            table = self.optimizer.scalar_table(self._rates, steps)
-            rest = np.zeros(self._n_ahead - len(steps))  # no step will read it
-            for column, name in self.step.scalars.items():
-                self.bound.write(name, np.concatenate([table[:, column], rest]).astype(self.step.dtype.numpy()))
+            self.bound.restart("index")
+            self.bound.write(self.step.inputs["numbers"], self._numbers)
 
     def _write_order(self, order: np.ndarray) -> None:
         self.bound.write(self.step.inputs["rows"], order)
-        self.bound.write_state(("offset",), np.zeros(1, np.int64))
+        self.bound.restart("offset")
         if self.data.weight is not None:
             starts = np.arange(0, len(order), self.plan.batch_size)
-            self.bound.write(self.step.inputs["share"], 1 / np.add.reduceat(self.data.weight[order, 0], starts))
+            self._numbers[:, 0] = 1 / np.add.reduceat(self.data.weight[order, 0], starts)
+            self.bound.write(self.step.inputs["numbers"], self._numbers)
 
     def _keep(self, loss: float) -> None:
         """Take over the weights and the memory of the optimizer, if they are finite."""

@@ -222,6 +222,7 @@ class BoundStep:
         self._slots = {(key[1], key[2]): place for key, place in places.items() if key[0] == "slot"}
         self._wholes_of_weights = {whole for whole, _ in self._weights.values()}
         self._wholes_of_slots = {whole for whole, _ in self._slots.values()}
+        self._at_first = {key[0]: array for key, array in state.items() if len(key) == 1}
         arrays = self._join(state)
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
@@ -290,9 +291,9 @@ class BoundStep:
         """Overwrite a bound input."""
         self._inputs[name].write(array)
 
-    def write_state(self, key: tuple[str, ...], array: np.ndarray) -> None:
-        """Overwrite a value of the state that is no part of another."""
-        self._buffers[self._turn][self._step.state[key].input].write(array)
+    def restart(self, name: str) -> None:
+        """Give a value of the state that stands for no weight the value it had at first."""
+        self._buffers[self._turn][self._step.state[name,].input].write(self._at_first[name])
 
     def read_state(self, key: tuple[str, ...]) -> np.ndarray:
         """Return a copy of a value of the state."""

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import scan, static_shape, tensor
+from onnxtrain.graph import rank, scan, static_shape, tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Proximal, clip_factor
-from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
+from onnxtrain.training.lean import lines_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import Packed, Part, alone, pack_weights
 
@@ -76,27 +76,25 @@ class StepGraph(BatchGraph):
     ``features``, ``label`` and ``weight`` take all rows where ``inputs`` names
     ``rows`` (the order in which they are visited, int64 (n,)) and ``batch_size``
     (int64 (1,)), else the rows of the batch. With them may come ``ones``, as many as the
-    batch has rows, (1, b), and on a GPU ``places``, 0, 1, ... up to the size of the batch.
-    ``inputs`` also names the scalars ``l1`` and ``l2``; what the step does not have is missing. Where it takes all
-    rows, what changes from step to step is known for the whole epoch:
-    ``share``, one over the weight of the batch, and the inputs in ``scalars`` are vectors, one entry a step.
-    Where not, ``learning_rate`` is a scalar.
+    batch has rows, (1, b), and on a GPU ``places``, 0, 1, ... up to the size of the batch; what the
+    step does not have is missing. ``numbers`` holds what the host knows of a step beforehand, a row for
+    each step: many rows where the step takes its own from all, else one.
 
     Attributes
     ----------
     state : mapping of tuple to Wire
         ``("weight", w)``; ``("slot", w, slot)``; ``("loss_sum",)``, the sum over the epoch of
         the objective times the weight of its batch. Where it takes all rows: ``("offset",)``,
-        where the batch starts in ``rows``; ``("index",)``, the position in the vectors. Else
-        ``("step",)``, from 1.
-    scalars : mapping of int to str
-        The inputs for those columns of ``optimizer.scalar_table`` that are needed.
+        where the batch starts in ``rows``; ``("index",)``, the row of ``numbers``.
+    numbers : tuple of str
+        The columns of that input: ``share``, one over the weight of the batch; ``scalar_0``, ``scalar_1``, ...,
+        those of ``optimizer.scalar_table``; ``l1`` and ``l2`` where there are such penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
     """
 
     state: Mapping[tuple[str, ...], Wire] = field(default_factory=dict)
-    scalars: Mapping[int, str] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
 
 
@@ -128,7 +126,7 @@ def build_step(
     weighted : bool
         There are sample weights.
     l1, l2 : bool
-        There is such a penalty on ``objective.penalized``; its strength is an input.
+        There is such a penalty on ``objective.penalized``; its strength is known at run time.
     builder : {"builtin", "onnxruntime-training"}
         Who derives the gradient.
     products : onnx_ir.DataType, optional
@@ -138,25 +136,27 @@ def build_step(
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
-    strengths = {name: g.add_input(name, ()) for name in [*["l1"] * l1, *["l2"] * l2]}
-    clock = _EpochClock(g, optimizer) if gathered else _StepClock(g, optimizer)
+    n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
+    names = ("share", *(f"scalar_{i}" for i in range(n_scalars)), *["l1"] * l1, *["l2"] * l2)
+    table, numbers, state = _take_numbers(g, names, gathered=gathered, on_gpu=on_gpu)
 
     proximal = isinstance(optimizer, Proximal)
-    value, sum_ = _objective_of_batch(g, objective, strengths, clock.share, with_l1=not proximal)
+    value, sum_ = _objective_of_batch(g, objective, numbers, with_l1=not proximal)
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
     # SGD's two nodes are fewer than packing, which takes operators that a GPU does not record
     packs = optimizer.slots and not on_gpu
     units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
-    loss_sum = g.add_input("loss_sum", ())
-    state = {("loss_sum",): State(loss_sum, op.Add(loss_sum, sum_)), **clock.state}
-    state |= _move_weights(g, optimizer, units, clock.scalars, strengths.get("l1"), clip_norm)
+    loss_sum = g.add_input("loss_sum", (1, 1))
+    state["loss_sum",] = State(loss_sum, op.Add(loss_sum, sum_))
+    state |= _move_weights(g, optimizer, units, numbers, clip_norm)
 
-    inputs = _named(strengths | {"label": g.label, "weight": g.weight} | clock.inputs)
+    inputs = _named({"label": g.label, "weight": g.weight, "numbers": table})
     features = {str(x.name): str(x.name) for x in g.features}
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     make_lean(op, g.model.graph, g.losses, ones)
     if not on_gpu:
+        lines_by_product(op, g.model.graph)
         signs_by_bounds(op, g.model.graph)
     if gathered:
         taken, offset, next_offset, whole = _take_rows(g, on_gpu=on_gpu)
@@ -170,9 +170,8 @@ def build_step(
     wires = {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in state.items()}
     read = {str(v.name) for v in g.model.graph.inputs}
     inputs = {role: name for role, name in inputs.items() if name in read}
-    scalars = {i: str(v.name) for i, v in enumerate(clock.scalar_inputs) if v.name in read}
     constants = tuple(str(x.name) for x in g.constants)
-    return StepGraph(onx, features, inputs, g.dtype, *_work(g, optimizer), wires, scalars, constants)
+    return StepGraph(onx, features, inputs, g.dtype, *_work(g, optimizer), wires, names, constants)
 
 
 def _work(g: ObjectiveGraph, optimizer: Any) -> tuple[float, float]:
@@ -200,8 +199,7 @@ def _move_weights(
     g: ObjectiveGraph,
     optimizer: Any,
     units: Sequence[Packed],
-    scalars: Sequence[ir.Value],
-    l1: ir.Value | None,
+    numbers: Mapping[str, ir.Value],
     clip_norm: float | None,
 ) -> dict[tuple[str, ...], State]:
     """Return each weight and the memory of the optimizer, before and after the step."""
@@ -209,12 +207,11 @@ def _move_weights(
     factor = clip_factor(op, dws, clip_norm) if clip_norm is not None and dws else None
     state: dict[tuple[str, ...], State] = {}
     for unit in units:
-        w, dw, move = unit.value, unit.gradient, _mover(g, optimizer, unit.kind, scalars, l1, factor)
+        w, dw = unit.value, unit.gradient
+        axes = (rank(w) or 0) - (unit.rows > 1)  # what is moved at once is a row of several
+        move = _mover(g, optimizer, unit.kind, _with_axes(op, numbers, axes), factor)
         old = [g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots]
         new_w, *new = move(op, w, dw, *old) if unit.rows == 1 else scan(op, move, [w, dw, *old])
-        if unit.rows == 1 and None not in unit.parts.values():  # a row of small weights
-            for average in new:
-                average_by_product(op, average)
         for name, part in unit.parts.items():
             state["weight", name] = State(w, new_w, part)
             state |= {
@@ -228,12 +225,12 @@ def _mover(
     g: ObjectiveGraph,
     optimizer: Any,
     kind: _Kind,
-    scalars: Sequence[ir.Value],
-    l1: ir.Value | None,
+    numbers: Mapping[str, ir.Value],
     factor: ir.Value | None,
 ) -> Callable[..., list[ir.Value]]:
     """Return ``move(op, w, dw, *slots) -> [w, *slots]``, for all of a weight or any part of it."""
-    slope = _slope(g, kind, l1)
+    scalars = [x for name, x in numbers.items() if name.startswith("scalar")]
+    slope = _slope(g, kind, numbers.get("l1"))
     if slope is not None and factor is not None:  # the gradient and the slope of l1 must balance as without clipping
         slope = g.op.Mul(slope, factor)
     l1_slope = {} if slope is None else {"l1": slope}
@@ -246,34 +243,33 @@ def _mover(
     return move
 
 
-class _EpochClock:
-    """What changes from step to step, read from vectors that hold it for a whole epoch."""
+def _take_numbers(
+    g: ObjectiveGraph, names: Sequence[str], *, gathered: bool, on_gpu: bool
+) -> tuple[ir.Value, dict[str, ir.Value], dict[tuple[str, ...], State]]:
+    """Let the graph take the numbers of the step, (1, 1) each.
 
-    def __init__(self, g: ObjectiveGraph, optimizer: Any):
-        op = g.op
-        index = g.add_input("index", (), ir.DataType.INT64)
-        following = op.Add(index, op.initializer(tensor(1, name="one")))
-        self.state: dict[tuple[str, ...], State] = {("index",): State(index, following)}
-        share = g.add_input("share", ["n_steps"])
-        self.inputs = {"share": share}
-        self.share = op.Gather(share, index)
-        n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
-        self.scalar_inputs = [g.add_input(f"scalar_{i}", ["n_steps"]) for i in range(n_scalars)]
-        self.scalars = [op.Gather(x, index) for x in self.scalar_inputs]
+    Returns the input that holds them; the numbers by name; the state that says where they are.
+    """
+    op = g.op
+    table = g.add_input("numbers", ["n_steps" if gathered else 1, len(names)])
+    row = table
+    state: dict[tuple[str, ...], State] = {}
+    if gathered:
+        index = g.add_input("index", (1,), ir.DataType.INT64)
+        state["index",] = State(index, op.Add(index, op.initializer(tensor([1], name="one"))))
+        row = op.Gather(table, index)
+    if on_gpu:  # Split cannot be recorded
+        pieces = [op.Gather(row, op.initializer(tensor([i], name="column")), axis=1) for i in range(len(names))]
+    else:
+        pieces = op.Split(row, op.initializer(tensor([1] * len(names), name="sizes")), axis=1, _outputs=len(names))
+    return table, dict(zip(names, pieces, strict=True)), state
 
 
-class _StepClock:
-    """What changes from step to step, computed from the learning rate and the number of the step."""
-
-    def __init__(self, g: ObjectiveGraph, optimizer: Any):
-        op = g.op
-        step, learning_rate = g.add_input("step", ()), g.add_input("learning_rate", ())
-        self.state: dict[tuple[str, ...], State] = {("step",): State(step, op.Add(step, 1.0))}
-        self.inputs = {"learning_rate": learning_rate}
-        weight = op.Cast(op.Size(g.losses), to=g.dtype) if g.weight is None else op.ReduceSum(g.weight, keepdims=0)
-        self.share = op.Div(1.0, weight)
-        self.scalar_inputs: list[ir.Value] = []
-        self.scalars = optimizer.graph_scalars(op, learning_rate, step)
+def _with_axes(op: Any, numbers: Mapping[str, ir.Value], n: int) -> Mapping[str, ir.Value]:
+    """Return numbers that leave the shape of what has n axes as it is: () for fewer than the two they have."""
+    if n > 1:
+        return numbers
+    return {name: op.Squeeze(x, op.initializer(tensor([0, 1], name="axes"))) for name, x in numbers.items()}
 
 
 @lru_cache(maxsize=64)
@@ -334,36 +330,36 @@ def _slope(g: ObjectiveGraph, kind: _Kind, common: ir.Value | None) -> ir.Value 
 def _objective_of_batch(
     g: ObjectiveGraph,
     objective: Objective,
-    strengths: Mapping[str, ir.Value],
-    share: ir.Value,
+    numbers: Mapping[str, ir.Value],
     *,
     with_l1: bool,
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; scalars.
+    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; (1, 1).
 
-    `share` is one over that weight: then the gradient of each loss is multiplied by it as it is.
+    The share is one over that weight: then the gradient of each loss is multiplied by it as it is.
     """
-    op = g.op
+    op, share = g.op, numbers["share"]
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
-    sum_ = op.ReduceSum(losses, keepdims=0)
+    sum_ = op.ReduceSum(losses)
     mean = op.Mul(sum_, share)
-    penalty = _penalties(g, objective, strengths)
-    smooth = penalty if with_l1 else _penalties(g, objective, strengths, with_l1=False)
+    penalty = _penalties(g, objective, numbers)
+    smooth = penalty if with_l1 else _penalties(g, objective, numbers, with_l1=False)
     value = mean if smooth is None else op.Add(mean, smooth)
     return value, sum_ if penalty is None else op.Add(sum_, op.Div(penalty, share))
 
 
 def _penalties(
-    g: ObjectiveGraph, objective: Objective, strengths: Mapping[str, ir.Value], *, with_l1: bool = True
+    g: ObjectiveGraph, objective: Objective, numbers: Mapping[str, ir.Value], *, with_l1: bool = True
 ) -> ir.Value | None:
     found = []
     for w in g.weights:
-        terms = [(strengths.get("l1", 0.0), strengths.get("l2", 0.0))] if w.name in objective.penalized else []
+        common = _with_axes(g.op, numbers, rank(w) or 0)
+        terms = [(common.get("l1", 0.0), common.get("l2", 0.0))] if w.name in objective.penalized else []
         terms += [(own1, own2) for name, own1, own2 in objective.penalty if name == w.name]
         for a, b in terms:
             a = a if with_l1 else 0.0
             if isinstance(a, ir.Value) or isinstance(b, ir.Value) or a or b:
-                found.append(add_penalty(g.op, w, a, b))
+                found.append(add_penalty(g.op, w, a, b, keepdims=rank(w) == 2))
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 

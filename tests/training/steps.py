@@ -8,9 +8,10 @@ import onnx
 from onnxtrain.optim import SGD, Adam, AdamW, Constant
 from onnxtrain.training.batches import TrainingData
 from onnxtrain.training.device import find_device
-from onnxtrain.training.loop import Plan, Trainer, TrainingState
+from onnxtrain.training.loop import Plan, Trainer
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.session import BoundStep
+from onnxtrain.training.state import TrainingState
 from onnxtrain.training.step import build_step
 
 NETWORK = """
@@ -76,12 +77,11 @@ def train(
     state.slots = {
         key[1:]: np.full_like(weights[key[1]], optimizer.initial(key[2])) for key in built.state if key[0] == "slot"
     }
-    fixed = {built.inputs[x]: np.array(strength, dtype) for x in ("l1", "l2") if x in built.inputs}
 
     def bind(inputs, initial, last):
-        return BoundStep(built, device or find_device("cpu"), 1, {**inputs, **fixed}, initial, last)
+        return BoundStep(built, device or find_device("cpu"), 1, inputs, initial, last)
 
-    plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1)
+    plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1, l1=strength, l2=strength)
     trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
     for _ in trainer.run(epochs):
         pass

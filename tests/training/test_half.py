@@ -54,9 +54,10 @@ def moved(products, *, size=1.0):
         products=HALVES.get(products),
     )
     X, y = rng.normal(size=(64, 3)).astype(np.float32), (size * rng.normal(size=(64, 2))).astype(np.float32)
-    feeds = {step.features["X"]: X, step.inputs["label"]: y, step.inputs["learning_rate"]: np.float32(1)}
+    numbers = np.array([[1 / len(X), 1]], np.float32)
+    feeds = {step.features["X"]: X, step.inputs["label"]: y, step.inputs["numbers"]: numbers}
     feeds |= {wire.input: weights[key[1]] for key, wire in step.state.items() if key[0] == "weight"}
-    feeds |= {wire.input: np.float32(1) for key, wire in step.state.items() if key in (("step",), ("loss_sum",))}
+    feeds[step.state["loss_sum",].input] = np.zeros((1, 1), np.float32)
     onx = onnx.load_model_from_string(step.onnx)
     found = dict(zip((o.name for o in onx.graph.output), ReferenceEvaluator(onx).run(None, feeds), strict=True))
     return {n: weights[n] - found[step.state["weight", n].output] for n in SHAPES}, onx

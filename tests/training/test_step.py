@@ -13,7 +13,7 @@ from onnxtrain.training import lean as lean_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
-from onnxtrain.training.lean import average_by_product, make_lean, signs_by_bounds
+from onnxtrain.training.lean import lines_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.step import build_step
 from tests.devices import Pretended
@@ -71,30 +71,59 @@ def test_averages_of_packed_weights_take_a_node_each(name):
     assert {n.op_type for n in nodes if averages.intersection(n.input)} == {"Gemm"}
 
 
-@pytest.mark.parametrize(
-    "body, expected",
-    [
-        ("m = Mul(row, tenth) z = Add(m, other)", {"Gemm": 1}),
-        ("m = Mul(row, tenth) z = Add(other, m)", {"Gemm": 1}),
-        ("m = Mul(row, other) z = Add(other, m)", {"Mul": 1, "Add": 1}),
-        ("m = Mul(row, tenth) z = Add(m, one)", {"Mul": 1, "Add": 1}),
-        ("m = Div(row, tenth) z = Add(m, other)", {"Div": 1, "Add": 1}),
-        ("m = Mul(row, tenth) z = Sub(other, m)", {"Mul": 1, "Sub": 1}),
-    ],
-    ids=["first", "second", "of a row", "of a number", "quotient", "difference"],
-)
-def test_a_decaying_average_is_a_product(body, expected):
+LINES = {
+    "average": ("m = Mul(row, tenth) z = Add(m, other)", {"Gemm": 1}),
+    "average, the other way round": ("m = Mul(tenth, row) z = Add(other, m)", {"Gemm": 1}),
+    "step": ("m = Mul(row, rate) z = Sub(other, m)", {"Gemm": 1}),
+    "step from the other end": ("m = Mul(row, rate) z = Sub(m, other)", {"Mul": 1, "Sub": 1}),
+    "row times row": ("m = Mul(row, other) z = Add(other, m)", {"Mul": 1, "Add": 1}),
+    "number with one axis": ("m = Mul(row, flat) z = Add(other, m)", {"Mul": 1, "Add": 1}),
+    "plus a number": ("m = Mul(row, tenth) z = Add(m, rate)", {"Mul": 1, "Add": 1}),
+    "quotient": ("m = Div(row, tenth) z = Add(m, other)", {"Div": 1, "Add": 1}),
+    "product needed elsewhere": (
+        "m = Mul(row, rate) d = Sub(other, m) z = Mul(d, m)",
+        {"Mul": 2, "Gemm": 1},
+    ),
+    "columns": ("c = Transpose(row) m = Mul(c, rate) d = Sub(column, m) z = Transpose(d)", {"Transpose": 2, "Gemm": 1}),
+    "matrix": ("c = Mul(row, column) m = Mul(c, rate) z = Add(c, m)", {"Mul": 2, "Add": 1}),
+    "sum of products": ("p = Mul(row, other) d = ReduceSum(p) z = Mul(row, d)", {"Gemm": 1, "Mul": 1}),
+    "sum of products of columns": (
+        "c = Transpose(row) p = Mul(column, c) d = ReduceSum(p) z = Mul(row, d)",
+        {"Transpose": 1, "Gemm": 1, "Mul": 1},
+    ),
+    "sum without axes": (
+        "p = Mul(row, other) d = ReduceSum<keepdims = 0>(p) z = Mul(row, d)",
+        {"Mul": 2, "ReduceSum": 1},
+    ),
+    "integers": (
+        "i = Cast<to = 7>(row) j = Cast<to = 7>(other) n = Cast<to = 7>(rate) m = Mul(i, n) a = Add(j, m) "
+        "z = Cast<to = 1>(a)",
+        {"Cast": 4, "Mul": 1, "Add": 1},
+    ),
+    "sum of products with a number": (
+        "p = Mul(row, rate) d = ReduceSum(p) z = Mul(row, d)",
+        {"Mul": 2, "ReduceSum": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_rows_and_columns_become(name):
+    body, expected = LINES[name]
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
-        g (float[1, 3] row, float[1, 3] other) => (float[1, 3] z) <float tenth = {{0.1}}, float one = {{1}}>
+        g (float[1, 3] row, float[1, 3] other, float[3, 1] column, float[1, 1] rate, float[1] flat) => (float[k, 3] z)
+        <float tenth = {{0.1}}>
         {{ {body} }}""")
     model = graph.load(onx)
-    average_by_product(graph.builder(model).op, model.graph.outputs[0])
+    lines_by_product(graph.builder(model).op, model.graph)
     lean = graph.save(model)
     assert counts(lean) == expected
-    feeds = {"row": np.array([[1, 2, 3]], np.float32), "other": np.array([[4, 5, 7]], np.float32)}
+    rng = np.random.default_rng(0)
+    shapes = {"row": (1, 3), "other": (1, 3), "column": (3, 1), "rate": (1, 1), "flat": (1,)}
+    feeds = {x: rng.normal(size=shape).astype(np.float32) for x, shape in shapes.items()}
     new, old = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (lean, onx))
-    np.testing.assert_allclose(new, old, rtol=1e-6)
+    np.testing.assert_allclose(new, old, rtol=1e-5)
 
 
 SIGN = {"Greater": 1, "Not": 1, "Cast": 2, "Sub": 1, "Neg": 1}
