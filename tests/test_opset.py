@@ -34,7 +34,7 @@ def test_a_gpu_has_the_kernels_of_every_step_and_can_record_it(loss, products):
     model = weights_as_inputs(onnx.parser.parse_model(LINEAR), ["W", "b"])
     classifies = LOSSES.find(loss).classifies
     objective = Objective(model, "Y", loss, ("W", "b"), penalized=("W",), classifies=classifies)
-    how = {"clip_norm": 1.0, "gathered": True, "weighted": True, "l1": True, "l2": True}
+    how = {"clip_norm": 1.0, "gathered": True, "weighted": True, "l1": (("W",),), "l2": (("W",),)}
     step = build_step(objective, Adam(), **how, products=products, on_gpu=True)
     assert opset(step.onnx) == graph.OPSET
     assert opset(graph.at_opset(step.onnx, 18)) == 18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,7 @@ def make_objective(
 
     The initializers `constants` become inputs as well.
     """
-    penalty = check_penalty(params.penalty or {})
-    for name in penalty:
+    for name in check_penalty(params.penalty or {}):
         if name not in names:
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
     return Objective(
@@ -73,7 +72,6 @@ def make_objective(
         constants=constants,
         loss_params=tuple(sorted((params.loss_params or {}).items())),
         penalized=tuple(name for name in names if name in model.penalized),
-        penalty=tuple((name, l1, l2) for name, (l1, l2) in sorted(penalty.items())),
         classifies=classifies,
         multilabel=multilabel,
     )
@@ -123,8 +121,8 @@ def find_machine(params: Any, device: Device, graph: BatchGraph, batch_size: int
     return Machine(device, threads_for(batch_size * graph.multiplications + graph.besides, params.n_threads))
 
 
-def make_plan(params: Any, n_rows: int) -> Plan:
-    """Return how the loop runs over so many rows."""
+def make_plan(params: Any, n_rows: int, strengths: tuple[float, ...] = ()) -> Plan:
+    """Return how the loop runs over so many rows, under penalties of these strengths."""
     return Plan(
         make_schedule(params.learning_rate),
         min(200 if params.batch_size == "auto" else params.batch_size, n_rows),
@@ -133,8 +131,7 @@ def make_plan(params: Any, n_rows: int) -> Plan:
         params.tol,
         params.n_iter_no_change,
         params.average,
-        params.l1,
-        params.l2,
+        strengths,
     )
 
 
@@ -160,15 +157,17 @@ def train_by_steps(
     on_epoch: OnEpoch,
 ) -> None:
     """Run epochs of mini-batches and update `state`."""
-    optimizer, plan = find_optimizer(params), make_plan(params, data.n_rows)
+    penalties = _penalties(params, objective)
+    l1, l2 = (_in_groups(penalty, params.penalty or ()) for penalty in (penalties.l1, penalties.l2))
+    optimizer, plan = find_optimizer(params), make_plan(params, data.n_rows, (*l1.values(), *l2.values()))
     step = build_step(
         objective,
         optimizer,
         clip_norm=params.clip_norm,
         gathered=data.ready,
         weighted=data.weight is not None,
-        l1=bool(params.l1 > 0),
-        l2=bool(params.l2 > 0),
+        l1=tuple(l1),
+        l2=tuple(l2),
         builder=params.gradient_builder,
         products=HALVES.get(params.dtype),
         on_gpu=device.kind != "cpu",
@@ -192,7 +191,7 @@ def train_by_steps(
         if on_epoch(info):
             break
     if validation is None:  # else the best weights are kept
-        _warn_of_a_rise(params, objective, data, machine, trainer, before)
+        _warn_of_a_rise(params, objective, data, machine, trainer, before, penalties)
 
 
 def _warn_of_a_rise(
@@ -202,6 +201,7 @@ def _warn_of_a_rise(
     machine: Machine,
     trainer: Trainer,
     before: Mapping[str, np.ndarray],
+    penalties: Penalties,
 ) -> None:
     """Warn where training left the objective far above where it began.
 
@@ -209,7 +209,6 @@ def _warn_of_a_rise(
     """
     if trainer.first_loss is None or not _is_far_above(trainer.state.loss_curve[-1], trainer.first_loss, params.tol):
         return
-    penalties = _penalties(params, objective)
     first, last = (
         mean_loss(objective, w, data, machine.device, machine.n_threads) + penalties.value(w)
         for w in (before, trainer.state.result())
@@ -233,9 +232,19 @@ def _penalties(params: Any, objective: Objective) -> Penalties:
     """Return the strength of the penalties on each weight, the common ones and its own together."""
     l1 = dict.fromkeys(objective.penalized, params.l1)
     l2 = dict.fromkeys(objective.penalized, params.l2)
-    for name, own1, own2 in objective.penalty:
+    for name, (own1, own2) in check_penalty(params.penalty or {}).items():
         l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
     return Penalties(l1, l2)
+
+
+def _in_groups(penalty: Mapping[str, float], single: Container[str]) -> dict[tuple[str, ...], float]:
+    """Return a penalty by the weights that have it in common, those in `single` each for itself.
+
+    Which weights go together must not follow from their strengths: the candidates of a search share a step.
+    """
+    common = tuple(w for w in penalty if w not in single)
+    groups = [common] * bool(common) + [(w,) for w in sorted(penalty) if w in single]
+    return {group: penalty[group[0]] for group in groups if penalty[group[0]] > 0}
 
 
 def train_full_batch(

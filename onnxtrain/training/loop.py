@@ -28,7 +28,10 @@ _AHEAD = 256
 
 @dataclass(frozen=True)
 class Plan:
-    """How the loop runs; the parameters of the estimators under their names there."""
+    """How the loop runs; the parameters of the estimators under their names there.
+
+    ``strengths`` are those of the penalties, in the order of the step's groups, l1 before l2.
+    """
 
     schedule: Schedule
     batch_size: int
@@ -37,8 +40,7 @@ class Plan:
     tol: float = 1e-4
     n_iter_no_change: int = 10
     average: float | bool = False
-    l1: float = 0.0
-    l2: float = 0.0
+    strengths: tuple[float, ...] = ()
 
     def n_batches(self, n_rows: int) -> int:
         """Return how many steps an epoch has."""
@@ -149,9 +151,7 @@ class Trainer:
         n_batches = self.plan.n_batches(self.n_rows)
         numbers[:, 0] = 1 / self.plan.batch_size
         numbers[n_batches - 1 :: n_batches, 0] = 1 / (self.n_rows - (n_batches - 1) * self.plan.batch_size)
-        for column, name in enumerate(self.step.numbers):
-            if name in ("l1", "l2"):
-                numbers[:, column] = getattr(self.plan, name)
+        numbers[:, len(self.step.numbers) - len(self.plan.strengths) :] = self.plan.strengths
         return numbers
 
     def _last_inputs(self) -> dict[str, np.ndarray]:

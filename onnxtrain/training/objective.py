@@ -42,8 +42,6 @@ class Objective:
     loss_params : tuple of (name, value)
     penalized : tuple of str
         The weights under the penalties common to all, l1 and l2.
-    penalty : tuple of (name, l1, l2)
-        Penalties of single weights, added to the common ones.
     classifies : bool
         A loss that is a function of the user is a classifier's.
     multilabel : bool
@@ -57,7 +55,6 @@ class Objective:
     constants: tuple[str, ...] = ()
     loss_params: tuple[tuple[str, Any], ...] = ()
     penalized: tuple[str, ...] = ()
-    penalty: tuple[tuple[str, float, float], ...] = ()
     classifies: bool = False
     multilabel: bool = False
 

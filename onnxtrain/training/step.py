@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
@@ -23,6 +23,9 @@ from onnxtrain.optim import Proximal, clip_factor
 from onnxtrain.training.lean import lines_by_product, make_lean, signs_by_bounds
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.packing import Packed, Part, alone, pack_weights
+
+#: Names of weights, those together whose penalty has one strength.
+Groups: TypeAlias = "tuple[tuple[str, ...], ...]"
 
 #: What the loss is multiplied by before its gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
@@ -88,7 +91,7 @@ class StepGraph(BatchGraph):
         where the batch starts in ``rows``; ``("index",)``, the row of ``numbers``.
     numbers : tuple of str
         The columns of that input: ``share``, one over the weight of the batch; ``scalar_0``, ``scalar_1``, ...,
-        those of ``optimizer.scalar_table``; ``l1`` and ``l2`` where there are such penalties.
+        those of ``optimizer.scalar_table``; ``l1_0``, ..., ``l2_0``, ..., the strengths of the penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
     """
@@ -106,8 +109,8 @@ def build_step(
     clip_norm: float | None,
     gathered: bool,
     weighted: bool,
-    l1: bool,
-    l2: bool,
+    l1: Groups = (),
+    l2: Groups = (),
     builder: str = "builtin",
     products: ir.DataType | None = None,
     on_gpu: bool = False,
@@ -125,8 +128,8 @@ def build_step(
         The step takes its rows from all of them; otherwise it is given those of the batch.
     weighted : bool
         There are sample weights.
-    l1, l2 : bool
-        There is such a penalty on ``objective.penalized``; its strength is known at run time.
+    l1, l2 : tuple of tuple of str
+        The weights under such a penalty, in groups of one strength, which is known at run time.
     builder : {"builtin", "onnxruntime-training"}
         Who derives the gradient.
     products : onnx_ir.DataType, optional
@@ -137,13 +140,15 @@ def build_step(
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
     n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
-    names = ("share", *(f"scalar_{i}" for i in range(n_scalars)), *["l1"] * l1, *["l2"] * l2)
+    l1_of, l2_of = _columns("l1", l1), _columns("l2", l2)
+    strengths = dict.fromkeys((*l1_of.values(), *l2_of.values()))
+    names = ("share", *(f"scalar_{i}" for i in range(n_scalars)), *strengths)
     table, numbers, state = _take_numbers(g, names, gathered=gathered, on_gpu=on_gpu)
 
     proximal = isinstance(optimizer, Proximal)
-    value, sum_ = _objective_of_batch(g, objective, numbers, with_l1=not proximal)
+    value, sum_ = _objective_of_batch(g, numbers, l1_of, l2_of, with_l1=not proximal)
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
-    kinds = [_kind(str(w.name), objective, optimizer, common_l1=l1) for w in g.weights]
+    kinds = [_kind(str(w.name), objective, optimizer, l1_of) for w in g.weights]
     # SGD's two nodes are fewer than packing, which takes operators that a GPU does not record
     packs = optimizer.slots and not on_gpu
     units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
@@ -209,7 +214,8 @@ def _move_weights(
     for unit in units:
         w, dw = unit.value, unit.gradient
         axes = (rank(w) or 0) - (unit.rows > 1)  # what is moved at once is a row of several
-        move = _mover(g, optimizer, unit.kind, _with_axes(op, numbers, axes), factor)
+        met = {name: _with_axes(op, x, axes) for name, x in numbers.items()}
+        move = _mover(g, optimizer, unit.kind, met, factor)
         old = [g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots]
         new_w, *new = move(op, w, dw, *old) if unit.rows == 1 else scan(op, move, [w, dw, *old])
         for name, part in unit.parts.items():
@@ -230,7 +236,7 @@ def _mover(
 ) -> Callable[..., list[ir.Value]]:
     """Return ``move(op, w, dw, *slots) -> [w, *slots]``, for all of a weight or any part of it."""
     scalars = [x for name, x in numbers.items() if name.startswith("scalar")]
-    slope = _slope(g, kind, numbers.get("l1"))
+    slope = None if kind.l1 is None else numbers[kind.l1]
     if slope is not None and factor is not None:  # the gradient and the slope of l1 must balance as without clipping
         slope = g.op.Mul(slope, factor)
     l1_slope = {} if slope is None else {"l1": slope}
@@ -265,11 +271,9 @@ def _take_numbers(
     return table, dict(zip(names, pieces, strict=True)), state
 
 
-def _with_axes(op: Any, numbers: Mapping[str, ir.Value], n: int) -> Mapping[str, ir.Value]:
-    """Return numbers that leave the shape of what has n axes as it is: () for fewer than the two they have."""
-    if n > 1:
-        return numbers
-    return {name: op.Squeeze(x, op.initializer(tensor([0, 1], name="axes"))) for name, x in numbers.items()}
+def _with_axes(op: Any, number: ir.Value, n: int) -> ir.Value:
+    """Return a number that leaves the shape of what has n axes as it is: () for fewer than the two it has."""
+    return number if n > 1 else op.Squeeze(number, op.initializer(tensor([0, 1], name="axes")))
 
 
 @lru_cache(maxsize=64)
@@ -302,35 +306,29 @@ def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
     return {role: str(value.name) for role, value in values.items() if value is not None}
 
 
+def _columns(factor: str, groups: Groups) -> dict[str, str]:
+    """Return for each weight of some groups the column that holds the strength of its penalty."""
+    return {weight: f"{factor}_{i}" for i, group in enumerate(groups) for weight in group}
+
+
 class _Kind(NamedTuple):
-    """How an optimizer moves a weight: does it decay; is the threshold of the common l1 on it, and one of its own."""
+    """How an optimizer moves a weight: does it decay; the column of the threshold that is on it."""
 
     decays: bool
-    common_l1: bool = False
-    own_l1: float = 0.0
+    l1: str | None = None
 
 
-def _kind(name: str, objective: Objective, optimizer: Any, *, common_l1: bool) -> _Kind:
-    penalized = name in objective.penalized
+def _kind(name: str, objective: Objective, optimizer: Any, l1_of: Mapping[str, str]) -> _Kind:
     # a decay of the weights is a penalty: it spares the same intercepts
-    decays = not optimizer.spares_intercepts or penalized
-    if not isinstance(optimizer, Proximal):
-        return _Kind(decays)
-    own = sum(l1 for weight, l1, _ in objective.penalty if weight == name)
-    return _Kind(decays, common_l1 and penalized, own)
-
-
-def _slope(g: ObjectiveGraph, kind: _Kind, common: ir.Value | None) -> ir.Value | None:
-    """Return the slope of the l1 penalty that is outside the gradient, None where there is none."""
-    if kind.common_l1:
-        return g.op.Add(common, kind.own_l1) if kind.own_l1 else common
-    return g.op.initializer(tensor(kind.own_l1, g.dtype, name="l1")) if kind.own_l1 else None
+    decays = not optimizer.spares_intercepts or name in objective.penalized
+    return _Kind(decays, l1_of.get(name) if isinstance(optimizer, Proximal) else None)
 
 
 def _objective_of_batch(
     g: ObjectiveGraph,
-    objective: Objective,
     numbers: Mapping[str, ir.Value],
+    l1_of: Mapping[str, str],
+    l2_of: Mapping[str, str],
     *,
     with_l1: bool,
 ) -> tuple[ir.Value, ir.Value]:
@@ -342,24 +340,22 @@ def _objective_of_batch(
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
     sum_ = op.ReduceSum(losses)
     mean = op.Mul(sum_, share)
-    penalty = _penalties(g, objective, numbers)
-    smooth = penalty if with_l1 else _penalties(g, objective, numbers, with_l1=False)
+    penalty = _penalties(g, numbers, l1_of, l2_of)
+    smooth = penalty if with_l1 else _penalties(g, numbers, {}, l2_of)
     value = mean if smooth is None else op.Add(mean, smooth)
     return value, sum_ if penalty is None else op.Add(sum_, op.Div(penalty, share))
 
 
 def _penalties(
-    g: ObjectiveGraph, objective: Objective, numbers: Mapping[str, ir.Value], *, with_l1: bool = True
+    g: ObjectiveGraph, numbers: Mapping[str, ir.Value], l1_of: Mapping[str, str], l2_of: Mapping[str, str]
 ) -> ir.Value | None:
     found = []
     for w in g.weights:
-        common = _with_axes(g.op, numbers, rank(w) or 0)
-        terms = [(common.get("l1", 0.0), common.get("l2", 0.0))] if w.name in objective.penalized else []
-        terms += [(own1, own2) for name, own1, own2 in objective.penalty if name == w.name]
-        for a, b in terms:
-            a = a if with_l1 else 0.0
-            if isinstance(a, ir.Value) or isinstance(b, ir.Value) or a or b:
-                found.append(add_penalty(g.op, w, a, b, keepdims=rank(w) == 2))
+        columns = [of.get(str(w.name)) for of in (l1_of, l2_of)]
+        if any(columns):
+            axes = rank(w) or 0
+            factors = (0.0 if column is None else _with_axes(g.op, numbers[column], axes) for column in columns)
+            found.append(add_penalty(g.op, w, *factors, keepdims=axes == 2))
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 

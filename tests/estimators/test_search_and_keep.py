@@ -8,6 +8,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401  makes HalvingGridSearchCV importable
 from sklearn.inspection import partial_dependence, permutation_importance
@@ -24,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.training.step import build_loss_and_gradient, build_step
 from tests.devices import HAS_GPU
 
 X, y = load_diabetes(return_X_y=True)
@@ -55,6 +57,42 @@ def test_grid_search_is_the_same_on_any_number_of_workers(n_jobs, backend):
     one, two = scores(search(1)), scores(search(n_jobs, backend))
     for name in one:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"l1": 1e-3, "l2": 0.1}, {"l1": 0.2, "l2": 1e-4}),
+        ({"penalty": {"coef": {"l1": 0.1}}}, {"penalty": {"coef": {"l1": 0.2}}}),
+        ({"penalty": {"coef": 0.1, "intercept": 0.2}, "l2": 0.1}, {"penalty": {"coef": 0.3, "intercept": 3}, "l2": 1}),
+        ({"learning_rate": 0.1}, {"learning_rate": "invscaling"}),
+        ({"random_state": 0}, {"random_state": 1}),
+    ],
+    ids=["common", "of one weight", "both", "learning rate", "seed"],
+)
+@pytest.mark.parametrize("solver", ["sgd", "adam", "lbfgs"])
+def test_numbers_of_a_search_need_no_other_graph(first, second, solver):
+    model = OrtGradientRegressor(LinearRegression(), solver=solver, max_iter=2)
+    clone(model).set_params(**first).fit(X, y)
+    built = [known.cache_info().misses for known in (build_step, build_loss_and_gradient)]
+    clone(model).set_params(**second).fit(X, y)
+    assert [known.cache_info().misses for known in (build_step, build_loss_and_gradient)] == built
+
+
+@pytest.mark.parametrize("solver", ["sgd", "adam", "lbfgs"])
+@pytest.mark.parametrize("l1_method", ["penalty", "proximal"])
+def test_penalties_of_a_weight_add_to_the_common_ones(solver, l1_method):
+    params = dict(solver=solver, l1_method=l1_method, max_iter=20, dtype="float64", random_state=0, tol=0)
+    start = MLPRegressor(hidden_layer_sizes=(3,), tol=1e9, random_state=0).fit(X, y)
+    first, second = (name for name in OrtGradientRegressor(start, max_iter=0).fit(X, y).weights_ if "coef" in name)
+    common = OrtGradientRegressor(start, l1=0.3, l2=0.5, **params).fit(X, y)
+    own = {first: {"l1": 0.1, "l2": 0.5}, second: {"l1": 0.1}}
+    both = OrtGradientRegressor(start, l1=0.2, penalty=own, **params).set_params(l2=0.0).fit(X, y)
+    assert not np.allclose(both.weights_[second], common.weights_[second], rtol=1e-3)
+    own[second]["l2"] = 0.5
+    alike = OrtGradientRegressor(start, l1=0.2, penalty=own, **params).fit(X, y)
+    for name, w in common.weights_.items():
+        np.testing.assert_allclose(alike.weights_[name], w, rtol=1e-5, atol=1e-9)
 
 
 def test_a_grid_search_fine_tunes():

@@ -63,14 +63,15 @@ def train(
     proto, weights = network(dtype)
     onx = weights_as_inputs(proto, NAMES)
     objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
+    groups = (("W0", "W1"),) if strength else ()
     built = build_step(
         objective,
         optimizer,
         clip_norm=clip_norm,
         gathered=gathered,
         weighted=weighted,
-        l1=strength > 0,
-        l2=strength > 0,
+        l1=groups,
+        l2=groups,
         on_gpu=on_gpu,
     )
     state = TrainingState(weights)
@@ -81,7 +82,14 @@ def train(
     def bind(inputs, initial, last):
         return BoundStep(built, device or find_device("cpu"), 1, inputs, initial, last)
 
-    plan = Plan(schedule, batch_size, max_iter=epochs, tol=0.01, n_iter_no_change=1, l1=strength, l2=strength)
+    plan = Plan(
+        schedule,
+        batch_size,
+        max_iter=epochs,
+        tol=0.01,
+        n_iter_no_change=1,
+        strengths=(strength, strength) if strength else (),
+    )
     trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
     for _ in trainer.run(epochs):
         pass

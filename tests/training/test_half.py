@@ -49,8 +49,6 @@ def moved(products, *, size=1.0):
         clip_norm=None,
         gathered=False,
         weighted=False,
-        l1=False,
-        l2=False,
         products=HALVES.get(products),
     )
     X, y = rng.normal(size=(64, 3)).astype(np.float32), (size * rng.normal(size=(64, 2))).astype(np.float32)

@@ -430,7 +430,7 @@ def test_a_step_does_more_than_its_model():
     proto, _ = network(np.float32)
     objective = Objective(weights_as_inputs(proto, NAMES), "Y", "squared_error", NAMES)
     model = step_module.build_row_losses(objective)
-    options = {"clip_norm": None, "gathered": True, "weighted": False, "l1": False, "l2": False}
+    options = {"clip_norm": None, "gathered": True, "weighted": False}
     plain, adam = (build_step(objective, solver, **options) for solver in (SGD(), Adam()))
     assert model.besides == 0
     assert plain.multiplications == adam.multiplications == 3 * model.multiplications
