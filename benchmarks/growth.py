@@ -25,7 +25,11 @@ def slope(x: list[float], y: list[float]) -> float:
 
 
 def main(given: Options) -> None:
-    """Print both tables, and how each grows: as which power of the operations, and by how much for each more."""
+    """Print both tables, and how each grows: by how much for a further operation, and as which power of them.
+
+    A step takes a + b n for n operations. What grows is b; the power, b n / (a + b n), is the lower the more a
+    small network costs.
+    """
     widths = [64, 128, 256, 512] if given.quick else [64, 128, 256, 512, 1024, 2048]
     depths = [1, 2, 4, 8] if given.quick else [1, 2, 4, 8, 16, 32]
     table("width of 2 hidden layers", {n: (64, n, n, 10) for n in widths}, given)
@@ -51,10 +55,16 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
         print(f"  {n:6} {flops[-1]:12.3g} {ours * 1e6:12.1f} {theirs * 1e6:20.1f} {ours / theirs:12.2f}", flush=True)
     half = len(flops) // 2 - 1  # small networks cost by the node
     flops, logarithms = flops[half:], [math.log(v) for v in flops[half:]]
+    further = {name: slope(flops, values[half:]) for name, values in seconds.items()}
     for name, values in seconds.items():
         exponent = slope(logarithms, [math.log(v) for v in values[half:]])
-        further = slope(flops, values[half:])
-        print(f"  in the upper half ~ operations ** {exponent:.2f}, {further * 1e12:4.1f} ps a further one: {name}")
+        print(
+            f"  in the upper half {further[name] * 1e12:4.1f} ps a further one, ~ operations ** {exponent:.2f}: {name}"
+        )
+    if PEER in further:
+        found = further[OURS] / further[PEER]
+        wanted = "" if given.quick else f", at most 1.00 {'ok' if found <= 1 else 'MISSED'}"
+        print(f"  a further operation, ours/theirs: {found:.2f}{wanted}")
 
 
 if __name__ == "__main__":

@@ -222,7 +222,10 @@ class Trainer:
         rates = self._rates[self._behind : self._behind + n_batches]
         self.bound.restart("loss_sum")
         if self._gathered:
-            self._write_order(self._rows if random_state is None else random_state.permutation(self._rows))
+            order = self._rows.copy()
+            if random_state is not None:
+                random_state.shuffle(order)  # the permutation, without its look whether the two share memory
+            self._write_order(order)
             self.bound.run()
             self._look_at_the_first()
             for _ in rates[1:-1]:
