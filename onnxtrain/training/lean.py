@@ -19,6 +19,9 @@ _MANY = 1000
 #: The largest number of a type whose smallest ones of full precision it multiplies to more than 1.
 _LARGEST = {dtype: float(np.finfo(dtype.numpy()).max) for dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)}
 
+#: Numbers up to which Gemm is faster than two operators where it does more than add what it multiplies.
+_SHORT = 4000
+
 #: Numbers above which Gemm takes longer to copy what it starts from, in one thread, than Add in several.
 _SMALL = 2**14
 
@@ -85,10 +88,10 @@ def _signs_by_bounds(op: Any, graph: ir.Graph) -> None:
 
 
 def lines_by_product(op: Any, graph: ir.Graph) -> None:
-    """Compute, in place, rows and columns of few numbers by one Gemm where they take two operators.
+    """Compute, in place, rows and columns by one Gemm where they take two operators.
 
-    These are number * line + rest, such as a decaying average, rest - number * line, such as a step down a
-    gradient, and the sum of the products of two lines.
+    These are number * line + rest, such as a decaying average, and, where the line is short, rest - number * line,
+    such as a step down a gradient, and the sum of the products of two lines.
     """
     for node in list(graph):
         if node.op_type in ("Add", "Sub"):
@@ -99,7 +102,7 @@ def lines_by_product(op: Any, graph: ir.Graph) -> None:
 
 def _move_line(op: Any, node: ir.Node) -> None:
     (y,) = node.outputs
-    if not _is_line(y):
+    if not _is_line(y, math.inf if node.op_type == "Add" else _SHORT):
         return
     pairs = [tuple(node.inputs)] if node.op_type == "Sub" else [tuple(node.inputs), tuple(node.inputs[::-1])]
     for rest, moved in pairs:
@@ -126,7 +129,7 @@ def _make_gemm(node: ir.Node, *inputs: ir.Value) -> None:
 def _multiply_lines(op: Any, node: ir.Node) -> None:
     x, (y,) = node.inputs[0], node.outputs
     product = None if x is None else x.producer()
-    if x is None or product is None or product.op_type != "Mul" or static_shape(y) != (1, 1) or not _is_line(x):
+    if x is None or product is None or product.op_type != "Mul" or static_shape(y) != (1, 1) or not _is_line(x, _SHORT):
         return
     a, b = product.inputs
     if a is not None and b is not None and same_shape(a, x) and same_shape(b, x):
@@ -135,10 +138,10 @@ def _multiply_lines(op: Any, node: ir.Node) -> None:
         ir.convenience.replace_all_uses_with(y, total)
 
 
-def _is_line(x: ir.Value) -> bool:
-    """Whether a value is a row or a column of few numbers, of a type that Gemm knows."""
+def _is_line(x: ir.Value, most: float) -> bool:
+    """Whether a value is a row or a column of so many numbers at most, of a type that Gemm knows."""
     shape = static_shape(x)
-    return x.dtype in _LARGEST and shape is not None and len(shape) == 2 and 1 in shape and math.prod(shape) <= _SMALL
+    return x.dtype in _LARGEST and shape is not None and len(shape) == 2 and 1 in shape and math.prod(shape) <= most
 
 
 def _as_matrix(op: Any, number: ir.Value | None) -> ir.Value | None:

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxtrain import graph
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.training import lean as lean_module
+from onnxtrain.training import lean as lean_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
@@ -107,9 +108,8 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_what_rows_and_columns_become(name):
-    body, expected = LINES[name]
+def lean_lines(body):
+    """Return a graph before and after :func:`lines_by_product`."""
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[1, 3] row, float[1, 3] other, float[3, 1] column, float[1, 1] rate, float[1] flat) => (float[k, 3] z)
@@ -117,13 +117,26 @@ def test_what_rows_and_columns_become(name):
         {{ {body} }}""")
     model = graph.load(onx)
     lines_by_product(graph.builder(model).op, model.graph)
-    lean = graph.save(model)
+    return onx, graph.save(model)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_rows_and_columns_become(name):
+    body, expected = LINES[name]
+    onx, lean = lean_lines(body)
     assert counts(lean) == expected
     rng = np.random.default_rng(0)
     shapes = {"row": (1, 3), "other": (1, 3), "column": (3, 1), "rate": (1, 1), "flat": (1,)}
     feeds = {x: rng.normal(size=shape).astype(np.float32) for x, shape in shapes.items()}
     new, old = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (lean, onx))
     np.testing.assert_allclose(new, old, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name, changes", [("average", True), ("step", False), ("sum of products", False)])
+def test_what_long_rows_become(name, changes, monkeypatch):
+    monkeypatch.setattr(lean_module, "_SHORT", 2)
+    onx, lean = lean_lines(LINES[name][0])
+    assert (counts(lean) != counts(onx)) == changes
 
 
 SIGN = {"Greater": 1, "Not": 1, "Cast": 2, "Sub": 1, "Neg": 1}
