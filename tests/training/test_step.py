@@ -10,7 +10,6 @@ from onnx.reference import ReferenceEvaluator
 from onnxtrain import graph
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.training import lean as lean_module
-from onnxtrain.training import lean as lean_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import session as session_module
 from onnxtrain.training import step as step_module
