@@ -1,8 +1,9 @@
 """What the benchmarks share: interleaved timing, medians, tables, peers that may be missing.
 
 Every contender of a case runs once per round, in turn, so that what else the
-machine does hits all alike. A figure is the median of the rounds, a ratio the
-median over rounds of ours divided by theirs in the same round.
+machine does hits all alike; a short case has more rounds. A figure is the median
+of the rounds, a ratio the median over rounds of ours divided by theirs in the same
+round.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from dataclasses import dataclass
 Run = Callable[[], float]
 
 OURS = "onnxtrain"
+
+#: Seconds for which a case goes on whose ratio is judged: what else the machine does comes and goes within some.
+_LONG_ENOUGH = 20.0
 
 
 class Missing(Exception):
@@ -90,7 +94,9 @@ def timed(f: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleave(makers: Mapping[str, Callable[[], Run]], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+def interleave(
+    makers: Mapping[str, Callable[[], Run]], rounds: int, seconds: float = 0.0
+) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Run contenders in turn.
 
     Parameters
@@ -98,6 +104,9 @@ def interleave(makers: Mapping[str, Callable[[], Run]], rounds: int) -> tuple[di
     makers : mapping of name to callable
         Each prepares a contender and returns what is timed; it may raise :class:`Missing`.
     rounds : int
+        At least.
+    seconds : float
+        How long there are more rounds.
 
     Returns
     -------
@@ -114,9 +123,11 @@ def interleave(makers: Mapping[str, Callable[[], Run]], rounds: int) -> tuple[di
     for run in runs.values():
         run()  # imports, thread pools, first allocations
     figures: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    start, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() < start + seconds:
         for name, run in runs.items():
             figures[name].append(run())
+        done += 1
     return figures, missing
 
 
@@ -146,9 +157,9 @@ def case(
     scale : float
         Units a second.
     targets : mapping of name to float
-        The ratio that is wanted, at most.
+        The ratio that is wanted, at most; then rounds go on for a while.
     """
-    figures, missing = interleave(makers, given.rounds)
+    figures, missing = interleave(makers, given.rounds, 0.0 if given.quick or not targets else _LONG_ENOUGH)
     ratios = {name: ratio(figures, name) for name in figures if name != OURS}
     print(f"\n{title}")
     print(f"  {'':34} {unit:>12} {'ours/theirs':>12} {'at most':>8}")
