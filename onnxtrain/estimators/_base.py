@@ -295,8 +295,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         return X, y, weight
 
     def _prepare_objective(self) -> None:
-        names = tuple(self._state.weights)
-        model = self._source.model
+        names, model = tuple(self._state.weights), self._source.model
         self._before = None
         if self._named:
             self._before, behind = split_frozen(model.onnx, names, [model.output])

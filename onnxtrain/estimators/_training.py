@@ -121,7 +121,7 @@ def find_machine(params: Any, device: Device, graph: BatchGraph, batch_size: int
     return Machine(device, threads_for(batch_size * graph.multiplications + graph.besides, params.n_threads))
 
 
-def make_plan(params: Any, n_rows: int, strengths: tuple[float, ...] = ()) -> Plan:
+def make_plan(params: Any, n_rows: int, strengths: tuple[float, ...]) -> Plan:
     """Return how the loop runs over so many rows, under penalties of these strengths."""
     return Plan(
         make_schedule(params.learning_rate),

@@ -243,12 +243,12 @@ class Trainer:
         self._behind += n_batches
         self.state.step += n_batches
         self.learning_rate = rates[-1]
-        return self.bound.read_state(("loss_sum",)).item() / self._total_weight
+        return self.bound.read_state("loss_sum").item() / self._total_weight
 
     def _look_at_the_first(self) -> None:
         """Keep the objective of the first batch; its weight is taken as that of any other."""
         if self.first_loss is None:
-            sum_ = self.bound.read_state(("loss_sum",)).item()
+            sum_ = self.bound.read_state("loss_sum").item()
             self.first_loss = sum_ * self.plan.n_batches(self.n_rows) / self._total_weight
 
     def _look_ahead(self, first: int, n_steps: int) -> None:

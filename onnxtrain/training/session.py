@@ -17,7 +17,7 @@ import onnxruntime
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.training.device import Buffer, Device, can_be_recorded, find_device
-from onnxtrain.training.packing import Part, Parts, join, part_of
+from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.step import StepGraph
 
 #: Multiplications below which a second thread costs more than it brings.
@@ -295,10 +295,9 @@ class BoundStep:
         """Give a value of the state that stands for no weight the value it had at first."""
         self._buffers[self._turn][self._step.state[name,].input].write(self._at_first[name])
 
-    def read_state(self, key: tuple[str, ...]) -> np.ndarray:
-        """Return a copy of a value of the state."""
-        wire = self._step.state[key]
-        return part_of(self._buffers[self._turn][wire.input].read(), wire.part)
+    def read_state(self, name: str) -> np.ndarray:
+        """Return a copy of a value of the state that stands for no weight."""
+        return self._buffers[self._turn][self._step.state[name,].input].read()
 
     def state(self) -> tuple[Parts[str], Parts[tuple[str, str]]]:
         """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""

@@ -139,10 +139,8 @@ def build_step(
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     op = g.op
-    n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
     l1_of, l2_of = _columns("l1", l1), _columns("l2", l2)
-    strengths = dict.fromkeys((*l1_of.values(), *l2_of.values()))
-    names = ("share", *(f"scalar_{i}" for i in range(n_scalars)), *strengths)
+    names = _names_of_numbers(optimizer, l1_of, l2_of)
     table, numbers, state = _take_numbers(g, names, gathered=gathered, on_gpu=on_gpu)
 
     proximal = isinstance(optimizer, Proximal)
@@ -309,6 +307,12 @@ def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
 def _columns(factor: str, groups: Groups) -> dict[str, str]:
     """Return for each weight of some groups the column that holds the strength of its penalty."""
     return {weight: f"{factor}_{i}" for i, group in enumerate(groups) for weight in group}
+
+
+def _names_of_numbers(optimizer: Any, *strengths: Mapping[str, str]) -> tuple[str, ...]:
+    n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
+    columns = dict.fromkeys(column for of in strengths for column in of.values())
+    return "share", *(f"scalar_{i}" for i in range(n_scalars)), *columns
 
 
 class _Kind(NamedTuple):

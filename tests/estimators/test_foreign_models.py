@@ -437,8 +437,8 @@ def test_a_frame_for_several_inputs():
 # --------------------------------------------------------------- names
 
 #: Names that a training step, a loss or a gradient gives as well.
-OURS = ["label", "loss", "weight", "numbers", "l1", "l2", "rows", "index", "step", "X_grad", "W_grad", "Y_grad",
-        "coef", "const_1.0_f32", "batch_rows", "scores", "v_MatMul_0", "sample_weight"]  # fmt: skip
+OURS = ["label", "loss", "weight", "learning_rate", "l1", "l2", "rows", "index", "step", "X_grad", "W_grad", "Y_grad",
+        "numbers", "coef", "const_1.0_f32", "batch_rows", "scores", "v_MatMul_0", "sample_weight"]  # fmt: skip
 
 
 @pytest.mark.parametrize("where", ["input", "weight", "hidden", "output"])
