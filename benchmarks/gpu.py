@@ -20,7 +20,7 @@ def check_device() -> None:
     """Raise Missing where onnxruntime cannot use a GPU."""
     need("onnxruntime")
     from onnxtrain.errors import DeviceError
-    from onnxtrain.training.device import find_device
+    from onnxtrain.runtime.device import find_device
 
     try:
         find_device("cuda")

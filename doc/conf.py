@@ -5,12 +5,18 @@ is missing: remove the page to have it made anew. Some take minutes.
 """
 
 import logging
+import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+from sphinx.errors import ExtensionError
+
 import onnxtrain
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from completeness import public_names, shown_errors, undocumented
 
 project = "onnxtrain"
 author = "onnxtrain developers"
@@ -26,13 +32,14 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["_build", "auto_examples/*.ipynb"]
+exclude_patterns = ["_build", "auto_examples/*.ipynb", "walk.rst"]  # which design.rst includes
 html_theme = "furo"
 html_title = f"onnxtrain {release}"
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say it, with shapes
-autodoc_default_options = {"members": True, "inherited-members": False, "show-inheritance": True}
+# of an error the class says it all; what BaseException brings is Python's
+autodoc_default_options = {"members": True, "inherited-members": "BaseException", "show-inheritance": True}
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -50,10 +57,11 @@ logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # sphinx-gallery listens
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
 
 
-def skip_what_is_inherited_from_others(app, what, name, member, skip, options):
-    """Leave out what scikit-learn's base classes bring: its text links to their documentation."""
-    module = getattr(member, "__module__", None) or getattr(type(member), "__module__", "")
-    return True if module.partition(".")[0] == "sklearn" else None
+def shorten_docstrings_of_sklearn(app, what, name, obj, options, lines):
+    """Keep the first paragraph of a method that scikit-learn brings, without its links into scikit-learn's pages."""
+    if (getattr(obj, "__module__", None) or "").partition(".")[0] == "sklearn" and "" in lines:
+        summary = re.sub(r":ref:`(.+?) ?(?:<.*>)?`", r"\1", " ".join(lines[: lines.index("")]))
+        lines[:] = [summary, "", "Inherited from scikit-learn.", ""]
 
 
 def make_missing_pages(app):
@@ -64,7 +72,18 @@ def make_missing_pages(app):
             subprocess.run([sys.executable, str(script), str(page)], check=True, cwd=script.parent.parent)
 
 
+def check_what_was_written(app, exception):
+    """Fail where a public name has no reference, or where a page shows an error of docutils."""
+    if exception is not None or app.builder.format != "html":
+        return
+    problems = [f"{name} is in no page" for name in undocumented(public_names(), app.env.domains["py"].objects)]
+    problems += shown_errors(Path(app.outdir))
+    if problems:
+        raise ExtensionError("The documentation is not complete:\n" + "\n".join(problems))
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("builder-inited", make_missing_pages)
-    app.connect("autodoc-skip-member", skip_what_is_inherited_from_others)
+    app.connect("autodoc-process-docstring", shorten_docstrings_of_sklearn)
+    app.connect("build-finished", check_what_was_written)

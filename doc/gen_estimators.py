@@ -18,14 +18,13 @@ from sklearn.base import is_classifier, is_regressor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.convert import convert, trainable_weights
-from onnxtrain.convert.check import check, documentation
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.convert import compare, convert, documentation
+from onnxtrain.convert.check import check
 from onnxtrain.convert.columns import feeds_of
+from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import OnnxTrainError
-from onnxtrain.export import to_sklearn
-from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 from tests.zoo import ROUNDING, WITHOUT_WEIGHTS, ZOO, rows
 
 STEPS = 20
@@ -65,7 +64,8 @@ def examine(name: str) -> Result:
     estimator, X = ZOO[name]()
     result = Result(name, documentation(estimator))
     try:
-        conversion = convert(estimator, X, rewrite=rewrite_model, run=run)
+        conversion = convert(estimator, X)
+        compare(estimator, conversion.onnx, X)
     except OnnxTrainError as e:
         result.converts = short(e)
         return result
@@ -85,7 +85,8 @@ def examine(name: str) -> Result:
         onx = tuned.get_trained_onnx()
         back = to_sklearn(estimator, conversion.bindings, tuned.weights_)
         x = np.asarray(X, dtype=np.float32).astype(np.float64)
-        check(back, onx, x, feeds_of(onx, X), run, tolerance=ROUNDING.get(name, 1e-5))
+        found = dict(zip((y.name for y in onx.graph.output), run(onx, feeds_of(onx, X)), strict=True))
+        check(back, found, x, tolerance=ROUNDING.get(name, 1e-5))
     except Exception as e:  # as above
         result.back = short(e)
     return result
@@ -115,7 +116,7 @@ def train_outputs(estimator, conversion, scores, X, options):
     rng = np.random.default_rng(0)
     onx, weights, losses = conversion.onnx, {}, np.zeros(2)
     for name in scores:
-        reach = {w.name for w in trainable_weights(onx, name)}
+        reach = {w.name for w in trainable_weights(onx, output=name)}
         found = run(onx, feeds_of(onx, X), outputs=[name])[0].reshape(len(X), -1)
         moved = 0.7 * found + 0.3 * found.std() * rng.normal(size=found.shape)
         options["weights_to_train"] = [b.name for b in conversion.bindings if b.name in reach]

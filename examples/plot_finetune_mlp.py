@@ -32,9 +32,10 @@ mlp = MLPRegressor(hidden_layer_sizes=(50,), learning_rate_init=1e-2, max_iter=3
 mlp.fit(X_train, y_train)
 
 # %%
-# The same model goes on from the same weights: first with the absolute error alone, to see what the penalty adds to it.
+# The same model goes on from the same weights, in steps that fall to zero: first with the absolute error alone, to see
+# what the penalty adds to it.
 
-settings = {"loss": "absolute_error", "max_iter": 500, "random_state": 0}
+settings = {"loss": "absolute_error", "max_iter": 1000, "learning_rate": "cosine", "random_state": 0}
 no_penalty = OrtGradientRegressor(mlp, **settings).fit(X_train, y_train)
 tuned = OrtGradientRegressor(mlp, l2=0.1, **settings).fit(X_train, y_train)
 

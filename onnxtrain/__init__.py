@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
     from onnxtrain.autodiff import gradient, no_gradient
     from onnxtrain.autodiff.table import differentiable_ops
+    from onnxtrain.cache import cache_info, clear_caches, limit_caches
+    from onnxtrain.convert import converter
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
-    from onnxtrain.estimators.keep import load, save
+    from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.weights import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
@@ -37,18 +39,22 @@ _HOMES = {
     "OrtGradientRegressor": "onnxtrain.estimators",
     "WeightsDisplay": "onnxtrain.estimators",
     "add_loss_output": "onnxtrain.loss_helper",
+    "cache_info": "onnxtrain.cache",
+    "clear_caches": "onnxtrain.cache",
+    "converter": "onnxtrain.convert",
     "differentiable_ops": "onnxtrain.autodiff.table",
     "errors": "onnxtrain.errors",
     "get_train_initializer": "onnxtrain.loss_helper",
     "gradient": "onnxtrain.autodiff",
-    "load": "onnxtrain.estimators.keep",
+    "limit_caches": "onnxtrain.cache",
+    "load": "onnxtrain.estimators.saving",
     "loss": "onnxtrain.losses",
     "no_gradient": "onnxtrain.autodiff",
     "onnx_derivative": "onnxtrain.grad_helper",
     "optim": "onnxtrain.optim",
     "penalty_loss_onnx": "onnxtrain.loss_helper",
     "random_feed": "onnxtrain.grad_helper",
-    "save": "onnxtrain.estimators.keep",
+    "save": "onnxtrain.estimators.saving",
     "testing": "onnxtrain.testing",
     "trainable_weights": "onnxtrain.estimators.weights",
 }
@@ -62,10 +68,14 @@ __all__ = [
     "OrtGradientRegressor",
     "WeightsDisplay",
     "add_loss_output",
+    "cache_info",
+    "clear_caches",
+    "converter",
     "differentiable_ops",
     "errors",
     "get_train_initializer",
     "gradient",
+    "limit_caches",
     "load",
     "loss",
     "no_gradient",

@@ -1,7 +1,7 @@
 """Every deliberate error, by the stage at which it is raised.
 
 Each class is also a builtin, so that code which knows nothing of onnxtrain
-(scikit-learn's own checks first of all) catches what it expects.
+(scikit-learn's own checks first of all) catches the class that it expects.
 """
 
 
@@ -38,7 +38,7 @@ class WeightError(OnnxTrainError, ValueError):
 
 
 class ParameterError(OnnxTrainError, ValueError):
-    """A parameter of an estimator or an argument of a function is not what it may be."""
+    """A parameter of an estimator or an argument of a function has an invalid type or value."""
 
 
 class ArgumentTypeError(OnnxTrainError, TypeError):
@@ -57,8 +57,12 @@ class ExportError(OnnxTrainError, ValueError):
     """The trained weights have no place in the scikit-learn object."""
 
 
+class FileError(OnnxTrainError, OSError):
+    """A file cannot be written; its earlier content is unchanged."""
+
+
 class ConvergenceError(OnnxTrainError, ArithmeticError):
-    """The loss became infinite or NaN; the last good weights are kept."""
+    """The loss became infinite or NaN; the better weights of the start and the best epoch are kept."""
 
 
 class DependencyError(OnnxTrainError, ImportError):

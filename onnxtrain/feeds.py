@@ -1,4 +1,4 @@
-"""Values drawn for the inputs of a model: to run one whose data is not at hand."""
+"""Random values for the inputs of a model, to run it without data."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import onnx
 
 from onnxtrain.errors import DataError
 
-#: `random_feed` draws integers in ``[0, INTEGERS)``: valid indices of anything with ten rows.
+#: `random_feed` draws integers in ``[0, INTEGERS)``: valid indices of tensors with ten rows.
 INTEGERS = 10
 
 
 def random_feed(
     inputs: Iterable[Any], batch: int = 10, empty_dimension: int = 1, random_state: Any = None
 ) -> dict[str, np.ndarray]:
-    """Draw a value for each input of a model.
+    """Draw a random value for each input of a model.
 
-    Real numbers are normal, integers uniform between 0 and 9, booleans fair.
+    Floating-point values are standard normal, integers uniform between 0 and 9, booleans fair.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def random_feed(
     empty_dimension : int
         Length of any other unknown axis.
     random_state : int, numpy.random.Generator or None
-        The same number gives the same feed.
+        The same int gives the same feed.
 
     Raises
     ------
     DataError
-        An input holds strings, or is no tensor.
+        An input holds strings or is not a tensor.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The gradient of a graph: the inputs and outputs a user sees around :mod:`onnxtrain.autodiff`."""
+"""The gradient of a model: the public interface of :mod:`onnxtrain.autodiff`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
 from onnxtrain.errors import ArgumentTypeError, ModelError, ParameterError, WeightError
 from onnxtrain.feeds import random_feed
+from onnxtrain.graph import Op
 from onnxtrain.registry import did_you_mean
 
 __all__ = ["DerivativeOptions", "gradients", "onnx_derivative", "random_feed"]
 
-#: Who can derive the gradient graph.
+#: The available builders of the gradient graph.
 BUILDERS = ("builtin", "onnxruntime-training")
 
 
 class DerivativeOptions(IntFlag):
-    """What the graph made by :func:`onnx_derivative` takes and gives.
+    """Options for the inputs and outputs of the graph returned by :func:`onnx_derivative`.
 
     Examples
     --------
@@ -36,15 +37,15 @@ class DerivativeOptions(IntFlag):
     <DerivativeOptions.KeepOutputs|FillGrad: 6>
     """
 
-    #: Weights and the gradient of each output come in, gradients come out.
+    #: Inputs are the weights and the gradient of each output, outputs are the gradients.
     Zero = 0
-    #: The operator YieldOp stays between forward and backward, for TrainingAgent; nothing else may be asked for.
+    #: YieldOp is kept between forward and backward, for TrainingAgent; excludes all other options.
     KeepYieldOp = 1
     #: The outputs of the original graph follow the gradients.
     KeepOutputs = 2
-    #: The incoming gradient is made of ones; the outputs must be kept.
+    #: The incoming gradients are ones; requires KeepOutputs.
     FillGrad = 4
-    #: The graph computes a loss already: it comes out first, then its gradients.
+    #: The graph already computes a loss: it is the first output, followed by its gradients.
     Loss = 8
 
 
@@ -68,33 +69,34 @@ def onnx_derivative(
     .. math:: \bar x = \sum_k \left(\frac{\partial y_k}{\partial x}\right)^{\!\top} \bar y_k
 
     Inputs of the result are those of `onx`, then the weights, then
-    ``<output>_grad`` for each real output. Outputs are ``<input>_grad``, then
-    ``<weight>_grad``, in the order asked for, then what `options` keeps. Where such
-    a name is taken it ends in a number. Numbers that a derivative needs are nodes (Constant): the
-    real initializers of the result are the weights of `onx`. What an output depends on only through
-    flat operators (Shape, Greater, ArgMax, ...) or not at all has a gradient of zeros.
+    ``<output>_grad`` for each floating-point output. Outputs are ``<input>_grad``, then
+    ``<weight>_grad``, in the requested order, then the outputs kept by `options`. A name that
+    is taken gets a numeric suffix. Constants of a derivative are Constant nodes: the
+    floating-point initializers of the result are the weights of `onx`. A value that the outputs
+    depend on only through non-differentiable operators (Shape, Greater, ArgMax, ...), or not at
+    all, has a gradient of zeros.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
         It is not changed.
     weights : sequence of str, optional
-        Initializers to differentiate; None for all real ones, ``[]`` for none.
+        Initializers to differentiate; None for all floating-point ones, ``[]`` for none.
     inputs : sequence of str, optional
-        Inputs to differentiate; None for all real ones, ``[]`` for none.
+        Inputs to differentiate; None for all floating-point ones, ``[]`` for none.
     options : DerivativeOptions
         With ``Loss``, the weights keep their values: they are inputs with a default.
     loss : str, optional
         With ``Loss``, the result to differentiate; several elements are summed.
     label : str or sequence of str, optional
-        With ``Loss``, inputs that get no gradient.
+        With ``Loss``, inputs without a gradient.
     path_name : path, optional
         The result is also written there.
     verbose : int
-        1 prints what is differentiated and the number of nodes.
+        1 prints the differentiated values and the number of nodes.
     builder : {"builtin", "onnxruntime-training"}
-        Who derives: the rules of :mod:`onnxtrain.autodiff`, or
-        onnxruntime-training, whose graphs only it can run.
+        The rules of :mod:`onnxtrain.autodiff`, or onnxruntime-training, whose
+        graphs only it can run.
 
     Returns
     -------
@@ -106,9 +108,9 @@ def onnx_derivative(
     GradientError
         An operator on the way has no derivative.
     WeightError, ModelError
-        A weight, an input or the loss is unknown or holds no real numbers.
+        A weight, an input or the loss is unknown or not floating-point.
     ParameterError, ArgumentTypeError
-        The options contradict each other, or are no options.
+        The options contradict each other or are invalid.
 
     Examples
     --------
@@ -167,7 +169,7 @@ def gradients(
 
 
 def _checked(options: Any, loss: Any, label: Any, builder: str) -> DerivativeOptions:
-    """Refuse what contradicts itself before any work is done."""
+    """Refuse contradictory arguments before any work is done."""
     if not isinstance(options, DerivativeOptions):
         raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
     if builder not in BUILDERS:
@@ -252,9 +254,9 @@ def _append_gradients(
 
 
 def _incoming(
-    model: ir.Model, op: Any, reals: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions
+    model: ir.Model, op: Op, reals: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions
 ) -> dict[ir.Value, ir.Value]:
-    """Return the incoming gradient of each real output: ones, an input, or what YieldOp gives."""
+    """Return the incoming gradient of each floating-point output: ones, an input, or an output of YieldOp."""
     if DerivativeOptions.FillGrad in options:
         return {y: _ones_like(op, y) for y in reals}
     taken = {str(v.name) for v in (*model.graph.inputs, *outputs)}
@@ -282,11 +284,11 @@ def _incoming(
     return dict(zip(reals, node.outputs, strict=True))
 
 
-def _behind_yield(op: Any, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
-    """Return a gradient as TrainingAgent can: computed in the backward pass, and not what it was given itself."""
+def _behind_yield(op: Op, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
+    """Return a gradient in the form TrainingAgent requires: computed in the backward pass, not an input of it."""
     if not depends:
         positive = op.Greater(dy, 0.0)
-        never = op.And(positive, op.Not(positive))  # depends on the gradient, whatever it is
+        never = op.And(positive, op.Not(positive))  # depends on the gradient, and is false for any value of it
         shape = op.Add(op.Shape(value), op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
         zero = ir.tensor(np.zeros(1, value.dtype.numpy()), name="zero")  # type: ignore[union-attr]
         return with_shape_of(op.ConstantOfShape(shape, value=zero), value)
@@ -294,10 +296,10 @@ def _behind_yield(op: Any, value: ir.Value, dy: ir.Value, *, depends: bool) -> i
     while node is not None and node.op_type == "Identity":
         node = node.inputs[0].producer()  # type: ignore[union-attr]
     given = node is not None and node.op_type == "YieldOp"
-    return with_shape_of(op.Sum(value), value) if given else value  # no optimizer removes a Sum of one
+    return with_shape_of(op.Sum(value), value) if given else value  # no graph optimizer removes a Sum of one operand
 
 
-def _ones_like(op: Any, y: ir.Value) -> ir.Value:
+def _ones_like(op: Op, y: ir.Value) -> ir.Value:
     shape = graphs.static_shape(y)
     if shape is not None and math.prod(shape) == 1:
         return op.initializer(graphs.tensor(np.ones(shape), y.dtype, "one"))
@@ -308,7 +310,7 @@ def _ones_like(op: Any, y: ir.Value) -> ir.Value:
 
 
 def _names(names: Any, what: str) -> tuple[str, ...]:
-    """Return names as a tuple; a string is one name, anything else must hold strings, each once."""
+    """Return names as a tuple; a string is one name, any other argument must hold distinct strings."""
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
         if not isinstance(name, str):
@@ -366,7 +368,7 @@ def _find_loss(model: ir.Model, name: str) -> ir.Value:
 
 
 def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy what describes a model; the conversion of opsets forgets some of it."""
+    """Copy the metadata of a model; opset conversion loses some of it."""
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(result, field, getattr(source, field))
     del result.metadata_props[:]

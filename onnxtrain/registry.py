@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from onnxtrain.cache import clear_caches
 from onnxtrain.errors import OnnxTrainError, ParameterError
 
 T = TypeVar("T")
@@ -30,13 +31,25 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
+def _code(definition: object) -> object:
+    """Return an identity of a function or class: its code and the values in it."""
+    if isinstance(definition, type):
+        parts = {name: part for name, part in vars(definition).items() if name not in _NO_TEXT}
+        return definition.__qualname__, {name: _code(getattr(part, "fget", part)) for name, part in parts.items()}
+    return getattr(definition, "__code__", None) or repr(definition)
+
+
+#: Attributes of a class that follow from where and when it was defined.
+_NO_TEXT = frozenset({"__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__"})
+
+
 class Registry(Mapping[str, T]):
     """A table of named things.
 
     Parameters
     ----------
     kind : str
-        What one entry is, for the messages: ``"loss"``, ``"gradient rule"``.
+        The noun for an entry in messages: ``"loss"``, ``"gradient rule"``.
     error : type
         The error that :meth:`find` raises for an unknown name.
 
@@ -55,18 +68,47 @@ class Registry(Mapping[str, T]):
         self.kind = kind
         self.error = error
         self._entries: dict[str, T] = {}
+        self._definitions: dict[str, object] = {}
 
-    def register(self, *names: str) -> Callable[[T], T]:
-        """Return a decorator that files its argument under every name of `names`."""
+    def register(self, *names: str, override: bool = False, definition: object = None) -> Callable[[T], T]:
+        """Return a decorator that files its argument under every name of `names`.
+
+        Parameters
+        ----------
+        *names : str
+        override : bool
+            Replace another entry of that name. The same text may always be registered again, as
+            when a notebook cell is run twice.
+        definition : function or class, optional
+            The source of the entry, if not itself.
+        """
 
         def decorate(entry: T) -> T:
+            made_of = entry if definition is None else definition
             for name in names:
-                if name in self._entries:
-                    raise ParameterError(f"{self.kind} {name!r} is registered already: {self._entries[name]!r}.")
+                if name in self._entries and not override and _code(self._definitions[name]) != _code(made_of):
+                    raise ParameterError(
+                        f"{self.kind} {name!r} is registered already: {self._entries[name]!r}. "
+                        "Replace it with override=True."
+                    )
             self._entries.update(dict.fromkeys(names, entry))
+            clear_caches()  # results built with another entry, or without
+            self._definitions.update(dict.fromkeys(names, made_of))
             return entry
 
         return decorate
+
+    def unregister(self, name: str) -> None:
+        """Remove the entry called `name`.
+
+        Raises
+        ------
+        OnnxTrainError
+            There is none; the class is that of :meth:`find`.
+        """
+        self.find(name)
+        del self._entries[name], self._definitions[name]
+        clear_caches()
 
     def find(self, name: str) -> T:
         """Return the entry called `name`, or raise an error that proposes the nearest one."""

@@ -1,4 +1,4 @@
-"""Tools to test what users add: whether a derivative is right."""
+"""Tests for user-defined gradient rules: comparison with central differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
@@ -23,8 +22,8 @@ Arrays: TypeAlias = dict[str, np.ndarray]
 Evaluator: TypeAlias = Callable[[Arrays], list[np.ndarray]]
 Runtime: TypeAlias = Callable[[onnx.ModelProto], Evaluator]
 
-#: Steps of the differences, relative to the entry. The first has the smallest error where the
-#: function is smooth; the others are for a kink within the first.
+#: Steps of the differences, relative to the entry. The first has the smallest error for a
+#: smooth function; the others are for a kink within the first.
 STEPS = (1e-5, 1e-7, 1e-3)
 
 
@@ -56,7 +55,7 @@ def check_gradient(
     Parameters
     ----------
     model : onnx.ModelProto, bytes or path
-        It is cast to float64 first.
+        It is cast to float64.
     feeds : mapping of str to array
         The point at which to differentiate. Stay away from kinks.
     weights, inputs : sequence of str, optional
@@ -64,7 +63,7 @@ def check_gradient(
     rtol, atol : float
         An entry may differ by `atol` plus `rtol` times the largest entry of its tensor.
     max_entries : int
-        Larger tensors are checked in as many entries, drawn at random.
+        Of larger tensors, this many randomly drawn entries are checked.
     random_state : int
     run : callable, optional
         ``run(onx, feeds) -> arrays``, for operators that neither onnxruntime nor
@@ -78,7 +77,7 @@ def check_gradient(
     Raises
     ------
     GradientMismatch
-        A derivative is wrong; the message says which, where, and by how much.
+        A derivative is wrong; the message names the tensor, the entry and the difference.
     GradientError
         An operator has no derivative.
 
@@ -111,7 +110,7 @@ def check_gradient(
     try:
         return compare([_onnxruntime, _reference])
     except GradientMismatch as mismatch:
-        # some kernels of onnxruntime compute in float32 what they return in float64
+        # some kernels of onnxruntime compute in float32 although they return float64
         try:
             return compare([_reference, _onnxruntime])
         except GradientMismatch:
@@ -150,14 +149,17 @@ class _Function:
         self.evaluate = evaluate
         self.point = point
         self.rng = rng
-        outputs = zip(evaluate(point), real, strict=True)
+        outputs = list(zip(evaluate(point), real, strict=True))
+        for y, is_real in outputs:
+            if is_real and y.dtype.kind != "f":
+                raise ModelError(f"An output is declared as double; what comes is {y.dtype}.")
         # an entry of an output that is infinite has no derivative
         self.incoming = [
             rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs
         ]
 
     def change(self, high: Arrays, low: Arrays) -> float:
-        """Return f(high) - f(low), each output subtracted before it is summed: fewer digits are lost."""
+        """Return f(high) - f(low), subtracted per output before the sum, which loses fewer digits."""
         outputs = zip(self.evaluate({**self.point, **high}), self.evaluate({**self.point, **low}), strict=True)
         total = 0.0
         for dy, (above, below) in zip(self.incoming, outputs, strict=True):
@@ -165,7 +167,7 @@ class _Function:
                 continue
             if above.shape != dy.shape or below.shape != dy.shape:
                 return np.nan  # the shape of the output depends on this entry
-            # equal infinities and what is no number on both sides do not count
+            # equal infinities, and NaN on both sides, do not count
             moved = (above != below) & ~(np.isnan(above) & np.isnan(below))
             total += float(np.sum(dy[moved] * (above[moved] - below[moved])))
         return total
@@ -175,7 +177,7 @@ class _Function:
         return self.change(self._moved(directions, step), self._moved(directions, -step)) / (2 * step)
 
     def sides(self, directions: Arrays, step: float) -> tuple[float, float]:
-        """Return the differences to the left and to the right."""
+        """Return the left and the right difference."""
         return self.change({}, self._moved(directions, -step)) / step, self.change(
             self._moved(directions, step), {}
         ) / step
@@ -213,8 +215,8 @@ def _check_entries(f: _Function, name: str, dx: np.ndarray, limits: _Limits) -> 
 
 
 def _check_direction(f: _Function, gradients: Arrays, limits: _Limits) -> None:
-    """Compare along one random direction through everything: it also sees the entries not drawn."""
-    # an entry that is infinite or no number cannot be moved
+    """Compare along one random direction through all entries, including those not drawn."""
+    # an infinite or NaN entry cannot be perturbed
     directions = {name: f.rng.standard_normal(dx.shape) * np.isfinite(f.point[name]) for name, dx in gradients.items()}
     terms = [(dx * directions[name])[np.isfinite(f.point[name])] for name, dx in gradients.items()]
     derived = float(sum(np.sum(t) for t in terms))
@@ -228,7 +230,7 @@ def _check_direction(f: _Function, gradients: Arrays, limits: _Limits) -> None:
 
 
 def _nearest(f: _Function, directions: Arrays, derived: float, tolerance: float) -> tuple[float, float]:
-    """Return the central difference nearest to `derived`, and its distance; stop at the first within tolerance."""
+    """Return the central difference nearest to `derived` and its distance; stop at the first within tolerance."""
     candidates: list[tuple[float, float]] = []
     for step in STEPS:
         slope = f.slope(directions, step)
@@ -243,13 +245,12 @@ def _nearest(f: _Function, directions: Arrays, derived: float, tolerance: float)
 
 
 def _in_double(model: graphs.ModelLike) -> onnx.ModelProto:
-    """Return the model in float64 at its own opset: it judges the conversion to another as well."""
+    """Return the model in float64 at its own opset, so that opset conversion is checked as well."""
     proto = graphs.read(model)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-    loaded = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
-    graphs.cast_floats(loaded, ir.DataType.DOUBLE)
-    return ir.to_proto(loaded)
+    with graphs.as_model_error("The model cannot be read"):
+        loaded = ir.from_proto(graphs.infer_types(graphs.inline_functions(proto)))
+        graphs.cast_floats(loaded, ir.DataType.DOUBLE)
+        return ir.to_proto(loaded)
 
 
 def _is_real(value: onnx.ValueInfoProto) -> bool:
@@ -270,6 +271,9 @@ def _real_initializers(onx: onnx.ModelProto) -> list[str]:
 
 def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]) -> Arrays:
     """Return the feeds and the values of the weights in `opened`, in the types of the model cast to float64."""
+    for value in onx.graph.input:
+        if not value.type.tensor_type.elem_type:
+            raise ModelError(f"The input {value.name!r} is no tensor: it has no differences.")
     types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in onx.graph.input}
     weights = _initializers(onx)
     missing = [name for name in types if name not in feeds and name not in weights]
@@ -280,7 +284,7 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
 
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return the model with its weights as inputs, so that they can be moved."""
+    """Return the model with its weights as inputs, so that they can be perturbed."""
     opened = onnx.ModelProto()
     opened.CopyFrom(onx)
     known = {i.name for i in onx.graph.input}
@@ -294,7 +298,7 @@ def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.Model
 
 
 def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
-    from onnxtrain.training.session import open_session  # onnxruntime is slow to import
+    from onnxtrain.runtime.session import open_session  # onnxruntime is slow to import
 
     try:
         session = open_session(onx, n_threads=1)
@@ -314,7 +318,7 @@ def _reference(onx: onnx.ModelProto) -> Evaluator:
 
 
 class _First:
-    """A model as a function of its feeds, by the first of several runtimes that has its operators in float64."""
+    """A model as a function of its feeds, run by the first runtime that supports its operators in float64."""
 
     def __init__(self, onx: onnx.ModelProto, runtimes: Sequence[Runtime]):
         self.onx = onx
@@ -329,7 +333,7 @@ class _First:
             try:
                 chosen = runtime(self.onx)
                 outputs = chosen(feeds)
-            except Exception as e:  # each runtime has exceptions of its own
+            except Exception as e:  # each runtime has its own exceptions
                 problems.append(str(e))
                 continue
             self.chosen = chosen

@@ -1,4 +1,4 @@
-"""What every test may use: two runtimes, and programs drawn the same way each time."""
+"""Fixtures for all tests: two runtimes, and deterministic random programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxtrain.training.session import run as run_onnxruntime
+from onnxtrain.runtime.session import run as run_onnxruntime
 
 try:
     import hypothesis

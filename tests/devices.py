@@ -1,4 +1,4 @@
-"""The devices of tests: whether there is a GPU, and what stands in for one."""
+"""The devices of tests: whether there is a GPU, and a substitute for one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import glob
 
 import onnxruntime
 
-from onnxtrain.training.device import Device
+from onnxtrain.runtime.device import Device
 
 #: Whether onnxruntime was built for GPUs and the machine has one, by signs that onnxtrain does not look at.
 HAS_GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 class Pretended(Device):
-    """A GPU that is the CPU."""
+    """A GPU, with its capabilities, that is the CPU."""
 
     def providers(self, *, captured=False):
         """Return the execution providers of a CPU."""
@@ -26,3 +26,7 @@ class Pretended(Device):
     def buffer(self, array):
         """Return the array as a buffer that shares its memory."""
         return Device("cpu").buffer(array)
+
+
+#: The steps of a GPU, run on the CPU.
+GPU = Pretended("cuda")

@@ -12,9 +12,9 @@ from sklearn.base import is_regressor
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.convert.check import check
 from onnxtrain.convert.columns import as_float32, feeds_of
+from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import ExportError
-from onnxtrain.export import to_sklearn
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 from tests.test_convert import CONVERTED, converted
 from tests.zoo import ROUNDING, WITHOUT_WEIGHTS
 
@@ -68,7 +68,8 @@ def test_weights_that_moved_predict_as_the_graph(name):
             initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
     back = to_sklearn(estimator, conversion.bindings, moved)
     tolerance = ROUNDING.get(name, 1e-5)
-    check(pickle.loads(pickle.dumps(back)), onx, as_float32(X), feeds_of(onx, X), run, tolerance=tolerance)
+    found = dict(zip((y.name for y in onx.graph.output), run(onx, feeds_of(onx, X)), strict=True))
+    check(pickle.loads(pickle.dumps(back)), found, as_float32(X), tolerance=tolerance)
     before = outputs_of(estimator, X)
     assert all(
         np.array_equal(a, b)

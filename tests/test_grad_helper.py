@@ -314,7 +314,7 @@ def test_random_feed_has_the_type_and_the_shape_of_the_input(name, shape):
 
 
 def test_random_feed_takes_the_inputs_of_a_session():
-    from onnxtrain.training.session import open_session
+    from onnxtrain.runtime.session import open_session
 
     session = open_session(parsed())
     feeds = random_feed(session.get_inputs(), batch=2)

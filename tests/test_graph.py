@@ -1,4 +1,4 @@
-"""The builder: what it infers itself is what onnx infers."""
+"""The builder: its own shape inference agrees with onnx's."""
 
 import itertools
 

@@ -33,8 +33,8 @@ from onnxtrain.loss_helper import penalty as penalty_module
 from onnxtrain.loss_helper.penalty import check_penalty
 from onnxtrain.losses import LOSSES
 from onnxtrain.rewrite import rewrite_model
+from onnxtrain.runtime.session import run as run_onnxruntime
 from onnxtrain.testing import check_gradient
-from onnxtrain.training.session import run as run_onnxruntime
 
 
 def parse(text):

@@ -1,14 +1,15 @@
-"""Each loss against a formula that is not ours, in value and in gradient, and where floating point ends."""
+"""Each loss against an independent formula, in value and gradient, and at the limits of floating point."""
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import dataclass
 
 import numpy as np
 import onnx.parser
 import pytest
-from scipy.special import huber, log_softmax, softmax
+from scipy.special import erf, expit, huber, log_expit, log_softmax, softmax
 from sklearn.metrics import (
     hinge_loss,
     log_loss,
@@ -23,8 +24,8 @@ from onnxtrain.errors import LossError, ModelError
 from onnxtrain.grad_helper import gradients, onnx_derivative
 from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import LOSSES, Prediction, find_loss, loss, loss_kind
+from onnxtrain.runtime.session import run as run_onnxruntime
 from onnxtrain.testing import check_gradient
-from onnxtrain.training.session import run as run_onnxruntime
 
 TYPES = {"float32": "float", "float64": "double"}
 
@@ -302,6 +303,113 @@ def test_own_loss(function, params, expected):
     (rows,) = compute(onx, S=S, label=y)
     np.testing.assert_allclose(rows.ravel(), expected(S - y))
     assert loss_kind(function) == "custom"
+
+
+#: a loss written as numpy is, which numpy then computes itself: (y_true, y_pred) -> value
+IN_NUMPY = [
+    lambda t, p: (t - p) ** 2,
+    lambda t, p: (t - p) * (t - p),
+    lambda t, p: np.square(t - p),
+    lambda t, p: abs(t - p),
+    lambda t, p: -(p - t) / 2 + 3 - p * 4,
+    lambda t, p: 1 / (1 + (t - p) ** 2) + 2**p + (t - p) ** 3,
+    lambda t, p: np.abs(t - p) ** 1.5,
+    lambda t, p: np.float64(3) * np.abs(t - p) + np.array([[2.0]]) * p,
+    lambda t, p: np.where(t > p, 0.9 * (t - p), 0.1 * (p - t)),
+    lambda t, p: np.where(np.abs(t - p) <= 1, 1, 0) * (t - p) ** 2,
+    lambda t, p: (t > p) * (t - p) + (t <= p) * 2 * (p - t),
+    lambda t, p: ((t > 0) & (p > 0) | ~(t >= p)) * p + ((t < p) ^ (t != p)) * 0.5 + (t == p),
+    lambda t, p: ((t > 0) * (p > 0)) + 1.5 * np.logical_or(t > 1, p > 1),
+    lambda t, p: np.maximum(0, 1 - t * p) + np.minimum(p, 0.5) + np.clip(p, -0.5, 0.25) + p.clip(max=0.1),
+    lambda t, p: np.log1p(np.exp(-t * p)) + np.logaddexp(0, p) + np.expm1(p) - np.hypot(t, p),
+    lambda t, p: expit(p) - log_expit(p) + np.exp2(p) + np.float_power(2, p),
+    lambda t, p: np.log2(p * p + 1) + np.log10(np.sqrt(t * t + 1)) + np.log(np.exp(p) + 1),
+    lambda t, p: np.sign(t - p) * np.floor(p) + np.ceil(p) + np.rint(p) + p // 1 + p % 2 + np.isnan(p),
+    lambda t, p: (
+        p - p.mean(axis=1, keepdims=True) + np.sum(p, axis=1, keepdims=True) + np.max(t, axis=1, keepdims=True)
+    ),
+    lambda t, p: p[:, :1] * t[:, 1:] + p[:, 0, None] - p[..., -1:] + p[:, ::-1],
+    lambda t, p: (t > p).astype(float) + (p * 3).astype(int) + (t > p).sum(axis=1).reshape(-1, 1),
+    lambda t, p: (p @ np.array([[1.0, 2.0], [3.0, 4.0]])) * np.reciprocal(2 + p * p),
+]
+
+
+#: onnxruntime, or its oldest version supported, has these in float32 alone
+IN_SINGLE = [
+    lambda t, p: p.max(axis=1, keepdims=True) - np.amin(p, axis=1, keepdims=True) + p.prod(axis=1, keepdims=True),
+    lambda t, p: np.sin(p) + np.cos(p) * np.tanh(p),
+    lambda t, p: erf(p) + np.tan(p) + np.sinh(p) + np.cosh(p) + np.arctan(p),
+    lambda t, p: np.arcsin(np.tanh(p)) + np.arccos(np.tanh(p)) + np.arcsinh(p) + np.arctanh(np.tanh(p) / 2),
+]
+
+
+@pytest.mark.parametrize(
+    "formula, dtype",
+    [(f, dtype) for f in IN_NUMPY for dtype in ("float32", "float64")] + [(f, "float32") for f in IN_SINGLE],
+)
+def test_own_loss_in_python_and_numpy(formula, dtype):
+    S, y = np.random.default_rng(0).standard_normal((2, 6, 2)).astype(dtype)
+    S[0] = y[0]
+    onx = with_loss(lambda op, t, p: (formula(t, p) + 0 * p).sum(axis=1, keepdims=True), k=2, dtype=dtype)
+    (rows,) = compute(onx, S=S, label=y)
+    assert rows.dtype == dtype
+    tolerance = 1e-12 if dtype == "float64" else 2e-5
+    np.testing.assert_allclose(rows.ravel(), (formula(y, S) + 0 * S).sum(axis=1), rtol=tolerance, atol=tolerance)
+
+
+def test_the_gradient_of_a_loss_in_numpy():
+    S, y = np.random.default_rng(0).standard_normal((2, 5, 2))
+    onx = with_loss(lambda op, t, p: np.logaddexp(0, abs(t - p) ** 3).sum(axis=1, keepdims=True), k=2, dtype="float64")
+    check_gradient(onx, {"S": S, "label": y}, inputs=["S"])
+
+
+def test_operators_and_op_mix():
+    def both(op, y_true, y_pred):
+        r = op.Sub(y_pred, y_true)
+        r *= 2
+        first, second = op.Split(r, num_outputs=2, axis=1, _outputs=2)
+        return op.Concat(first**2, second**2, axis=1).mean(axis=1, keepdims=True)
+
+    S, y = np.random.default_rng(0).standard_normal((2, 5, 2))
+    (rows,) = compute(with_loss(both, k=2, dtype="float64"), S=S, label=y)
+    np.testing.assert_allclose(rows, ((2 * (S - y)) ** 2).mean(axis=1, keepdims=True))
+
+
+def test_labels_of_classes_are_integers_that_become_floats():
+    S, y = np.array([[-0.5], [2.0]], dtype=np.float32), np.array([[0], [1]])
+    (rows,) = compute(with_loss(lambda op, t, p: (1 - p * (2 * t - 1)) + t / 2, classifies=True), S=S, label=y)
+    np.testing.assert_allclose(rows, (1 - S * (2 * y - 1)) + y / 2)
+
+
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda op, t, p: p if p > t else t, "no truth value.*Instead of if, max and min use np.where"),
+        (lambda op, t, p: max(t, p), "no truth value"),
+        (lambda op, t, p: memoryview(p), "not 'Operand'. A loss is written with op"),
+        (lambda op, t, p: math.exp(p), "has no values yet: .*numpy's"),
+        (lambda op, t, p: np.asarray(p), "has no values yet"),
+        (lambda op, t, p: [*p], "has no values yet"),
+        (lambda op, t, p: np.heaviside(p, 0), r"cannot use numpy\.heaviside\..*op\.Xyz is ONNX's operator"),
+        (lambda op, t, p: np.add.reduce(p), r"cannot use numpy\.add with reduce"),
+        (lambda op, t, p: np.multiply(p, t, where=p > 0), r"cannot use numpy\.multiply with __call__ \{'where'"),
+        (lambda op, t, p: np.median(p, axis=1), r"cannot use numpy\.median here"),
+        (lambda op, t, p: p.std(axis=1), "no attribute 'std'. A loss is written with"),
+        (lambda op, t, p: p & 1, r"numpy\.bitwise_and takes conditions in a loss"),
+        (lambda op, t, p: p * "2", "cannot compute with '2'"),
+        (lambda op, t, p: p.astype(str), "only bool, int and float"),
+        (lambda op, t, p: p[p > 0], "only at numbers, slices and None"),
+        (
+            lambda op, t, p: p[:, 0] - t[:, :1],
+            r"would become .*FLOAT\[n,n\], each row with each other\. Keep the axis: y_pred\[:, :1\]",
+        ),
+        (lambda op, t, p: ((t - p) ** 2).sum(axis=1), r"shape \(n, 1\).*x\.sum\(axis=1, keepdims=True\)"),
+        (lambda op, t, p: t > p, "must return floats"),
+    ],
+)
+def test_what_is_not_possible_in_python_says_how(function, words):
+    with pytest.raises(LossError, match=words):
+        with_loss(function, k=2)
 
 
 def test_own_loss_of_a_classifier_gets_scores_and_classes():

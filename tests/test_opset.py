@@ -1,18 +1,23 @@
-"""A model at an older opset: the graphs that a GPU is given, and what keeps its opset."""
+"""Conversion between opsets: older models to the project's opset, its graphs to the opset of a GPU."""
+
+import re
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import helper
 from onnx.helper import make_node
 
 from onnxtrain import graph
+from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.graph import opset as opset_module
 from onnxtrain.losses import LOSSES
 from onnxtrain.optim import Adam
-from onnxtrain.training.device import can_be_recorded
+from onnxtrain.runtime.device import CAPABILITIES, can_be_recorded
+from onnxtrain.runtime.session import run
+from onnxtrain.testing import check_gradient
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.session import run
 from onnxtrain.training.step import build_step
 
 LINEAR = """
@@ -35,7 +40,7 @@ def test_a_gpu_has_the_kernels_of_every_step_and_can_record_it(loss, products):
     classifies = LOSSES.find(loss).classifies
     objective = Objective(model, "Y", loss, ("W", "b"), penalized=("W",), classifies=classifies)
     how = {"clip_norm": 1.0, "gathered": True, "weighted": True, "l1": (("W",),), "l2": (("W",),)}
-    step = build_step(objective, Adam(), **how, products=products, on_gpu=True)
+    step = build_step(objective, Adam(), **how, products=products, capabilities=CAPABILITIES["cuda"])
     assert opset(step.onnx) == graph.OPSET
     assert opset(graph.at_opset(step.onnx, 18)) == 18
     assert can_be_recorded(step.onnx)
@@ -84,3 +89,131 @@ def test_widened_operators_take_what_they_took(op_type):
     assert (old.min_input, old.max_input, old.max_output) == (new.min_input, new.max_input, new.max_output)
     assert [name for name in old.attributes if name not in new.attributes] == []
     assert not [name for name, a in new.attributes.items() if name not in old.attributes and a.required]
+
+
+# --------------------------------------------------------------- newer opsets
+
+#: Attributes that must be set, for a node of any operator.
+REQUIRED = {
+    "axes": [0], "axis": 0, "blocksize": 1, "direction": "LEFT", "equation": "i->i", "kernel_shape": [1],
+    "pooled_shape": [1, 1], "shape": [1], "to": 1,
+}  # fmt: skip
+
+#: Operators whose meaning changed where their schema did not: the types of results for which they keep their opset.
+CHANGED = {"BitShift": "uint", "Cast": "float8", "CastLike": "float8", "Mod": "float|double"}
+
+
+def type_of(written):
+    """Return a type that an onnx schema writes as a text."""
+    kind, _, inner = written.removesuffix(")").partition("(")
+    if kind == "tensor":
+        return helper.make_tensor_type_proto(getattr(onnx.TensorProto, inner.upper()), None)
+    return (helper.make_sequence_type_proto if kind == "seq" else helper.make_optional_type_proto)(type_of(inner))
+
+
+def is_valid(onx):
+    try:
+        onnx.shape_inference.infer_shapes(onx, check_type=True, strict_mode=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    return True
+
+
+def changed_since(oldest):
+    """Yield each version, after `oldest`, of an operator that was there before."""
+    for opset in range(oldest + 1, onnx.defs.onnx_opset_version() + 1):
+        for name in sorted({s.name for s in onnx.defs.get_all_schemas() if not s.domain}):
+            new = graph.find_schema(name, opset, "")
+            holds_graphs = new and any(a.type == onnx.defs.OpSchema.AttrType.GRAPH for a in new.attributes.values())
+            if new and new.since_version == opset and graph.find_schema(name, oldest, "") and not holds_graphs:
+                yield new
+
+
+def models_of(schema):
+    """Yield a model of one node for each type that its operator takes or gives, with its optional inputs and without."""
+    for formals in (schema.inputs, [f for f in schema.inputs if f.option.name != "Optional"]):
+        allowed = {f.type_str: f.types for f in (*schema.outputs, *formals)}
+        common = {name: "tensor(float)" if "tensor(float)" in types else min(types) for name, types in allowed.items()}
+        for one in ({name: written} for name, types in allowed.items() for written in sorted(types)):
+            types = {n: type_of(t) for n, t in (common | one).items()}
+            attributes = {n: REQUIRED[n] for n, a in schema.attributes.items() if a.required}
+            given = types[schema.outputs[0].type_str].tensor_type.elem_type
+            if schema.name == "Cast":
+                attributes["to"] = given
+            if schema.name == "Constant":
+                attributes["value"] = onnx.TensorProto(data_type=given, dims=[0])
+            inputs = [helper.make_value_info(f"x{i}", types[f.type_str]) for i, f in enumerate(formals)]
+            node = helper.make_node(schema.name, [x.name for x in inputs], ["y"], **attributes)
+            body = helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name="y")])
+            opsets = [helper.make_opsetid("", schema.since_version)]
+            yield (
+                (common | one)[schema.outputs[0].type_str],
+                helper.make_model(body, opset_imports=opsets, ir_version=10),
+            )
+
+
+@pytest.mark.parametrize(
+    "schema", changed_since(graph.OPSET), ids=lambda schema: f"{schema.name}-{schema.since_version}"
+)
+def test_an_operator_is_lowered_with_the_types_it_had_before(schema):
+    for result, onx in models_of(schema):
+        if not is_valid(onx):
+            continue
+        older = opset_module.convert_opset(onx)
+        lowered = opset(older) == graph.OPSET
+        older.opset_import[0].version = graph.OPSET
+        changed = re.search(CHANGED.get(schema.name, "nothing"), result)
+        assert lowered == (is_valid(older) and not changed), onx.graph.node
+
+
+IN_IF = """
+    z = If (c) <
+        then_branch = t () => (float16[n] a) { a = Celu (x) },
+        else_branch = e () => (float16[n] b) { b = Identity (x) }>"""
+
+
+@pytest.mark.parametrize(
+    "signature, body, lowered",
+    [
+        ("float[n] x) => (float[n] z", "z = Mod <fmod = 1> (x, x)", True),
+        ("int64[n] x) => (int64[n] z", "z = Mod (x, x)", True),
+        ("float[n] x) => (float[n] z", "z = Mod (x, x)", False),
+        ("float[1,1,n] x) => (float[1,1,m] z", "z = MaxPool <kernel_shape = [2], ceil_mode = 1> (x)", False),
+        ("float[1,1,n] x) => (float[1,1,m] z", "z = MaxPool <kernel_shape = [2]> (x)", True),
+        ("float[1,4,n,k] x) => (float[a,b,c,d] z", 'z = SpaceToDepth <blocksize = 2, mode = "CRD"> (x)', False),
+        ("bool c, float16[n] x) => (float16[n] z", IN_IF, False),
+        ("bool c, float[n] x) => (float[n] z", IN_IF.replace("float16", "float"), True),
+        ("float16[n] x) => (float16[n] z", "y = mine.Own (x)  z = Celu (y)", False),
+        ("float[n] x) => (float[n] z", "z = Swish (x)", False),
+    ],
+)
+def test_a_newer_model_is_lowered_where_it_means_the_same(signature, body, lowered):
+    onx = onnx.parser.parse_model(f'<ir_version: 14, opset_import: ["" : 28, "mine" : 1]> g ({signature}) {{ {body} }}')
+    assert (opset(opset_module.convert_opset(onx)) == graph.OPSET) == lowered
+
+
+def test_another_default_keeps_the_opset(monkeypatch):
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 28]> g (float[n] x) => (float[n] z) { z = Elu(x) }'
+    )
+    new = graph.find_schema("Elu", 28, "")
+    alpha = onnx.defs.OpSchema.Attribute("alpha", helper.make_attribute("alpha", 2.0))
+    types = [(t.type_param_str, t.allowed_type_strs, "") for t in new.type_constraints]
+    other = onnx.defs.OpSchema(
+        "Elu", "", 28, inputs=new.inputs, outputs=new.outputs, type_constraints=types, attributes=[alpha]
+    )
+    known = opset_module.find_schema
+    monkeypatch.setattr(opset_module, "find_schema", lambda name, v, d: other if v == 28 else known(name, v, d))
+    assert opset(opset_module.convert_opset(onx)) == 28
+
+
+@pytest.mark.parametrize(
+    "opset, body",
+    [(28, "z = Mod (x, y)"), (28, "s = Mul (x, y)  z = Celu <alpha = 2.0> (s)"), (26, "s = Swish (x)  z = Mul (s, y)")],
+)
+def test_the_derivative_of_a_newer_model_is_right_at_its_opset(opset, body):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 14, opset_import: ["" : {opset}]> g (double[n] x, double[n] y) => (double[n] z) {{ {body} }}'
+    )
+    assert {o.domain: o.version for o in onnx_derivative(onx).opset_import} == {"": opset}
+    check_gradient(onx, {"x": np.array([0.4, -1.3, 5.1]), "y": np.array([0.3, 0.7, -2.0])})

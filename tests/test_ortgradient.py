@@ -1,4 +1,4 @@
-"""Forward and backward with the loss in between: against sessions, PyTorch and central differences, and under abuse."""
+"""Forward and backward with the loss in between: against sessions, PyTorch and central differences, and misuse."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain import graph as graphs
 from onnxtrain import training_build
-from onnxtrain.errors import DataError, DeviceError, ModelError, OnnxTrainError, WeightError
+from onnxtrain.errors import DataError, DeviceError, GradientError, ModelError, OnnxTrainError, WeightError
 from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction, _factory
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 from tests.devices import HAS_GPU
 
 try:
@@ -188,10 +188,21 @@ def test_forward_is_the_session(name, training, builder):
         np.testing.assert_allclose(y.numpy(), expected, rtol=1e-6)
 
 
+#: what onnxruntime-training derives and cannot run
+WITHOUT_KERNELS = {
+    ("logistic regression", "onnxruntime-training", "float64"): "SoftmaxGrad",
+    ("three layers, 18 weights", "onnxruntime-training", "float64"): "Concat .* in float32 only",
+}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_backward_is_the_derivative(name, builder, dtype):
+    if (name, builder, dtype) in WITHOUT_KERNELS:
+        with pytest.raises(GradientError, match=WITHOUT_KERNELS[name, builder, dtype]):
+            case(name, builder, dtype)
+        return
     made, inputs, dys = case(name, builder, dtype)
     function = made.new_instance()
     function.forward(inputs, training=True)

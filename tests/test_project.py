@@ -1,4 +1,4 @@
-"""The project around the package: what it promises on the outside."""
+"""The project around the package: metadata, documents and their claims."""
 
 import ast
 import builtins
@@ -18,7 +18,7 @@ from skl2onnx import to_onnx
 from sklearn.linear_model import LogisticRegression
 
 import onnxtrain
-from onnxtrain import errors
+from onnxtrain import errors, runtime
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "onnxtrain"
@@ -58,6 +58,25 @@ def test_what_an_uninstalled_flavour_left_behind_is_not_onnxruntime(tmp_path):
     said = python(hide + f"sys.path.append({str(tmp_path)!r}); import onnxtrain")
     assert "DependencyError" in said
     assert "no flavour of it is installed" in said
+
+
+def test_an_onnxruntime_that_is_too_old_is_named():
+    old = "import onnxruntime; onnxruntime.__version__ = '1.18.1'; from onnxtrain import OrtGradientRegressor"
+    said = python(old)
+    assert "DependencyError: onnxtrain needs onnxruntime 1.19 or newer, found 1.18.1 in " in said
+    assert 'pip install --upgrade "onnxtrain[cpu]"' in said
+    oldest = ".".join(map(str, runtime.OLDEST))
+    flavours = [METADATA["project"]["optional-dependencies"][e][0] for e in ("cpu", "gpu", "training", "training-cpu")]
+    assert all(flavour.endswith(f">={oldest}") for flavour in flavours)
+    for version in ("1.19.0", "1.19.2+cu118", "2.0", "1.100.1"):
+        runtime.check_version(version)
+
+
+def test_every_dependency_has_a_lower_bound_and_ci_tests_it():
+    project = METADATA["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    assert not [requirement for requirement in needed if ">=" not in requirement]
+    assert "lower_bounds" in (ROOT / ".ci" / "run").read_text()
 
 
 def test_the_import_is_light():
@@ -119,7 +138,7 @@ def readme_command(name):
     return block
 
 
-@pytest.mark.parametrize("name", ["run", "test"])
+@pytest.mark.parametrize("name", ["run", "test", "doc"])
 def test_readme_commands_are_one_line_and_ci_runs_them(name):
     command = readme_command(name)
     assert re.fullmatch(r'pip install -e "\.\[[a-z,]+\]" && python .+', command)

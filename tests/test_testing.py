@@ -1,4 +1,4 @@
-"""check_gradient finds what is wrong, says where and by how much, and lets pass what is right."""
+"""check_gradient finds wrong gradients, reports position and size of the error, and accepts correct ones."""
 
 from __future__ import annotations
 

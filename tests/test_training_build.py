@@ -1,4 +1,4 @@
-"""The second gradient builder: whether it is there, what it is given, and that it agrees with the first."""
+"""The second gradient builder: its availability, its input, and its agreement with the first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import pytest
 from onnxtrain import training_build
 from onnxtrain.errors import GradientError, OnnxTrainError
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
+from onnxtrain.runtime.session import run
 from onnxtrain.testing import check_gradient
-from onnxtrain.training.session import run
 from onnxtrain.training_build import _derive, _native
 
 needs_training = pytest.mark.skipif(
     not training_build.is_available(), reason="needs the training build of onnxruntime: onnxtrain[training-cpu]"
 )
+
+ALL = DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad
 
 # ------------------------------------------------------------ is it there?
 
@@ -84,7 +86,7 @@ def test_installed_names_what_is_imported():
     assert onnxruntime.__version__ in training_build.installed().values()
 
 
-# ------------------------------------------- what it lacks or derives wrongly
+# ------------------------------- what it derives, what it lacks or derives wrongly
 
 
 def model(body, head="float[N,4] X", out="float[N,4] Y", weights=""):
@@ -92,8 +94,8 @@ def model(body, head="float[N,4] X", out="float[N,4] Y", weights=""):
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g ({head}) => ({out}) {weights} {body}')
 
 
-#: name -> model; each is derived by both builders and by central differences
-EQUIVALENTS = (
+#: name -> model; each is derived by the built-in builder and by central differences
+MODELS = (
     {
         "MatMul by a vector": model("{ Y = MatMul(X, w) }", out="float[N] Y", weights="float[4] w = {1,2,3,4}"),
         "a vector times MatMul": model("{ Y = MatMul(w, X) }", "float[3,4] X", "float[4] Y", "float[3] w = {1,2,3}"),
@@ -185,6 +187,25 @@ EQUIVALENTS = (
 )
 
 
+#: what onnxruntime-training derives rightly; it refuses the others, or we do, because it would be wrong without a word
+DERIVED = {
+    "Abs",
+    "Gelu",
+    "LogSoftmax",
+    "Max of an operand twice",
+    "Reciprocal",
+    "Relu",
+    "Softmax",
+    "SoftmaxCrossEntropyLoss",
+    "a gradient's name",
+    "a vector times MatMul",
+    "a weight that reaches nothing",
+    "an output that is an input",
+    "batched MatMul",
+    "only through Shape",
+}
+
+
 def feeds_of(onx):
     """Return a feed for each input: weights keep their values, labels are small."""
     rng = np.random.default_rng(0)
@@ -202,12 +223,12 @@ def feeds_of(onx):
 @needs_training
 @pytest.mark.parametrize(
     "options",
-    [DerivativeOptions.Zero, DerivativeOptions.KeepOutputs, DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad],
+    [DerivativeOptions.Zero, DerivativeOptions.KeepOutputs, ALL],
     ids=repr,
 )
-@pytest.mark.parametrize("name", EQUIVALENTS)
+@pytest.mark.parametrize("name", sorted(DERIVED))
 def test_the_builders_agree(name, options):
-    onx = EQUIVALENTS[name]
+    onx = MODELS[name]
     feeds, values = feeds_of(onx)
     first = onnx_derivative(onx, options=options)
     second = onnx_derivative(onx, options=options, builder="onnxruntime-training")
@@ -228,9 +249,20 @@ def test_the_builders_agree(name, options):
 
 
 @needs_training
-@pytest.mark.parametrize("name", sorted(EQUIVALENTS.keys() - {"GlobalMaxPool"}))  # it has no kernel in float64
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - DERIVED))
+def test_an_operator_that_it_cannot_derive_is_named(name):
+    onx = MODELS[name]
+    with pytest.raises(GradientError) as caught:
+        onnx_derivative(onx, options=ALL, builder="onnxruntime-training")
+    said = str(caught.value)
+    assert any(f"{node.op_type} " in said for node in onx.graph.node)
+    assert 'builder="builtin"' in said
+
+
+@needs_training
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"GlobalMaxPool"}))  # it has no kernel in float64
 def test_central_differences_agree(name):
-    onx = EQUIVALENTS[name]
+    onx = MODELS[name]
     check_gradient(onx, feeds_of(onx)[0])
 
 
@@ -290,21 +322,28 @@ def test_what_it_cannot_derive_is_refused(onx, words):
 
 
 @needs_training
-@pytest.mark.parametrize("rank", [2, 3])
-def test_float64(rank):
-    text = "g (double[2,N,4] X) => (double[2,N,3] Y)" if rank == 3 else "g (double[N,4] X) => (double[N,3] Y)"
+@pytest.mark.parametrize(
+    "body, without_kernel",
+    [("{ Y = MatMul(X, w) }", "FusedMatMul"), ("{ Y = Relu(X) }", "ReluGrad"), ("{ Y = Softmax(X) }", "SoftmaxGrad")],
+)
+def test_float64_without_kernels_is_refused(body, without_kernel):
+    text = f"g (double[2,N,2] X) => (double[2,N,2] Y) <double[2,2] w = {{1,2,3,4}}> {body}"
+    onx = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    with pytest.raises(GradientError, match=f"cannot run: .*{without_kernel}.*builtin"):
+        onnx_derivative(onx, options=ALL, builder="onnxruntime-training")
+
+
+@needs_training
+def test_float64_where_there_are_kernels():
     onx = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 21]> {text} <double[4,3] w = {{1,2,3,4,5,6,7,8,9,10,11,12}}>'
-        "{ a = MatMul(X, w) Y = Relu(a) }"
+        '<ir_version: 10, opset_import: ["" : 21]> g (double[N,2] X) => (double[N,2] Y) '
+        "<double[2,2] w = {1,2,3,4}> { a = MatMul(X, w) Y = Mul(a, a) }"
     )
-    X = np.random.default_rng(0).normal(size=(2, 5, 4)[3 - rank :])
-    w = onnx.numpy_helper.to_array(onx.graph.initializer[0])
-    options = DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad
-    dx, dw, y = run(onnx_derivative(onx, options=options, builder="onnxruntime-training"), {"X": X, "w": w})
-    mask = (X @ w > 0).astype(float)
-    np.testing.assert_allclose(y, np.maximum(X @ w, 0), rtol=1e-12)
-    np.testing.assert_allclose(dx, mask @ w.T, rtol=1e-12)
-    np.testing.assert_allclose(dw, X.reshape(-1, 4).T @ mask.reshape(-1, 3), rtol=1e-12)
+    X, w = np.random.default_rng(0).normal(size=(5, 2)), np.array([[1.0, 2], [3, 4]])
+    dx, dw, y = run(onnx_derivative(onx, options=ALL, builder="onnxruntime-training"), {"X": X, "w": w})
+    np.testing.assert_allclose(y, (X @ w) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(dx, 2 * (X @ w) @ w.T, rtol=1e-12)
+    np.testing.assert_allclose(dw, X.T @ (2 * (X @ w)), rtol=1e-12)
 
 
 @needs_training
@@ -359,10 +398,9 @@ def test_the_builders_agree_on_the_node_tests(name):
     from tests.autodiff.test_backend_cases import feeds_of as backend_feeds
 
     case = backend_cases()[name]
-    options = DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad
     try:
-        second = onnx_derivative(case.model, [], options=options, builder="onnxruntime-training")
-        first = onnx_derivative(case.model, [], options=options)
+        second = onnx_derivative(case.model, [], options=ALL, builder="onnxruntime-training")
+        first = onnx_derivative(case.model, [], options=ALL)
         types = {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in first.graph.input}
         feeds = {n: np.asarray(a).astype(types[n]) for n, a in backend_feeds(case).items() if n in types}
         wanted = [v.name for v in first.graph.output if v.name.endswith("_grad")]
@@ -407,7 +445,6 @@ def test_estimators_end_at_the_same_weights(kind):
             max_iter=50,
             tol=0,
             n_iter_no_change=100,
-            l2=1e-3,
             random_state=0,
             gradient_builder=builder,
         ).fit(X, y)
@@ -416,3 +453,13 @@ def test_estimators_end_at_the_same_weights(kind):
     assert first.weights_.keys() == second.weights_.keys()
     for name, w in first.weights_.items():
         np.testing.assert_allclose(second.weights_[name], w, rtol=1e-4, atol=1e-4 * np.abs(w).max())
+
+
+@needs_training
+def test_a_penalty_is_refused_by_name():
+    from onnxtrain import OrtGradientRegressor
+
+    X = np.arange(12.0).reshape(-1, 1)
+    penalized = OrtGradientRegressor(l2=0.1, gradient_builder="onnxruntime-training")
+    with pytest.raises(GradientError, match='ReduceSumSquare.*builder="builtin"'):
+        penalized.fit(X, X.ravel())

@@ -325,6 +325,10 @@ def _combined() -> None:
     )
     add(make(preprocessing.Normalizer(), log()), "iris", variant="normalizer, logistic")
     add(make(preprocessing.PolynomialFeatures(), linear_model.Ridge()), "reg", variant="polynomial, ridge")
+    add(make(impute.KNNImputer(), linear_model.Ridge()), "nan", variant="neighbours, ridge")
+    for alpha in (0.1, 0.5):
+        selection = feature_selection.SelectFromModel(linear_model.Lasso(alpha))
+        add(make(scaler(), selection, linear_model.Ridge()), "reg", variant=f"selection by {alpha}, ridge")
     add(make(impute.SimpleImputer(), scaler(), log()), "nan", variant="imputer, scaler, logistic")
     add(make(scaler(), svm.SVC()), "iris", variant="scaler, svc")
     add(ensemble.BaggingRegressor(lr(), 3, random_state=0), "reg")
@@ -368,7 +372,6 @@ with warnings.catch_warnings():
 #: What has no faithful graph, and the words of the error that says so.
 REFUSED = {
     "KNeighborsRegressor: distance": "differs from predict",
-    "KNNImputer": "is not one that can be trained",
     "LabelBinarizer": "takes X of shape",
     "LabelEncoder": "takes X of shape",
     "CountVectorizer": "takes X of shape",
@@ -391,6 +394,7 @@ WITHOUT_WEIGHTS = {
     "FunctionTransformer": "nothing is learned",
     "CastTransformer": "nothing is learned",
     "ReplaceTransformer": "nothing is learned",
+    "KNNImputer": "what it keeps are rows, with their missing values",
     "SelectKBest": "columns are chosen",
     "SelectPercentile": "columns are chosen",
     "SelectFdr": "columns are chosen",

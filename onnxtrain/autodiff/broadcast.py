@@ -1,6 +1,6 @@
-"""Shapes in gradients: as constants where they are known, computed at run time where not.
+"""Shapes in gradients: constants if static, computed at run time otherwise.
 
-Static shapes never cost a node; a dimension without a name is never assumed to be equal to another.
+A static shape never costs a node. An unnamed dimension is never assumed equal to another.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe, rank, same_dimension, same_shape, static_shape, tensor
+from onnxtrain.graph import Op, describe, rank, same_dimension, same_shape, static_shape, tensor
 
 __all__ = [
     "add_into_zeros",
@@ -30,48 +30,48 @@ __all__ = [
 ]
 
 
-def integers(op: Any, numbers: Any, name: str = "integers") -> ir.Value:
-    """Return integers as a constant of type int64."""
+def integers(op: Op, numbers: Any, name: str = "integers") -> ir.Value:
+    """Return an int64 constant."""
     return op.initializer(tensor(numbers, name=name))
 
 
-def scalar_like(op: Any, number: float, x: ir.Value) -> ir.Value:
-    """Return a number as a constant of the type of `x`, where the schema of a node would not say so."""
+def scalar_like(op: Op, number: float, x: ir.Value) -> ir.Value:
+    """Return a scalar constant of the type of `x`, for operands whose type the schema does not tie to `x`."""
     return op.initializer(tensor(number, x.dtype, "scalar"))
 
 
-def shape_of(op: Any, x: ir.Value) -> ir.Value:
-    """Return the shape of `x` as int64 (rank,), a constant where it is known."""
+def shape_of(op: Op, x: ir.Value) -> ir.Value:
+    """Return the shape of `x` as int64 (rank,), a constant if it is static."""
     shape = static_shape(x)
     return op.Shape(x) if shape is None else integers(op, shape, "shape")
 
 
-def length_of(op: Any, x: ir.Value, axis: int) -> ir.Value:
-    """Return the length of one axis of `x` as int64 (1,), a constant where it is known."""
+def length_of(op: Op, x: ir.Value, axis: int) -> ir.Value:
+    """Return the length of one axis of `x` as int64 (1,), a constant if it is static."""
     if x.shape is not None and isinstance(x.shape[axis], int):
         return integers(op, [x.shape[axis]], "length")
     return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
 
 
-def lengths(op: Any, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:
-    """Return the length of each axis: a number where it is known, else an int64 vector of one."""
+def lengths(op: Op, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:
+    """Return the length of each axis: an int if it is static, else an int64 vector of shape (1,)."""
     dims = [(axis, None if x.shape is None else x.shape[axis]) for axis in axes]
     return [dim if isinstance(dim, int) else length_of(op, x, axis) for axis, dim in dims]
 
 
-def zeros_like(op: Any, x: ir.Value) -> ir.Value:
+def zeros_like(op: Op, x: ir.Value) -> ir.Value:
     """Return zeros of the type and the shape of `x`."""
     zero = tensor([0.0], x.dtype)
     return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
 
 
 def summing_type(dtype: Any) -> Any:
-    """Return the type in which elements are added one by one: half precision loses digits, and has no kernels."""
+    """Return the type for scattered sums: half precision loses digits and has no kernels for them."""
     return ir.DataType.FLOAT if dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else dtype
 
 
-def add_into_zeros(op: Any, scatter: Callable[..., ir.Value], dy: ir.Value, shape: ir.Value) -> ir.Value:
-    """Return ``scatter(zeros, dy)`` with zeros of a shape, summed in :func:`summing_type`."""
+def add_into_zeros(op: Op, scatter: Callable[..., ir.Value], dy: ir.Value, shape: ir.Value) -> ir.Value:
+    """Return ``scatter(zeros, dy)`` for zeros of the given shape, summed in :func:`summing_type`."""
     dtype = summing_type(dy.dtype)
     zeros = op.ConstantOfShape(shape, value=tensor([0.0], dtype))
     if dtype == dy.dtype:
@@ -79,8 +79,8 @@ def add_into_zeros(op: Any, scatter: Callable[..., ir.Value], dy: ir.Value, shap
     return op.Cast(scatter(zeros, op.Cast(dy, to=dtype)), to=dy.dtype)
 
 
-def reshape_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Return `dy` in the shape of `x`, which has as many elements."""
+def reshape_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
+    """Return `dy` reshaped to `x`, which has as many elements."""
     if same_shape(dy, x):
         return dy
     target = _with_one_unknown(x)
@@ -90,20 +90,20 @@ def reshape_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _with_one_unknown(x: ir.Value) -> list[int] | None:
-    """Return the shape of `x` with -1 for its one unknown dimension, None where there are more or fewer."""
+    """Return the shape of `x` with -1 for its only unknown dimension, None unless exactly one is unknown."""
     dims = [dim if isinstance(dim, int) else -1 for dim in x.shape or ()]
     return dims if dims.count(-1) == 1 and 0 not in dims else None
 
 
-def expand_like(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Return `dy` stretched to the shape of `x`."""
+def expand_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
+    """Return `dy` broadcast to the shape of `x`."""
     if same_shape(dy, x):
         return dy
     return with_shape_of(op.Expand(dy, shape_of(op, x)), x)
 
 
 def with_shape_of(dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Note on `dy` what is known of the type and the shape of `x`, which are its own."""
+    """Set the type and the static shape of `dy` to those of `x`."""
     if dy.type is None:
         dy.type = x.type
     if dy.shape is None or x.shape is None or len(dy.shape) != len(x.shape):
@@ -131,11 +131,11 @@ def known_rank(x: ir.Value, node: ir.Node) -> int:
     return found
 
 
-def sum_to(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Undo broadcasting: sum `dy` over the axes along which `x` was stretched.
+def sum_to(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
+    """Undo broadcasting: sum `dy` over the axes along which `x` was broadcast.
 
-    Dimensions that are known to be equal are left alone, those known to be 1 in
-    `x` are summed, and where neither is known the axes are found at run time.
+    Axes of equal static length are kept, and axes of static length 1 in `x` are
+    summed. Otherwise the axes are found at run time.
     """
     if same_shape(dy, x):
         return dy
@@ -149,7 +149,7 @@ def sum_to(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
     return with_shape_of(_sum_axes(op, dy, x, lead, inner), x)
 
 
-def _sum_axes(op: Any, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int]) -> ir.Value:
+def _sum_axes(op: Op, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int]) -> ir.Value:
     axes = [*range(lead), *inner]
     if not axes:
         return dy
@@ -158,21 +158,21 @@ def _sum_axes(op: Any, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int
     return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0), x)
 
 
-def _sum_unknown_dimensions(op: Any, dy: ir.Value, x: ir.Value, lead: int) -> ir.Value:
+def _sum_unknown_dimensions(op: Op, dy: ir.Value, x: ir.Value, lead: int) -> ir.Value:
     if lead:
         dy = op.ReduceSum(dy, list(range(lead)), keepdims=0)
     return _sum_stretched(op, dy, op.Shape(dy), op.Shape(x))
 
 
-def _sum_stretched(op: Any, dy: ir.Value, dy_shape: ir.Value, x_shape: ir.Value) -> ir.Value:
-    """Return `dy` summed over the axes in which two shapes of one rank differ."""
+def _sum_stretched(op: Op, dy: ir.Value, dy_shape: ir.Value, x_shape: ir.Value) -> ir.Value:
+    """Return `dy` summed over the axes in which two shapes of equal rank differ."""
     axes = op.Squeeze(op.NonZero(op.Sub(dy_shape, x_shape)), [0])
     return op.ReduceSum(dy, axes, keepdims=1, noop_with_empty_axes=1)
 
 
-def _sum_unknown_ranks(op: Any, dy: ir.Value, x: ir.Value) -> ir.Value:
+def _sum_unknown_ranks(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
     x_shape, dy_shape = op.Shape(x), op.Shape(dy)
     lead = op.Sub(op.Shape(dy_shape), op.Shape(x_shape))
     padded = op.Concat(op.Expand(integers(op, [1]), lead), x_shape, axis=0)
-    # Where `x` has fewer axes, those in front are summed even if they are 1 in `dy`: Reshape drops them.
+    # Leading axes that `x` lacks are summed even if they are 1 in `dy`: Reshape drops them.
     return op.Reshape(_sum_stretched(op, dy, dy_shape, padded), x_shape, allowzero=1)

@@ -1,51 +1,51 @@
-"""Reverse mode: one walk from the outputs back to what is differentiated.
+"""Reverse mode: one walk from the outputs back to the differentiated values.
 
-The engine knows no operator. It finds what depends on the wanted values, asks
-the table for one rule per node, undoes broadcasting, adds contributions and
-gives each gradient the type and the shape of its primal. It never decides
-that something is zero: an operator without a rule raises.
+The engine knows no operator. It finds the values that depend on the
+differentiated ones, looks up one rule per node, undoes broadcasting,
+accumulates contributions and gives each gradient the type and the shape of its
+primal. It never assumes a zero gradient: an operator without a rule raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import sum_to, with_shape_of
+from onnxtrain.autodiff.broadcast import known_rank, sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import describe, holds_graphs, is_float, is_taken_for_constant, same_dimension
+from onnxtrain.graph import Op, as_model_error, describe, flow, is_float, is_taken_for_constant, same_dimension
+from onnxtrain.graph.flow import operands
 
 
 def backpropagate(
-    op: Any, nodes: Sequence[ir.Node], dy: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+    op: Op, nodes: Sequence[ir.Node], dy: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> dict[ir.Value, ir.Value]:
-    """Append the backward pass of `nodes` and return the gradient of each value reached.
+    """Append the backward pass of `nodes` and return the gradients with respect to `wrt`.
 
     Parameters
     ----------
     op : onnxscript builder
-        Where the new nodes go.
+        The new nodes are appended to it.
     nodes : sequence of onnx_ir.Node
         The forward pass, in topological order.
     dy : mapping of value to value
         The incoming gradient of each output.
     wrt : iterable of onnx_ir.Value
-        What to differentiate with respect to.
+        The values to differentiate with respect to.
 
     Returns
     -------
     dict of value to value
-        A value of `wrt` that no output depends on is missing: its derivative is zero.
+        The gradient of each value of `wrt`. A value that no output depends on is missing: its gradient is zero.
 
     Raises
     ------
     GradientError
-        An operator on the way has no derivative; the message names the node,
-        the path from it to the output and the remedy.
+        An operator between `wrt` and an output has no derivative. The message names
+        the node, the path from it to the output and the remedy.
     """
     wrt = list(wrt)
     active = dependents(nodes, wrt)
@@ -71,7 +71,7 @@ def backpropagate(
 
 @contextmanager
 def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
-    """Hide the values of weights: they will change, so no rule may take one for a constant."""
+    """Hide the arrays of the weights: they will change, so no rule may treat one as a constant."""
     values = [(w, w.const_value) for w in wrt if w.const_value is not None]
     try:
         for w, _ in values:
@@ -85,59 +85,45 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values whose derivative with respect to `wrt` may differ from zero.
 
-    Integers, booleans, the outputs of flat operators and what is taken for a constant have none.
+    Integers, booleans, outputs of non-differentiable operators and values treated as constants are excluded.
     """
-    active = set(wrt)
-    for node in nodes:
+
+    def real_outputs(node: ir.Node) -> Iterable[ir.Value]:
+        return () if _is_flat(node) else filter(_is_real, node.outputs)
+
+    return flow.dependents(nodes, wrt, real_outputs)
+
+
+def sources(value: ir.Value) -> set[ir.Value]:
+    """Return the values with respect to which `value` may have a derivative: see :func:`dependents`."""
+
+    def real_operands(node: ir.Node) -> Iterable[ir.Value]:
+        if _is_flat(node):
+            return ()
         known = derivative_of(node)
-        flat = known is not None and known.rule is None
-        if not flat and any(x in active for x in operands(node)):
-            real = (y for y in node.outputs if is_float(y) or y.dtype is None)
-            active.update(y for y in real if not is_taken_for_constant(y))
-    return active
+        flat = () if known is None else known.flat
+        return (x for i, x in enumerate(operands(node)) if i not in flat and x is not None and _is_real(x))
+
+    return flow.ancestors([value], real_operands)
 
 
-def operands(node: ir.Node) -> tuple[ir.Value | None, ...]:
-    """Return the inputs of a node, then what the graphs inside it take from outside."""
-    if not holds_graphs(node):
-        return tuple(node.inputs)
-    return (*node.inputs, *captured(node))
+def _is_flat(node: ir.Node) -> bool:
+    known = derivative_of(node)
+    return known is not None and known.rule is None
 
 
-def captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the values of outer graphs that the graphs inside a node use, each once."""
-    own: set[ir.Value] = set()
-    found: dict[ir.Value, None] = {}
-
-    def visit(graph: ir.Graph) -> None:
-        own.update(graph.inputs)
-        own.update(graph.initializers.values())
-        for inner in graph:
-            for x in inner.inputs:
-                if x is not None and x not in own:
-                    found[x] = None
-            for a in inner.attributes.values():
-                if a.type == ir.AttributeType.GRAPH:
-                    visit(a.as_graph())
-            own.update(inner.outputs)
-        for y in graph.outputs:
-            if y not in own:
-                found[y] = None
-
-    for a in node.attributes.values():
-        if a.type == ir.AttributeType.GRAPH:
-            visit(a.as_graph())
-    return tuple(found)
+def _is_real(value: ir.Value) -> bool:
+    return (is_float(value) or value.dtype is None) and not is_taken_for_constant(value)
 
 
 def _apply_rule(
-    op: Any,
+    op: Op,
     node: ir.Node,
     incoming: Sequence[Gradient],
     active: set[ir.Value],
     outputs: Iterable[ir.Value],
 ) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Yield each operand that is differentiated, with what this node contributes to its gradient."""
+    """Yield each differentiated operand with the contribution of this node to its gradient."""
     known = derivative_of(node)
     if known is None or known.rule is None:
         raise GradientError(_no_rule(node, outputs))
@@ -149,17 +135,21 @@ def _apply_rule(
         if dx is None or x is None or x not in active:
             continue
         if known.broadcast:
-            dx = sum_to(op, with_shape_of(dx, node.outputs[0]), x)
+            with as_model_error(f"The gradient of {_named(node)} does not fit {describe(x)}", GradientError):
+                dx = sum_to(op, with_shape_of(dx, node.outputs[0]), x)
         _check(node, x, dx)
         yield x, dx
 
 
-def _call(rule: Rule, op: Any, node: ir.Node, incoming: Sequence[Gradient]) -> list[Gradient]:
+def _call(rule: Rule, op: Op, node: ir.Node, incoming: Sequence[Gradient]) -> list[Gradient]:
     try:
         found = rule(op, node, *incoming)
     except OnnxTrainError:
         raise
     except Exception as e:  # a rule may be a user's, and the node malformed
+        unknown = [x for x in node.inputs if x is not None and x.shape is None]
+        if unknown and isinstance(e, TypeError):  # of arithmetic with the number of axes
+            known_rank(unknown[0], node)
         operands_ = ", ".join(describe(x) for x in node.inputs)
         raise GradientError(
             f"The rule of {_named(node)} failed on ({operands_}): {type(e).__name__}: {e}. "
@@ -169,7 +159,7 @@ def _call(rule: Rule, op: Any, node: ir.Node, incoming: Sequence[Gradient]) -> l
 
 
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
-    """Refuse a gradient that cannot be one: of another type or shape than its primal."""
+    """Refuse a gradient whose type or shape differs from that of its primal."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype
     same_shape = (
         x.shape is None
@@ -186,7 +176,7 @@ def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
         raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")
 
 
-def _add(op: Any, terms: Sequence[ir.Value]) -> ir.Value:
+def _add(op: Op, terms: Sequence[ir.Value]) -> ir.Value:
     if len(terms) == 1:
         return terms[0]
     return op.Add(*terms) if len(terms) == 2 else op.Sum(*terms)

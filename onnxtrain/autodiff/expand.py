@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by a function body: the body stands in where there is no rule."""
+"""Operators without a gradient rule are replaced by the function bodies that ONNX defines for them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ import onnx.inliner
 
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import ModelError
+from onnxtrain.graph import as_model_error, inline_functions
+from onnxtrain.graph.inference import infer_shapes
 
 
 def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each operator that has no gradient rule, but a function body, is its body.
+    """Return a model with the function body of each operator that has one and has no gradient rule.
 
-    Operators that have a rule, or are flat on purpose, stay what they are. What
-    has neither rule nor body stays as well: the engine refuses it if it is on the way.
+    Operators that have a rule, or are declared non-differentiable, are kept. An
+    operator with neither rule nor body is kept as well: the engine refuses it if
+    it has to differentiate it.
 
     Parameters
     ----------
     proto : onnx.ModelProto
-        It is not changed; it is returned itself where there is nothing to do.
+        The model is not changed. It is returned itself if there is nothing to expand.
 
     Raises
     ------
     ModelError
-        A body cannot be made, because the types of the operands are not known.
+        A body cannot be instantiated, because the types of the operands are unknown.
 
     Examples
     --------
@@ -37,14 +40,16 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     >>> "Softmax" in {node.op_type for node in expand_functions(onx).graph.node}
     True
     """
-    if proto.functions and functions_to_expand(proto, with_local=True):
-        proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    if functions_to_expand(proto, with_local=True):
+        with as_model_error("The functions of the model cannot be put in their places"):
+            proto = inline_functions(proto)
     refused: set[str] = set()
-    # bodies call functions that have bodies themselves; one that cannot be made without known sizes stays
+    # Bodies call functions that have bodies themselves. An operator whose body needs static sizes is kept.
     while names := [name for name in functions_to_expand(proto) if name not in refused]:
         before = _count(proto, names)
         try:
-            typed = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            typed = infer_shapes(proto)
+            _show_types_of_subgraphs(typed)
             _call_bodies_with_gaps(typed, names)
             proto = onnx.inliner.inline_selected_functions(
                 typed, [("", name) for name in names], exclude=False, inline_schema_functions=True
@@ -58,7 +63,7 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _count(proto: onnx.ModelProto, names: list[str]) -> Counter[str]:
-    """Return how many nodes there are of each operator."""
+    """Return the number of nodes of each operator."""
     return Counter(node.op_type for node in _nodes(proto.graph.node) if node.op_type in names)
 
 
@@ -80,7 +85,7 @@ def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> 
 
 
 def has_function_body(op_type: str, opset: int) -> bool:
-    """Whether ONNX defines an operator of ai.onnx by other operators.
+    """Whether ONNX defines an operator of ai.onnx by a function body.
 
     Examples
     --------
@@ -95,11 +100,25 @@ def has_function_body(op_type: str, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
 
 
-def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
-    """Make, in place, local functions of the nodes that leave out an operand before another.
+def _show_types_of_subgraphs(proto: onnx.ModelProto) -> None:
+    """List, in place, the types of the values of subgraphs with those of the graph: onnx's inliner looks there alone.
 
-    onnx's inliner asks for the type of each operand, absent ones too. The bodies
-    are asked for here instead, with no type for those.
+    A name that stands for values of several types, in the branches of an If, is left out.
+    """
+    known = {v.name for v in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)}
+    found: dict[str, list[onnx.ValueInfoProto]] = {}
+    for value in _typed_values(proto.graph):
+        found.setdefault(value.name, []).append(value)
+    for name, (first, *others) in found.items():
+        if name not in known and all(first.type == other.type for other in others):
+            proto.graph.value_info.append(first)
+
+
+def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
+    """Turn, in place, nodes that omit an operand before another into calls of local functions.
+
+    onnx's inliner asks for the type of each operand, also of omitted ones. Here the
+    bodies are requested directly, without a type for omitted operands.
     """
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
     types = {v.name: v.type for v in _typed_values(proto.graph)}
@@ -132,7 +151,7 @@ def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def _nodes(nodes: object) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, and those of the graphs inside them."""
+    """Yield nodes and, recursively, those of their subgraphs."""
     for node in nodes:  # type: ignore[attr-defined]
         yield node
         for attribute in node.attribute:

@@ -1,9 +1,9 @@
-"""The table of gradient rules: an operator has a rule, or is flat on purpose.
+"""The table of gradient rules: an operator has a rule or is declared non-differentiable.
 
 A rule receives the builder, the node and the gradient ``dy`` of each output
-(None where an output is unused) and returns the gradient of each input, None
-where it is flat. It is mathematics only: broadcasting is undone, contributions
-are added and what is not needed is removed by the engine.
+(None if the output is unused). It returns the gradient of each input, None
+for a non-differentiable input. A rule is mathematics only: the engine undoes
+broadcasting, accumulates contributions and drops gradients that are not needed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Rule: TypeAlias = Callable[..., "Gradient | tuple[Gradient, ...] | list[Gradient
 
 @dataclass(frozen=True)
 class Derivative:
-    """What is known of an operator: its rule, and whether its operands are broadcast.
+    """The derivative of an operator: its rule, whether its operands are broadcast, which of them are flat.
 
-    ``rule`` is None for an operator that is flat: its derivative is zero
-    wherever it exists.
+    ``rule`` is None for an operator that is declared non-differentiable: its
+    derivative is zero wherever it exists.
     """
 
     rule: Rule | None
     broadcast: bool = False
+    flat: tuple[int, ...] = ()
 
 
 RULES: Registry[Derivative] = Registry("gradient rule", GradientError)
@@ -40,8 +41,10 @@ def _key(op_type: str, domain: str) -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
 
 
-def gradient(*op_types: str, domain: str = "", broadcast: bool = False) -> Callable[[Rule], Rule]:
-    """Register the derivative of one or several operators.
+def gradient(
+    *op_types: str, domain: str = "", broadcast: bool = False, flat: tuple[int, ...] = (), override: bool = False
+) -> Callable[[Rule], Rule]:
+    """Register the gradient rule of one or several operators.
 
     Parameters
     ----------
@@ -50,8 +53,13 @@ def gradient(*op_types: str, domain: str = "", broadcast: bool = False) -> Calla
     domain : str
         Their domain; empty for ai.onnx.
     broadcast : bool
-        The operator stretches its operands to a common shape. The rule then
-        returns gradients of that shape and the engine sums them back.
+        The operator broadcasts its operands. The rule then returns gradients of
+        the common shape and the engine sums them to the shapes of the operands.
+    flat : tuple of int
+        Positions of floating-point operands for which the rule always returns
+        None: what they are computed from is not trained through them.
+    override : bool
+        Replace an existing rule.
 
     Returns
     -------
@@ -62,7 +70,7 @@ def gradient(*op_types: str, domain: str = "", broadcast: bool = False) -> Calla
     Raises
     ------
     ParameterError
-        The operator has a rule already, or is declared flat.
+        The operator already has a rule or is declared non-differentiable.
 
     Examples
     --------
@@ -74,29 +82,38 @@ def gradient(*op_types: str, domain: str = "", broadcast: bool = False) -> Calla
     """
 
     def decorate(rule: Rule) -> Rule:
-        RULES.register(*(_key(name, domain) for name in op_types))(Derivative(rule, broadcast))
+        keys = (_key(name, domain) for name in op_types)
+        RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, flat))
         return rule
 
     return decorate
 
 
-def no_gradient(*op_types: str, domain: str = "") -> None:
-    """Declare operators flat: their derivative is zero wherever it exists.
+def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> None:
+    """Declare operators non-differentiable: their derivative is zero wherever it exists.
+
+    Parameters
+    ----------
+    *op_types : str
+    domain : str
+    override : bool
+        Replace an existing registration.
 
     Raises
     ------
     ParameterError
-        The operator has a rule already, or is declared flat.
+        The operator already has a rule or is declared non-differentiable.
     """
-    RULES.register(*(_key(name, domain) for name in op_types))(Derivative(None))
+    keys = (_key(name, domain) for name in op_types)
+    RULES.register(*keys, override=override)(Derivative(None))
 
 
 def derivative_of(node: ir.Node) -> Derivative | None:
-    """Return what is known of the operator of a node, None where nothing is."""
+    """Return the registered derivative of the operator of a node, None if it has none."""
     return RULES.get(_key(node.op_type, node.domain))
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, the schema's default where it is not set."""
+    """Return the value of an attribute, the schema's default if it is not set."""
     found = node.attributes.get(name)
     return default if found is None else found.value

@@ -1,4 +1,4 @@
-"""What can be differentiated: one row for each operator."""
+"""The table of differentiable operators: one row for each operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DifferentiableOp", "differentiable_ops"]
 
 @dataclass(frozen=True)
 class DifferentiableOp:
-    """An operator, and where its derivative comes from.
+    """An operator and the origin of its derivative.
 
     Attributes
     ----------
@@ -22,10 +22,10 @@ class DifferentiableOp:
         Empty for ai.onnx.
     op_type : str
     how : {"rule", "function body", "flat"}
-        A rule of this package or of the user; the body by which ONNX defines it; or a derivative that is zero
-        wherever it exists.
+        A rule of this package or of the user; the function body that ONNX defines; or declared non-differentiable:
+        the derivative is zero wherever it exists.
     rule : str
-        The function that is the rule, as ``module.name``; empty where there is none.
+        The function that is the rule, as ``module.name``; empty without a rule.
     note : str
         The first line of the rule's documentation.
     """
@@ -38,15 +38,15 @@ class DifferentiableOp:
 
 
 def differentiable_ops() -> dict[str, DifferentiableOp]:
-    """Return what is known of each operator, by name (``domain:name`` outside ai.onnx).
+    """Return the origin of each operator's derivative, by name (``domain:name`` outside ai.onnx).
 
     An operator that is not in the table raises :class:`onnxtrain.errors.GradientError`
-    where it stands between what is differentiated and an output.
+    if it is between a differentiated value and an output.
 
     Returns
     -------
     dict of str to DifferentiableOp
-        Rules that users have registered are part of it.
+        Rules registered by users are included.
 
     Examples
     --------

@@ -1,25 +1,32 @@
-"""Find the learned attribute behind each initializer, by value.
+"""A fitted estimator as a graph, and the learned attribute behind each initializer, found by value.
 
 Names given by a converter change from one version to the next; values do not.
-Where two attributes have the same values (a mean computed twice, intercepts
+If two attributes have the same values (a mean computed twice, intercepts
 of zero), the estimator is converted once more with marked values.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from onnxtrain.convert.binding import LAYOUTS, Binding, get, put
-from onnxtrain.convert.learned import Learned, learned
-from onnxtrain.convert.leaves import bind_leaves, find_trees
-from onnxtrain.convert.reach import reaching_names
-from onnxtrain.graph import unique_name
+from onnxtrain import graph as graphs
+from onnxtrain.convert.binding import LAYOUTS, Binding, LeafBinding, ProbabilityBinding, last_columns
+from onnxtrain.convert.columns import by_column, positional
+from onnxtrain.convert.learned import Learned, Path, find_trees, get, leaf_values, learned, put
+from onnxtrain.convert.repairs import in_float32
+from onnxtrain.convert.sklearn import documentation, repaired_graph
+from onnxtrain.convert.ties import keep_in_range, range_layout, tie
+from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
+from onnxtrain.graph import to_free, unique_name
+from onnxtrain.rewrite import rewrite_model
 
 #: Layouts to try beside "same" and "transpose", for attributes that a graph holds in another form.
 _OTHER_LAYOUTS = {
@@ -28,33 +35,85 @@ _OTHER_LAYOUTS = {
     "intercept_": ("negative",),
 }
 
-#: A graph that changes with the values is converted once more for each attribute, up to this number.
+#: A graph that changes with the values is converted once more for each attribute, for at most so many.
 _MOST_MARKED = 40
 
-#: initializer -> (what was learned, layout)
+#: initializer -> (learned array, layout)
 _Matches = dict[str, tuple[Learned, str]]
 
-#: initializer -> (which of those that were learned, layout)
+#: initializer -> (position of the learned array, layout)
 _Candidates = Mapping[str, Sequence[tuple[int, str]]]
 
 
-def bind(
-    estimator: Any, onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
-) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
-    """Return a copy of the model whose weights have the names of attributes, and the bindings.
+@dataclass(frozen=True)
+class Conversion:
+    """The graph of an estimator, and where each of its weights comes from."""
+
+    onnx: onnx.ModelProto
+    bindings: tuple[Binding, ...]
+
+
+def convert(estimator: Any, X: Any) -> Conversion:
+    """Return a fitted estimator as a graph of ai.onnx, with the origin of its weights.
 
     Parameters
     ----------
-    estimator : fitted estimator
-    onx : onnx.ModelProto
-        Its graph, rewritten: its numbers are initializers.
-    convert_again : callable
-        ``convert_again(estimator) -> ModelProto``, for a marked copy.
+    estimator : fitted scikit-learn estimator or pipeline
+    X : array or DataFrame of shape (n_samples, n_features)
+        Gives the types of the inputs.
+
+    Returns
+    -------
+    Conversion
+        The model computes in float32. Its initializers are called like the attributes
+        they come from: ``coef``, ``standardscaler.mean``, ``mlp.coefs_0``.
+
+    Raises
+    ------
+    ConversionError
+        There is no converter, or its graph cannot be trained. :func:`~onnxtrain.convert.check.compare` tells
+        whether it is the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    >>> [(b.name, b.shape) for b in convert(model, X).bindings][-1]
+    ('logisticregression.intercept', (3,))
     """
+    if not hasattr(X, "columns") and np.ndim(X) != 2:
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), numbers or a "
+            f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Encode text, dictionaries and labels before."
+        )
+
+    if not by_column(X):
+        estimator = positional(estimator)
+    return Conversion(*_bind(estimator, _trainable_graph(estimator, X), X))
+
+
+def _trainable_graph(estimator: Any, X: Any) -> onnx.ModelProto:
+    """Return the graph of an estimator with its learned attributes as initializers."""
+    onx = repaired_graph(estimator, X)
+    try:
+        return keep_in_range(estimator, tie(estimator, in_float32(rewrite_model(onx))))
+    except ModelError as e:
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} is not one that can be trained: {e} See "
+            f"{documentation(estimator)}."
+        ) from e
+
+
+def _bind(estimator: Any, onx: onnx.ModelProto, X: Any) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
+    """Return a copy of the model whose weights have the names of attributes, and the bindings."""
     known = [item for item in learned(estimator) if _is_weight(item)]
     arrays = _weights_in_order(onx)
     candidates = _candidates(known, arrays)
-    matches = _match_marked(estimator, known, onx, convert_again) if _ambiguous(candidates, arrays) else None
+    matches = _match_marked(estimator, known, onx, X) if _ambiguous(candidates, arrays) else None
     if matches is None:
         matches = _match(known, candidates)
     bindings = [
@@ -62,13 +121,12 @@ def bind(
         for name, (item, layout) in matches.items()
     ]
     bindings += _leaf_bindings(estimator, {name: a for name, a in arrays.items() if name not in matches})
-    return _renamed(
-        _frozen(onx, {b.name for b in bindings}), bindings, {name: item.name for name, (item, _) in matches.items()}
-    )
+    result = _with_constants(onx, {b.name for b in bindings})
+    return result, _rename(result.graph, bindings, {name: item.name for name, (item, _) in matches.items()})
 
 
-def _frozen(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
-    """Return the model with numbers that are no weights as nodes Constant: exponents, masks, ..."""
+def _with_constants(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
+    """Return the model with initializers that are no weights as Constant nodes: exponents, masks, ..."""
     result = onnx.ModelProto()
     result.CopyFrom(onx)
     graph = result.graph
@@ -84,13 +142,15 @@ def _frozen(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
 
 
 def _is_weight(item: Learned) -> bool:
-    """Whether an attribute may move: the intercept of a model without one may not."""
+    """Whether an attribute may move: neither the intercept of a model without one, nor rows with missing values."""
+    if np.isnan(item.value).any():
+        return False
     return item.kind != "intercept" or bool(getattr(item.owner, "fit_intercept", True))
 
 
 def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Return the arrays of real numbers that the outputs depend on, as the nodes use them."""
-    wanted = reaching_names(onx)
+    """Return the floating-point arrays that the outputs depend on, in the order of use."""
+    wanted = _reaching(onx)
     pending = {i.name: i for i in onx.graph.initializer if i.name in wanted}
     found = {}
     for node in onx.graph.node:
@@ -98,6 +158,17 @@ def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
             if name in pending:
                 found[name] = numpy_helper.to_array(pending.pop(name))
     return found
+
+
+def _reaching(onx: onnx.ModelProto) -> set[str]:
+    """Return the names on which outputs depend through floating-point values and operators of ai.onnx."""
+
+    def reals(node: ir.Node) -> list[ir.Value]:
+        real = (x for x in graphs.operands(node) if x is not None and (graphs.is_float(x) or x.dtype is None))
+        return [x for x in real if graphs.rank(x) or not x.is_initializer()] if node.domain in ("", "ai.onnx") else []
+
+    outputs = graphs.reload(onx).graph.outputs
+    return {str(x.name) for x in graphs.ancestors(filter(graphs.is_float, outputs), reals)}
 
 
 def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:
@@ -115,13 +186,14 @@ def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:
 
 def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _Candidates:
     """Return, for each array, position and layout of the learned ones that have its values."""
+    layouts = [_layouts_of(item) for item in known]
     return {
         name: [
             (i, layout)
             for layout in LAYOUTS
             for i, item in enumerate(known)
             if item.value.size == array.size
-            and layout in _layouts_of(item)
+            and layout in layouts[i]
             and _fits(LAYOUTS[layout].forward(item.value), array)
         ]
         for name, array in arrays.items()
@@ -130,13 +202,15 @@ def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _
 
 def _layouts_of(item: Learned) -> tuple[str, ...]:
     transposed = ("transpose",) if np.ndim(item.value) > 1 else ()
-    return "same", *transposed, *_OTHER_LAYOUTS.get(item.attribute, ())
+    in_range = range_layout(item)
+    within = (in_range,) if in_range else ()
+    return "same", *transposed, *within, *_OTHER_LAYOUTS.get(item.attribute, ())
 
 
 def _fits(value: np.ndarray, array: np.ndarray) -> bool:
     if _squeezed(value) != _squeezed(array):
         return False
-    with np.errstate(over="ignore"):  # what is too large for float32 is no match
+    with np.errstate(over="ignore"):  # values too large for float32 do not match
         value = value.reshape(array.shape).astype(array.dtype)
     return _close(value.flat[:16], array.flat[:16]) and _close(value, array)  # most that differ do so at once
 
@@ -158,20 +232,21 @@ def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> boo
     return False
 
 
-def _match_marked(
-    estimator: Any, known: Sequence[Learned], onx: onnx.ModelProto, convert_again: Callable[[Any], onnx.ModelProto]
-) -> _Matches | None:
-    """Match on a graph in which no two attributes are equal; None where that graph is another one."""
+def _match_marked(estimator: Any, known: Sequence[Learned], onx: onnx.ModelProto, X: Any) -> _Matches | None:
+    """Match on a graph in which no two attributes are equal; None if that graph has another structure."""
     structure = [n.op_type for n in onx.graph.node]
 
     def graph_of(items: Sequence[Learned]) -> tuple[Any, onnx.ModelProto | None]:
         marked = _marked(estimator, items)
-        other = convert_again(marked)
+        try:
+            other = _trainable_graph(marked, X)
+        except OnnxTrainError:  # SelectFromModel chooses other columns, which the next step does not fit
+            return marked, None
         return marked, other if [n.op_type for n in other.graph.node] == structure else None
 
     kept = list(known)
     marked, other = graph_of(kept)
-    if other is None and len(known) <= _MOST_MARKED:  # one of them decides on the graph: it is no number in it
+    if other is None and len(known) <= _MOST_MARKED:  # one of them decides on the graph: it is no initializer in it
         kept = [item for item in known if graph_of([item])[1] is not None]
         marked, other = graph_of(kept)
     if other is None:
@@ -183,7 +258,7 @@ def _match_marked(
 
 
 def _marked(estimator: Any, items: Sequence[Learned]) -> Any:
-    """Return a copy of an estimator in which each number of `items` is a little larger, each by another part."""
+    """Return a copy of an estimator in which each element of `items` is slightly larger, each by another factor."""
     rng = np.random.default_rng(0)
     marked = copy.deepcopy(estimator)
     for item in items:
@@ -198,30 +273,71 @@ def _leaf_bindings(estimator: Any, arrays: Mapping[str, np.ndarray]) -> Iterator
     trees = list(find_trees(estimator))
     for name, array in arrays.items():
         if name.startswith("leaf_values") and trees:
-            found = bind_leaves(estimator, name, array, trees)
+            found = _bind_leaves(estimator, name, array, trees)
             if found is not None:
                 trees = [path for path in trees if path not in found.trees]
                 yield found
 
 
-def _renamed(
-    onx: onnx.ModelProto, bindings: Sequence[Binding], wanted: Mapping[str, str]
-) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
-    """Return a copy of the model with the initializers renamed as `wanted`, and the bindings with the new names."""
-    result = onnx.ModelProto()
-    result.CopyFrom(onx)
-    graph = result.graph
+def _bind_leaves(estimator: Any, name: str, array: np.ndarray, trees: Sequence[Path]) -> LeafBinding | None:
+    """Return the binding of an initializer to the first run of `trees` that has its values.
+
+    Parameters
+    ----------
+    array : array of shape (leaves,) or (leaves, k)
+    trees : sequence of Path
+        Those not yet bound, in order.
+    """
+    counts = [len(leaf_values(get(estimator, path))) for path in trees]
+    for first in range(len(trees)):
+        total = np.cumsum(counts[first:])
+        (stop,) = np.nonzero(total == len(array))[0][:1].tolist() or [-1]
+        if stop < 0:
+            continue
+        run = tuple(trees[first : first + stop + 1])
+        values = last_columns(np.concatenate([leaf_values(get(estimator, path)) for path in run]), array.shape)
+        factor = _factor(values, array)
+        if factor is not None:
+            return LeafBinding(name, (*run[0], "leaves"), "leaf", array.shape, trees=run, factor=factor)
+        if _are_probabilities(values, array):
+            return ProbabilityBinding(name, (*run[0], "leaves"), "leaf", array.shape, trees=run)
+    return None
+
+
+def _factor(values: np.ndarray, array: np.ndarray) -> float | None:
+    """Return f such that ``array = f * values``, None if there is none."""
+    if values.shape != array.shape:
+        return None
+    size = float(np.sum(values * values))
+    factor = float(np.sum(values * array)) / size if size else 1.0
+    fits = np.allclose(values * factor, array, rtol=1e-4, atol=1e-6 * np.abs(array).max(initial=0.0))
+    return _tidy(factor) if fits and factor > 0 else None
+
+
+def _are_probabilities(values: np.ndarray, array: np.ndarray) -> bool:
+    """Whether `array` (leaves, k) makes the probabilities `values`."""
+    if values.shape != array.shape or array.ndim != 2 or array.shape[1] < 2 or np.any(values < 0):
+        return False
+    return bool(np.all(values.sum(axis=1) > 0)) and np.allclose(to_free(values), array, rtol=0, atol=1e-4)
+
+
+def _tidy(factor: float) -> float:
+    """Return the exact value of a factor estimated in float32: 0.1, 1 / 30."""
+    for exact in (round(factor, 5), 1 / round(1 / factor)) if factor < 1.5 else (round(factor, 5),):
+        if exact and abs(exact / factor - 1) < 1e-5:
+            return exact
+    return factor
+
+
+def _rename(graph: onnx.GraphProto, bindings: Sequence[Binding], wanted: Mapping[str, str]) -> tuple[Binding, ...]:
+    """Rename initializers as `wanted`, as far as the names are free, in place; return the bindings with their names."""
     taken = {v.name for v in (*graph.input, *graph.output)} | {y for node in graph.node for y in node.output}
     taken |= {i.name for i in graph.initializer if i.name not in wanted}
     names = {old: unique_name(new, taken) for old, new in wanted.items()}
     for item in (*graph.initializer, *graph.value_info):
         item.name = names.get(item.name, item.name)
     _rename_inputs(graph, names)
-    renamed = []
-    for binding in bindings:
-        fields = {**vars(binding), "name": names.get(binding.name, binding.name)}
-        renamed.append(type(binding)(**fields))
-    return result, tuple(renamed)
+    return tuple(replace(binding, name=names.get(binding.name, binding.name)) for binding in bindings)
 
 
 def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

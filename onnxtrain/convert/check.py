@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,48 +12,96 @@ from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.blas import one_thread_of_blas
-from onnxtrain.convert.faults import last_step
+from onnxtrain import graph
+from onnxtrain.convert.columns import as_float32, by_column, feeds_of, positional, some_rows
+from onnxtrain.convert.repairs import inside, last_step
+from onnxtrain.convert.sklearn import documentation
 from onnxtrain.errors import ConversionError
+from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import cached_session, run, run_session
+from onnxtrain.runtime.threads import one_thread_of_blas
 
-#: Runs a model: (ModelProto, {input: array}) -> outputs.
-Run: TypeAlias = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+#: Results of methods of an estimator for some rows, by name.
+Answers: TypeAlias = dict[str, Any]
 
 #: Largest difference, relative to the largest value of an output.
 TOLERANCE = 1e-4
 
-#: Where scikit-learn's own result is the early end of an iteration.
+#: The same for an iteration that scikit-learn itself ends early.
 LOOSE = 1e-2
 
 #: float32 leaves this much between two scores that are equal.
 _TIE = 1e-5
 
 
-@one_thread_of_blas()
-def check(
+def compare(
     estimator: Any,
     onx: onnx.ModelProto,
     X: Any,
-    feeds: Mapping[str, np.ndarray],
-    run: Run,
+    answers: Answers | None = None,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Compare a graph with the estimator on some rows of `X`.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    onx : onnx.ModelProto
+    X : array or DataFrame
+    answers : dict, optional
+        Results of methods of the estimator on these rows; those that are asked for are added.
+    weights : mapping of str to ndarray, optional
+        Values that replace initializers: the graph is opened once for all estimators that differ in them.
+
+    Raises
+    ------
+    ConversionError
+        See :func:`check`.
+    """
+    rows = some_rows(X)
+    feeds = feeds_of(onx, rows)
+    if weights is None:
+        outputs = run(onx, feeds, n_threads=1, thorough=False)
+    else:
+        content = graph.initializers_as_inputs(onx, list(weights)).SerializeToString(deterministic=True)
+        outputs = run_session(cached_session(content, find_device("cpu"), 1), {**feeds, **weights})
+    if not by_column(X):
+        estimator = positional(estimator)
+    found = dict(zip((y.name for y in onx.graph.output), outputs, strict=True))
+    check(estimator, found, as_float32(rows), answers)
+
+
+def answer(estimator: Any, X: Any, answers: Answers, method: str) -> Any:
+    """Return the result of a method of the estimator on the rows of :func:`compare`, from `answers` if present."""
+    if not by_column(X):
+        estimator = positional(estimator)
+    return _ask(estimator, method, as_float32(some_rows(X)), answers)
+
+
+@one_thread_of_blas()
+def check(
+    estimator: Any,
+    found: Mapping[str, np.ndarray],
+    X: Any,
+    answers: Answers | None = None,
     *,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Compare the outputs of a graph with the estimator's own.
+    """Compare the outputs of a graph for the rows `X`, by name, with the estimator's own.
 
-    Numbers may differ by `tolerance` times the largest value of an output.
+    Floating-point values may differ by `tolerance` times the largest value of an output. Results
+    of methods are looked up in `answers`, and added.
 
     Raises
     ------
     ConversionError
         They differ; the message holds the largest difference, its row, and the page of the class.
     """
-    found = dict(zip((y.name for y in onx.graph.output), run(onx, feeds), strict=True))
-    scores = None
+    scores, answers = None, {} if answers is None else answers
     floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
     method = _scores_method(estimator, len(found))
     if floats and hasattr(estimator, method):
-        expected = _ask(estimator, method, X)
+        expected = _ask(estimator, method, X, answers)
         expected = expected[0] if method == "kneighbors" else expected
         several = isinstance(expected, list) and len(expected) == len(floats) > 1
         for i, (name, array) in enumerate(floats.items()):
@@ -62,21 +110,23 @@ def check(
         scores = None if several else scores
     for name, array in found.items():
         if array.dtype.kind != "f" and hasattr(estimator, "predict"):
-            _compare_labels(estimator, name, array, np.asarray(_ask(estimator, "predict", X)), scores)
+            _compare_labels(estimator, name, array, np.asarray(_ask(estimator, "predict", X, answers)), scores)
 
 
-def _ask(estimator: Any, method: str, X: Any) -> Any:
-    """Return what a method gives; that X has no names of columns is no news here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return getattr(estimator, method)(X)
-        except ValueError as e:  # KMeans fitted in float64 has no code for rows in float32
-            raise ConversionError(f"{type(estimator).__name__}.{method} fails on the rows: {e}") from e
+def _ask(estimator: Any, method: str, X: Any, answers: Answers) -> Any:
+    """Return the result of a method, asked once; X need not have the names of columns."""
+    if method not in answers:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                answers[method] = getattr(estimator, method)(X)
+            except ValueError as e:  # KMeans fitted in float64 has no code for rows in float32
+                raise ConversionError(f"{type(estimator).__name__}.{method} fails on the rows: {e}") from e
+    return answers[method]
 
 
 def _dense(found: Any) -> np.ndarray:
-    """Return what a method gives as one array: a sparse matrix, or one array for each output, too."""
+    """Return the result of a method as one array, also if it is a sparse matrix or one array per output."""
     if isinstance(found, list):
         found = np.stack(found)
     return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
@@ -90,7 +140,7 @@ def _scores_method(estimator: Any, n_outputs: int) -> str:
     ):
         return "transform"
     last = last_step(estimator)
-    if isinstance(last, (SVC, NuSVC)) and len(last.classes_) > 2:
+    if isinstance(last, (SVC, NuSVC)) and not last.probability:
         return "decision_function"
     if is_classifier(estimator):
         return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
@@ -115,7 +165,7 @@ def _compare(
             f"{expected.shape}. {_remedy(estimator)}"
         )
     found = found.reshape(expected.shape)
-    tolerance = LOOSE if _approximate(estimator) else tolerance
+    tolerance = LOOSE if is_approximate(estimator) else tolerance
     finite = np.abs(expected[np.isfinite(expected)])
     differences = np.abs(found - expected) / max(finite.max(initial=0.0), 1e-30)
     differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
@@ -155,16 +205,6 @@ def _remedy(estimator: Any) -> str:
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
-def documentation(estimator: Any) -> str:
-    """Return the address of the page of a scikit-learn class, its full name for another class."""
-    kind = type(estimator)
-    if not kind.__module__.startswith("sklearn."):
-        return f"{kind.__module__}.{kind.__name__}"
-    module = ".".join(part for part in kind.__module__.split(".") if not part.startswith("_"))
-    return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"
-
-
-def _approximate(estimator: Any) -> bool:
+def is_approximate(estimator: Any) -> bool:
     """Whether probabilities come from libsvm, whose coupling of pairs stops at an error of 0.005 / k."""
-    last = last_step(estimator)
-    return isinstance(last, (SVC, NuSVC)) and bool(last.probability)
+    return any(isinstance(found, (SVC, NuSVC)) and found.probability for found in inside(estimator))

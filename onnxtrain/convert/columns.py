@@ -1,4 +1,4 @@
-"""Columns by name and by position: what a graph is fed."""
+"""The inputs of a converted graph: columns by name and by position."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
+#: Rows on which graph and estimator are compared.
+_COMPARED_ROWS = 100
+
 
 def by_column(X: Any) -> bool:
-    """Whether each column is an input of its own: a DataFrame that is not a matrix of numbers."""
+    """Whether each column is an input of its own: a DataFrame that is not a numeric matrix."""
     return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
 
 
@@ -29,7 +32,7 @@ def input_types(X: Any) -> list[tuple[str, Any]]:
 
 
 def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
-    """Return what the inputs of a converted graph are fed for the rows `X`, by name."""
+    """Return the inputs of a converted graph for the rows `X`, by name."""
     inputs = list(onx.graph.input)
     if len(inputs) == 1 and not by_column(X):
         return {inputs[0].name: np.asarray(X, dtype=np.float32)}
@@ -38,15 +41,23 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
 
 
 def as_float32(X: Any) -> Any:
-    """Return the rows as the graph sees them: rounded to float32. A matrix of numbers becomes an array."""
+    """Return the rows as the graph sees them: rounded to float32. A numeric matrix becomes an array."""
     if not by_column(X):
         return np.asarray(X, dtype=np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)
 
 
+def some_rows(X: Any) -> Any:
+    """Return the rows on which graph and estimator are compared: evenly spread, dense."""
+    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, _COMPARED_ROWS).astype(int))
+    if hasattr(X, "toarray"):  # sparse
+        return X[chosen].toarray()
+    return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+
+
 def positional(estimator: Any) -> Any:
-    """Return the estimator, a copy where columns are chosen by name: it chooses them by position."""
+    """Return the estimator; if it chooses columns by name, a copy that chooses them by position."""
     if not any(_named(found) for found in _on_raw_columns(estimator)):
         return estimator
     changed = copy.deepcopy(estimator)

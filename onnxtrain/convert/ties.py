@@ -1,8 +1,10 @@
-"""Numbers that a converter computes from attributes go back into the graph.
+"""Initializers that a graph computes from others, so that training keeps the model consistent.
 
-GaussianNB's graph holds the variances and a sum of their logarithms: trained
-apart they would no longer belong to one model. A tie says how such a number
-comes from attributes; the graph then computes it.
+A tie: an initializer that a converter derives from attributes is computed in the graph again. GaussianNB's
+graph holds the variances and a sum of their logarithms: trained separately they would no longer
+belong to one model.
+
+A range: variances and probabilities stay valid if their logarithms are trained.
 """
 
 from __future__ import annotations
@@ -18,24 +20,26 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain import graph
+from onnxtrain.convert.binding import log_odds
 from onnxtrain.convert.learned import Learned, learned
+from onnxtrain.graph import Op
 
 _LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class Tie:
-    """``compute(op, *attributes)`` is a number of the graph."""
+    """``compute(op, *attributes)`` is an initializer of the graph."""
 
     attributes: tuple[str, ...]
     compute: Callable[..., ir.Value]
 
 
 def tie(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with derived numbers computed from the attributes they come from.
+    """Return the model with derived initializers computed from their attributes.
 
-    Each attribute that has a tie becomes one initializer, whatever the number
-    of places that it was copied to.
+    Each attribute that has a tie becomes one initializer, however often
+    it was copied.
     """
     owners = [(items, ties) for items in _by_owner(estimator) if (ties := ties_of(next(iter(items.values())).owner))]
     if not owners:
@@ -65,7 +69,7 @@ def _replace(
     for old in [v for v in model.graph.initializers.values() if graph.is_float(v) and v not in values.values()]:
         array = old.const_value.numpy()  # type: ignore[union-attr]
         if array.size != expected.size or not np.allclose(
-            array.reshape(-1), expected.reshape(-1), rtol=1e-5, atol=1e-30
+            array.reshape(-1), expected.reshape(-1), rtol=1e-5, atol=1e-30, equal_nan=True
         ):
             continue
         for name in each.attributes:
@@ -78,7 +82,7 @@ def _replace(
 
 
 def _evaluate(each: Tie, arrays: list[np.ndarray]) -> np.ndarray:
-    """Return the number that a tie computes from the arrays of its attributes."""
+    """Return the value that a tie computes from the arrays of its attributes."""
     inner = ir.Graph([], [], nodes=[], opset_imports={"": graph.OPSET}, name="tie")
     build = graph.Builder(inner)
     result = build.op.Identity(
@@ -112,6 +116,10 @@ def _gaussian_nb(owner: Any) -> Iterator[Tie]:
     yield _itself("var_")
     yield Tie(("var_",), lambda op, v: op.Mul(op.ReduceSum(op.Add(op.Log(v), _LOG_2PI), [1], keepdims=0), -0.5))
     yield Tie(("class_prior_",), lambda op, p: op.Log(p))
+
+
+def _knn_imputer(owner: Any) -> Iterator[Tie]:
+    yield _itself("_fit_X")  # a copy for the distances and one for each column
 
 
 def _k_means(owner: Any) -> Iterator[Tie]:
@@ -149,7 +157,7 @@ def _full(k: int) -> Iterator[Tie]:
 
 
 def _bayesian_mixture(owner: Any) -> Iterator[Tie]:
-    """Return ties of the means alone: the covariances have a part in digamma functions."""
+    """Return ties of the means alone: digamma functions depend on the covariances."""
     if owner.covariance_type != "full":
         return
     for i, root in enumerate(owner.precisions_cholesky_):
@@ -158,15 +166,15 @@ def _bayesian_mixture(owner: Any) -> Iterator[Tie]:
         )
 
 
-def _constant(op: Any, array: np.ndarray, like: ir.Value) -> ir.Value:
+def _constant(op: Op, array: np.ndarray, like: ir.Value) -> ir.Value:
     return op.Constant(value=ir.tensor(array.astype(like.dtype.numpy())))  # type: ignore[union-attr]
 
 
-def _log_of_diagonal(op: Any, c: ir.Value) -> ir.Value:
-    """Return the sum of the logarithms of the diagonals of ``c`` (..., p, p)."""
+def _log_of_diagonal(op: Op, c: ir.Value) -> ir.Value:
+    """Return the sum of the logarithms of the diagonals of ``c`` (..., p, p), whose columns may have either sign."""
     p = graph.static_shape(c)[-1]  # type: ignore[index]
     return op.ReduceSum(
-        op.Log(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0)), [-1], keepdims=0
+        op.Log(op.Abs(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0))), [-1], keepdims=0
     )
 
 
@@ -202,9 +210,72 @@ def _spherical(k: int) -> Iterator[Tie]:
 TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
     "GaussianNB": _gaussian_nb,
     "_BaseKMeans": _k_means,
+    "KNNImputer": _knn_imputer,
     "KernelPCA": _kernel_pca,
     "QuadraticDiscriminantAnalysis": _discriminant,
     "AdaBoostClassifier": _ada_boost,
     "GaussianMixture": _gaussian_mixture,
     "BayesianGaussianMixture": _bayesian_mixture,
 }
+
+
+#: Class, or a class it derives from -> attribute of which a graph takes the logarithm, a root or the
+#: reciprocal -> the layout in which it is trained.
+_RANGES = {
+    "GaussianNB": {"var_": "log", "class_prior_": "log"},
+    "QuadraticDiscriminantAnalysis": {"scalings_": "log", "priors_": "log"},
+    "BaseMixture": {"weights_": "log", "precisions_cholesky_": "log"},
+    "KernelPCA": {"eigenvalues_": "log"},
+    "BernoulliNB": {"feature_log_prob_": "log odds"},  # the graph takes log(1 - p) too
+}
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The range of each entry of an array, and the parameter that is trained in its place."""
+
+    inside: Callable[[np.ndarray], Any]
+    trained: Callable[[np.ndarray], np.ndarray]
+    back: Callable[[Any, ir.Value], ir.Value]
+
+
+_TRAINED_AS = {
+    "log": _Range(lambda a: a > 0, np.log, lambda op, w: op.Exp(w)),
+    "log odds": _Range(lambda a: a < 0, log_odds, lambda op, w: op.Neg(op.Softplus(op.Neg(w)))),
+}
+
+
+def range_layout(item: Learned) -> str | None:
+    """Return the layout in which a learned array is trained so that it stays in its range, None without a range."""
+    attribute = item.attribute
+    for kind in type(item.owner).__mro__:
+        layout = _RANGES.get(kind.__name__, {}).get(attribute)
+        if layout is not None:
+            return layout if np.all(_TRAINED_AS[layout].inside(item.value)) else None
+    return None
+
+
+def keep_in_range(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with each such array computed from its trained parameter."""
+    found = [(item.value, layout) for item in learned(estimator) if (layout := range_layout(item))]
+    if not found:
+        return onx
+    model = graph.load(onx)
+    op = graph.builder(model).op
+    for v in list(model.graph.initializers.values()):
+        array = v.const_value.numpy() if graph.is_float(v) and v.const_value is not None else None
+        layout = None if array is None else next((name for value, name in found if _same(array, value)), None)
+        if array is not None and layout is not None:
+            trained = _TRAINED_AS[layout].trained(array.astype(np.float64)).astype(array.dtype)
+            new = _TRAINED_AS[layout].back(op, op.initializer(ir.tensor(trained), f"free_{v.name}"))
+            ir.convenience.replace_all_uses_with(v, new)
+    return graph.save(model)
+
+
+def _same(array: np.ndarray, value: np.ndarray) -> bool:
+    a, b = array.reshape(-1), value.reshape(-1)
+    return a.size == b.size and (np.allclose(a, b, rtol=1e-5, atol=0) or _same_transposed(array, value))
+
+
+def _same_transposed(array: np.ndarray, value: np.ndarray) -> bool:
+    return value.ndim == 2 and array.shape == value.T.shape and np.allclose(array, value.T, rtol=1e-5, atol=0)

@@ -8,25 +8,36 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 
-from onnxtrain.errors import DataError
-from onnxtrain.estimators._base import OrtGradientEstimator
-from onnxtrain.estimators._source import Source, is_fitted, takes_labels
-from onnxtrain.estimators._targets import classes_of, labels_of, per_row, with_zeros
-from onnxtrain.estimators._validation import as_data_error, check_classes, encode_classes, n_columns
-from onnxtrain.heads import Link
+from onnxtrain.convert import documentation
+from onnxtrain.convert.check import is_approximate
+from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
+from onnxtrain.estimators.agreement import check_labels, check_numbers
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.source import Source, is_fitted, takes_labels
+from onnxtrain.estimators.targets import classes_of, labels_of, per_row, with_zeros
+from onnxtrain.estimators.validation import as_data_error, check_classes, encode_classes, n_columns
 from onnxtrain.losses import Prediction, find_loss
+from onnxtrain.losses.link import Link
+
+#: How far float32 may leave the sum of many probabilities from one.
+_ROUNDING = 1e-3
+
+_OTHER_LABELS = (
+    "Say what the output is by output_is='scores' or 'probabilities', name another by output=, or hand over the model "
+    "without its output of labels."
+)
 
 
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
-    """Whether the output is probabilities, or scores whose loss makes them so."""
-    if hasattr(self, "_source") and self._source.model.link is not Link.IDENTITY:
+    """Whether the loss is one of probabilities, or the link of the model is that of such a loss of scores."""
+    if hasattr(self, "_source") and self._source.model.link is Link.CLIPPED:  # as of modified_huber
         return True
     if find_loss(self.loss, self.loss_params, classifies=True).prediction is Prediction.LIKELIHOOD:
         return True
@@ -46,9 +57,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     the class and of the scores in front of the Sigmoid or Softmax of the model. So
     ``l2 = 1 / (2 * C * n_samples)`` gives :class:`~sklearn.linear_model.LogisticRegression`.
 
-    y may be a matrix of 0 and 1, a column for each of K labels of which a row has any
-    number. Each label is then a problem of two classes with a score of its own, and the
-    loss of a row is the sum over them, as in :class:`~sklearn.neural_network.MLPClassifier`:
+    y may be a multilabel indicator matrix of K labels. Each label is then a binary problem
+    with a score of its own, and the loss of a row is the sum over them, as in
+    :class:`~sklearn.neural_network.MLPClassifier`:
 
     .. math:: \ell_i = \sum_{k=1}^{K} \ell(y_{ik}, s_{ik})
 
@@ -80,20 +91,34 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         each, whose weights are multiplied, see :func:`~sklearn.utils.class_weight.compute_sample_weight`.
     average, l1_method
         As :class:`OrtGradientRegressor`.
+    output_is : {"scores", "probabilities"} or None
+        The kind of the output of the model. None: probabilities if the graph ends in Softmax or Sigmoid or is proven
+        to lie in [0, 1], scores if it ends in a layer that makes scores; if the graph does not show it, the rows
+        decide: those of probabilities lie in [0, 1] and sum to one.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels, in the order of the columns of the scores. Where a row has several, the numbers of the columns.
-    weights_, loss_curve_, validation_loss_curve_, best_loss_, best_iteration_, n_iter_
-        As :class:`OrtGradientRegressor`.
+        The labels, in the order of the columns of the scores. For multilabel targets, the indices of the columns.
+    weights_ : dict of str to ndarray
+        The trained weights.
+    loss_curve_ : list of float
+        The objective, averaged over each epoch.
+    validation_loss_curve_ : list of float
+        The loss on the validation set, after each epoch.
+    best_loss_ : float
+        The lowest validation loss if there is a validation set, else the lowest training loss.
+    best_iteration_ : int
+        The epoch it belongs to, from 1.
+    n_iter_ : int
+        Epochs that were run.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        Where X had names.
+        If X had names.
 
     See Also
     --------
-    OrtGradientRegressor : The same for numbers.
+    OrtGradientRegressor : The same for real-valued targets.
 
     Examples
     --------
@@ -139,6 +164,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         class_weight: Mapping[Any, float] | list[Mapping[Any, float]] | str | None = None,
         average: bool | float = False,
         l1_method: str = "penalty",
+        output_is: str | None = None,
     ):
         super().__init__(
             estimator,
@@ -171,6 +197,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             l1_method=l1_method,
         )
         self.class_weight = class_weight
+        self.output_is = output_is
 
     _classifies = True
 
@@ -200,8 +227,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_labels)
         classes : array-like of shape (n_classes,), optional
-            All classes that will ever come, in the first call; those of y if left out. Of
-            several labels a row their number follows from y: ``classes`` has so many entries.
+            All classes of later calls, in the first call; those of y if left out. For multilabel
+            targets their number follows from y: ``classes`` has as many entries.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -279,6 +306,36 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             raise DataError(f"The model has {scores}, y has {per_row(self._n_labels)}: each needs a score.")
         self.classes_ = np.arange(self._n_labels)
 
+    def _compare_with_labels(self, found: Mapping[str, np.ndarray], labels: np.ndarray, *, rough: bool) -> None:
+        self._compare_labels(found, labels, _OTHER_LABELS, ModelError, rough=rough)
+
+    def _compare_with_estimator(self, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]) -> None:
+        model, estimator = self._source.model, self._source.estimator
+        remedy = f"Its converter does not do what the class does: {documentation(estimator)}"
+        scores = found[model.scores or model.output]
+        own = {"decision_function": scores} if model.link is Link.IDENTITY else {}
+        if hasattr(self, "predict_proba"):
+            own["predict_proba"] = self._as_probabilities(scores if own else found[model.output])
+        for method, numbers in own.items():
+            if is_classifier(estimator) and hasattr(estimator, method):
+                rough = is_approximate(estimator)
+                check_numbers(method, numbers, ask(method), remedy, error=ConversionError, rough=rough)
+        if is_classifier(estimator) and hasattr(estimator, "predict"):
+            rough = is_approximate(estimator)
+            self._compare_labels(found, ask("predict"), remedy, ConversionError, rough=rough)
+
+    def _compare_labels(
+        self, found: Mapping[str, np.ndarray], expected: Any, remedy: str, error: type[OnnxTrainError], *, rough: bool
+    ) -> None:
+        scores = found[self._source.model.scores or self._source.model.output]
+        labels = self._as_labels(scores)
+        if scores.shape[1] == 1 and not self._n_labels:
+            scores = np.hstack([np.zeros_like(scores), scores - self._threshold])
+        elif self._n_labels:
+            scores = scores - self._threshold
+        output = found[self._source.model.output]
+        check_labels(labels, expected, scores, output, self.classes_, remedy, error=error, rough=rough)
+
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         return y if self._n_labels else encode_classes(y, self.classes_)
 
@@ -320,15 +377,21 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
         """
+        return self._as_probabilities(
+            self._columns(X, self._scores if self._model.link is Link.IDENTITY else self._model.output)
+        )
+
+    def _as_probabilities(self, found: np.ndarray) -> np.ndarray:
+        """Return probabilities of scores, or of probabilities, one or more columns."""
         if self._link is Link.IDENTITY:
-            scores = self._columns(X, self._scores)
-            found = expit(scores) if self._n_labels or scores.shape[1] == 1 else softmax(scores, axis=1)
-        else:
-            found = self._columns(X, self._model.output)
+            found = expit(found) if self._n_labels or found.shape[1] == 1 else softmax(found, axis=1)
+        elif found.shape[1] > 1 and not self._n_labels:
+            sums = found.sum(axis=1, keepdims=True)  # rounded in float32, they miss one by more than float64 allows
+            found = found / np.where(np.abs(sums - 1) < _ROUNDING, sums, 1)
         return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most likely class, or 1 for each label that is more likely than not.
+        """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
 
         Parameters
         ----------
@@ -337,15 +400,22 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
-            Labels are a CSR matrix where they were sparse in ``fit``.
+            Multilabel predictions are a CSR matrix if y was sparse in ``fit``.
         """
-        found = self._columns(X, self._scores)
-        threshold = 0.5 if self._link is Link.PROBABILITY else 0.0
+        labels = self._as_labels(self._columns(X, self._scores))
+        return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
+
+    def _as_labels(self, found: np.ndarray) -> np.ndarray:
+        """Return the classes of scores, or of probabilities, or which labels rows have."""
         if self._n_labels:
-            labels = (found > threshold).astype(np.int64)
-            return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
-        best = found[:, 0] > threshold if found.shape[1] == 1 else found.argmax(axis=1)
+            return (found > self._threshold).astype(np.int64)
+        best = found[:, 0] > self._threshold if found.shape[1] == 1 else found.argmax(axis=1)
         return self.classes_[best.astype(np.intp)]
+
+    @property
+    def _threshold(self) -> float:
+        """The score of a tie."""
+        return 0.5 if self._link is Link.PROBABILITY else 0.0
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`.
@@ -362,12 +432,19 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             return np.log(self.predict_proba(X))
 
     @property
+    def output_is_(self) -> str:
+        """The kind of the model's output: scores or probabilities."""
+        if not hasattr(self, "_source"):
+            raise AttributeError(f"{type(self).__name__} has output_is_ once it is fitted.")
+        return "scores" if self._source.model.link is Link.IDENTITY else "probabilities"
+
+    @property
     def _link(self) -> Link:
-        return self._model.link
+        return self._source.model.link
 
     @property
     def _scores(self) -> str:
-        """The output that is compared between classes: the scores, or the probabilities where there are none."""
+        """The output that is compared between classes: the scores, or the probabilities if there are none."""
         return self._model.scores or self._model.output
 
     def _columns(self, X: Any, output: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Pictures of a training, by the conventions of scikit-learn's displays."""
+"""Plots of a training, by the conventions of scikit-learn's displays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _axes(ax: Any) -> Any:
 
 
 class LossCurveDisplay:
-    """The loss of each epoch, and that of the rows held out where there are any.
+    """The training loss of each epoch, and the validation loss if present.
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ class LossCurveDisplay:
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib Axes and Figure
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
     lines_ : list of matplotlib Line2D
 
     Examples
@@ -87,7 +88,8 @@ class WeightsDisplay:
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib Axes and Figure
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
     boxes_ : dict of matplotlib artists
 
     Examples

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
 from sklearn.linear_model import LinearRegression
 from sklearn.utils import Tags, column_or_1d, get_tags
 
-from onnxtrain.estimators._base import OrtGradientEstimator
-from onnxtrain.estimators._source import Source, is_onnx
-from onnxtrain.estimators._validation import check_domain, check_target
+from onnxtrain.convert import documentation
+from onnxtrain.errors import ConversionError, DataError
+from onnxtrain.estimators.agreement import check_numbers
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.source import Source, is_onnx
+from onnxtrain.estimators.validation import check_domain, check_target
+from onnxtrain.losses.link import Link
+
+#: Links of probabilities of classes.
+_OF_CLASSES = (Link.SOFTMAX, Link.NORMALIZED_SIGMOID, Link.SIGMOID, Link.PROBABILITY)
 
 
 class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
@@ -31,7 +39,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     Parameters
     ----------
     estimator : estimator, onnx.ModelProto, bytes or path, optional
-        What is trained. A fitted estimator is fine-tuned from its weights, and stays
+        The model to train. A fitted estimator is fine-tuned from its weights, and stays
         fitted in clones; one that is not is cloned and fitted first. None is a
         :class:`~sklearn.linear_model.LinearRegression`.
     loss : str or callable
@@ -49,7 +57,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     weights_to_train : str or sequence of str, optional
         Names of weights. None: those of the predictor, not the statistics of the
         preprocessing in front of it; of an ONNX model every float initializer of one
-        axis or more that reaches the output. ``"all"``: everything real.
+        axis or more on which the output depends. ``"all"``: every floating-point initializer.
     init : {"estimator", "random"}
         Start from the weights of the estimator, or draw them anew: Glorot uniform,
         intercepts at zero.
@@ -57,25 +65,26 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         ``"adam"``, ``"sgd"``, ``"adamw"``, ``"rmsprop"``, ``"adagrad"``, an instance such
         as ``SGD(momentum=0.9)`` of :mod:`onnxtrain.optim`, or ``"lbfgs"``: full batch.
     learning_rate : float, str, schedule or callable
-        A number, ``"constant"``, ``"invscaling"``, ``"adaptive"``, ``"cosine"``,
+        A float, ``"constant"``, ``"invscaling"``, ``"adaptive"``, ``"cosine"``,
         ``"onecycle"``, a schedule of :mod:`onnxtrain.optim`, or a function of the step.
     batch_size : int or "auto"
         ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too.
     max_iter : int
-        Epochs (iterations of lbfgs).
+        Epochs (iterations of lbfgs). Where the loss still falls after them, a fit from drawn weights, or of 200
+        epochs and more, ends with a ConvergenceWarning.
     shuffle : bool
         Visit the rows in a new order in each epoch.
     tol : float
-        What the loss must fall by to count as progress. lbfgs stops when no entry of the
+        The decrease of the loss that counts as progress. lbfgs stops when no entry of the
         gradient is larger than a hundredth of it.
     n_iter_no_change : int
         Stop after more than so many epochs without progress.
     early_stopping : bool
-        Hold out rows and watch their loss; the weights of the best epoch are kept.
+        Hold out rows as a validation set; the weights of the epoch with its lowest loss are kept.
     validation_fraction : float
         The part of the rows held out.
     clip_norm : float, optional
-        Largest norm of all gradients together.
+        Largest global norm of the gradients.
     warm_start : bool
         ``fit`` goes on from the weights and the memory of the optimizer of the last one.
     device : str
@@ -83,21 +92,21 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     n_threads : int, optional
         Threads of one operator. None: one for a small model, else all that this process may use.
     dtype : {"float32", "float64", "bfloat16", "float16"}
-        Type of all real numbers in the graph. In half precision only the products of a step compute in
+        Floating-point type of the graph. In half precision only the products of a step compute in
         that type, from weights and to results in float32; predictions do not.
     gradient_builder : {"builtin", "onnxruntime-training"}
-        Who derives the gradient.
+        The gradient builder.
     output : str or int, optional
-        Which output of the model enters the loss, where there are several.
+        The output of the model that enters the loss, if there are several.
     random_state : int, RandomState or None
         Fixes everything that is drawn: weights, order of the rows, rows held out.
     verbose : int
-        1 shows a progress bar, 2 prints a line an epoch.
+        1 shows a progress bar, 2 prints a line per epoch.
     average : bool or float
         The trained weights are a mean over the epochs, in which noise cancels out: True
         gives the mean after t epochs a share of ``4 / (t + 3)`` in the new weights, so
-        that late epochs count most; a number below 1 is the decay of an exponential
-        moving average. A validation set is shown the mean. Training goes on from the
+        that late epochs count most; a float below 1 is the decay of an exponential
+        moving average. The validation loss is that of the mean. Training continues from the
         weights themselves. Not with ``"lbfgs"``.
     l1_method : {"penalty", "proximal"}
         How the solvers of steps minimise l1, that of `penalty` too. ``"penalty"``: as part of the loss, whose
@@ -112,16 +121,16 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     loss_curve_ : list of float
         The objective, averaged over each epoch.
     validation_loss_curve_ : list of float
-        The loss of the rows held out, after each epoch.
+        The loss on the validation set, after each epoch.
     best_loss_ : float
-        The lowest loss that was watched.
+        The lowest validation loss if there is a validation set, else the lowest training loss.
     best_iteration_ : int
         The epoch it belongs to, from 1.
     n_iter_ : int
         Epochs that were run.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        Where X had names.
+        If X had names.
 
     See Also
     --------
@@ -133,7 +142,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     Examples
     --------
-    An outlier drags least squares away; the absolute error does not mind it.
+    An outlier drags least squares away; the absolute error is robust to it.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
@@ -170,7 +179,24 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         return X, y if self._takes_several_targets() else column_or_1d(y, warn=True)
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
+        model = source.model
+        if self.output is None and source.original is not None and model.classes is not None:
+            raise DataError(
+                f"The model is a classifier, its labels are {', '.join(map(repr, model.classes[:5].tolist()))}: "
+                "train it with OrtGradientClassifier, or name the output that is to be fitted to numbers by output=."
+            )
+        if model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in _OF_CLASSES:
+            raise DataError(
+                f"y has {y.shape[1] if y.ndim == 2 else 1} columns, the output {model.output!r} of the model holds the "
+                f"probabilities of {model.width} classes: train it with OrtGradientClassifier."
+            )
         self._y_ndim = y.ndim
+
+    def _compare_with_estimator(self, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]) -> None:
+        estimator = self._source.estimator
+        if is_regressor(estimator):
+            remedy = f"Its converter does not do what the class does: {documentation(estimator)}"
+            check_numbers("predict", found[self._source.model.output], ask("predict"), remedy, error=ConversionError)
 
     def _encode_target(self, y: np.ndarray) -> np.ndarray:
         y = check_target(y, self._source.model.width, self._real)

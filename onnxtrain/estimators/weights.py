@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain import convert, graph
-from onnxtrain.convert import Conversion, Weight
+from onnxtrain import graph
+from onnxtrain.convert import Binding, Conversion, Weight, convert
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators._source import check_source, is_onnx, rewritten
-from onnxtrain.estimators._trained import Trained
-from onnxtrain.rewrite import rewrite_model
+from onnxtrain.estimators.model import list_weights
+from onnxtrain.estimators.source import check_source, is_onnx, rewritten
+from onnxtrain.estimators.trained import Trained
+from onnxtrain.training.parameters import Role, roles_by_exporter
 
 
 def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -> list[Weight]:
@@ -25,11 +28,11 @@ def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -
     model : fitted estimator, or ONNX model
         A scikit-learn estimator or pipeline, an :class:`~onnxtrain.OrtGradientRegressor` or
         :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path.
-        Of an ONNX model: every initializer of real numbers, of one axis or more, that an
-        output of real numbers depends on.
+        Of an ONNX model: every floating-point initializer with respect to which an output
+        has a derivative that may differ from zero.
     X : DataFrame, optional
-        Rows for an estimator that takes its columns by name. Where all columns are
-        numbers, none are needed.
+        Rows for an estimator that takes its columns by name. Not needed if all columns are
+        numeric.
     output : str, optional
         This output only.
 
@@ -37,7 +40,9 @@ def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -
     -------
     list of Weight
         Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind``
-        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; ``"weight"`` of an ONNX model).
+        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; of an ONNX model
+        ``"weight"``, or ``"buffer"`` for those trained only if `weights_to_train` says so: statistics of
+        BatchNormalization, masks, tables of positions, scalars of formulas).
 
     Raises
     ------
@@ -61,16 +66,27 @@ def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -
     logisticregression.coef (4, 3) coefficient
     logisticregression.intercept (3,) intercept
     """
+    if isinstance(model, Conversion):
+        return _bound(model.onnx, model.bindings, output)
     check_source(model)
     if is_onnx(model):
-        return convert.trainable_weights(rewritten(graph.read(model)), output)
+        onx = graph.read(model)
+        return list_weights(rewritten(onx), output, roles_by_exporter(onx))
     check_is_fitted(model)
     if isinstance(model, Trained):
         source = model._source
-        onx = graph.read(source.model.onnx)
-        return convert.trainable_weights(Conversion(onx, source.bindings) if source.bindings else onx, output)
+        if source.bindings:
+            return _bound(source.model.onnx, source.bindings, output)
+        roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}
+        return list_weights(source.model.onnx, output or source.model.output, roles)
     if X is None:
         if not hasattr(model, "n_features_in_"):
             raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
         X = np.zeros((1, model.n_features_in_))
-    return convert.trainable_weights(convert.convert(model, X, rewrite=rewrite_model), output)
+    return trainable_weights(convert(model, X), output=output)
+
+
+def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
+    """Return the learned attributes among the weights of a graph."""
+    names = {w.name for w in list_weights(onx, output, {})}
+    return [Weight(b.name, b.step, b.shape, b.kind) for b in bindings if b.name in names]

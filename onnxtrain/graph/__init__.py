@@ -6,9 +6,10 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
-from onnxtrain.graph.bodies import inner_builder, put_out, scan
 from onnxtrain.graph.build import (
+    BUFFER,
     Builder,
+    Op,
     builder,
     is_taken_for_constant,
     names_in,
@@ -16,64 +17,108 @@ from onnxtrain.graph.build import (
     tensor,
     unique_name,
 )
-from onnxtrain.graph.change import cast_floats, constants_as_nodes, products_in, tidy
-from onnxtrain.graph.look import (
+from onnxtrain.graph.check import as_model_error
+from onnxtrain.graph.edit import cast_floats, constants_as_nodes, products_in, tidy
+from onnxtrain.graph.flow import ancestors, captured, dependents, operands
+from onnxtrain.graph.inference import infer_shapes
+from onnxtrain.graph.model_io import (
+    IR_VERSION,
+    ModelLike,
+    infer_anew,
+    initializers_as_inputs,
+    inline_functions,
+    is_written,
+    leave_out_defaults,
+    load,
+    prune,
+    read,
+    reload,
+    save,
+    set_outputs,
+)
+from onnxtrain.graph.onnx_inference import infer_types
+from onnxtrain.graph.opset import OPSET, at_opset
+from onnxtrain.graph.query import (
     FLOATS,
     PRODUCTS,
+    alike,
     constant,
     describe,
     find,
     find_schema,
     holds_graphs,
     is_float,
+    made_by,
     rank,
     same_dimension,
     same_shape,
+    scalar,
     static_shape,
 )
-from onnxtrain.graph.maps import with_maps_of, without_maps
-from onnxtrain.graph.opset import OPSET, at_opset
-from onnxtrain.graph.read import IR_VERSION, ModelLike, infer_anew, is_written, load, read, reload
-from onnxtrain.graph.write import prune, save, set_outputs
+from onnxtrain.graph.rewriting import Rewritings, Rule, rewrite_nodes
+from onnxtrain.graph.simplex import probabilities_of, to_free, to_simplex
+from onnxtrain.graph.subgraphs import inner_builder, put_out, scan
+from onnxtrain.graph.zipmap import with_maps_of, without_maps
 
 __all__ = [
+    "BUFFER",
     "FLOATS",
     "IR_VERSION",
     "OPSET",
     "PRODUCTS",
     "Builder",
     "ModelLike",
+    "Op",
+    "Rewritings",
+    "Rule",
+    "alike",
+    "ancestors",
+    "as_model_error",
     "at_opset",
     "builder",
+    "captured",
     "cast_floats",
     "constant",
     "constants_as_nodes",
+    "dependents",
     "describe",
     "find",
     "find_schema",
     "holds_graphs",
     "infer_anew",
+    "infer_shapes",
+    "infer_types",
+    "initializers_as_inputs",
+    "inline_functions",
     "inner_builder",
     "is_float",
     "is_taken_for_constant",
     "is_written",
+    "leave_out_defaults",
     "load",
+    "made_by",
     "names_in",
+    "operands",
+    "probabilities_of",
     "products_in",
     "prune",
     "put_out",
     "rank",
     "read",
     "reload",
+    "rewrite_nodes",
     "same_dimension",
     "same_shape",
     "save",
+    "scalar",
     "scan",
     "set_outputs",
     "static_shape",
     "taken_for_constant",
     "tensor",
     "tidy",
+    "to_free",
+    "to_simplex",
     "unique_name",
     "with_maps_of",
     "without_maps",

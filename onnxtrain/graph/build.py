@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 from onnxscript import GraphBuilder
 
+from onnxtrain.cache import table
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.look import describe, find_schema
+from onnxtrain.graph.query import describe, find_schema
 from onnxtrain.graph.shapes import infer_simply
 
 #: The mark of a value that no gradient is carried to; it is not written into a model.
 _CONSTANT = "onnxtrain.taken_for_constant"
 
+#: The mark of an initializer that is no parameter, written into a model.
+BUFFER = "onnxtrain.buffer"
+
+
+class Op(Protocol):
+    """The ``op`` of a builder: each operator is a method that appends a node and returns its outputs.
+
+    Operands are values or Python scalars, which take the type of the other operand; attributes are
+    keyword arguments.
+    """
+
+    @property
+    def builder(self) -> Builder:
+        """The builder it belongs to."""
+
+    def initializer(self, tensor: Any, name: str | None = None) -> ir.Value:
+        """Register a tensor, under a name derived from `name` if that is taken."""
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        """Return the method of an operator."""
+
 
 class Builder(GraphBuilder):
     """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
 
-    It also raises where onnxscript notes and goes on: on an operator that does
+    It also raises where onnxscript only logs: on an operator that does
     not exist and on operands that do not fit.
 
     Parameters
@@ -35,8 +57,14 @@ class Builder(GraphBuilder):
         super().__init__(graph, parent=parent)
         self.names: set[str] = parent.names if parent is not None else _names_shared_on(graph)
 
+    if TYPE_CHECKING:
+
+        @property
+        def op(self) -> Op:  # type: ignore[override]
+            """The operators as methods."""
+
     def initializer(self, tensor: Any, name: str | None = None, *, qualify: bool = True) -> ir.Value:
-        """Register a tensor under `name`, or under a name made from it where that is taken."""
+        """Register a tensor under `name`, or under a name derived from it if that is taken."""
         name = unique_name(name or tensor.name or "constant", self.names)
         return super().initializer(tensor, name, qualify=qualify)
 
@@ -44,19 +72,19 @@ class Builder(GraphBuilder):
         return unique_name(name, self.names)
 
     def _annotate_node(self, node: ir.Node) -> None:
-        """Leave out onnxscript's notes on modules: there are none here."""
+        """Leave out onnxscript's metadata on modules: there are none here."""
 
     def _get_schema(self, op_type: str, domain: str, version: int | None) -> Any:
         return None if version is None else find_schema(op_type, version, domain)
 
     def _partition_inputs_attributes(self, schema: Any, args: Any, kwargs: Any) -> Any:
-        """Take what has no name as inputs and what has one as attributes, without a look at each parameter."""
+        """Take positional arguments as inputs and keywords as attributes, without examining each parameter."""
         if schema is None or kwargs.keys() <= _attributes(schema):
             return args, kwargs
         return super()._partition_inputs_attributes(schema, args, kwargs)
 
     def _cast_inputs(self, schema: Any, inputs: Any) -> Any:
-        """Make constants of numbers, without a look at each parameter where there are none."""
+        """Turn scalars into constants; without any, return at once instead of examining each parameter."""
         values = all(x is None or isinstance(x, ir.Value) for x in inputs)
         if values and schema is not None and len(inputs) <= schema.max_input:
             return inputs
@@ -78,13 +106,13 @@ class Builder(GraphBuilder):
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
 
 
-@lru_cache(maxsize=256)
+@table(maxsize=256)
 def _attributes(schema: Any) -> frozenset[str]:
     return frozenset(schema.attributes)
 
 
 def tensor(numbers: Any, dtype: Any = ir.DataType.INT64, name: str | None = None) -> ir.Tensor:
-    """Return numbers as a tensor: :func:`onnx_ir.tensor` would ask what they are, ten times as long as this takes."""
+    """Return an array as a tensor: :func:`onnx_ir.tensor` would infer its type, which takes ten times as long."""
     return ir.Tensor(np.array(numbers, dtype.numpy()), dtype=dtype, name=name)
 
 
@@ -115,14 +143,14 @@ def names_in(graph: ir.Graph) -> set[str]:
 
 
 def _names_shared_on(graph: ir.Graph) -> set[str]:
-    """Return the names of a graph, one set for all its builders: what one takes the others know."""
+    """Return the names of a graph, one set shared by all its builders: a name taken by one is known to the others."""
     names: set[str] = graph.meta.setdefault("onnxtrain.names", set())
     names.update(names_in(graph))
     return names
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """Return `name`, with a number behind it where it is in `taken`; add the result to `taken`.
+    """Return `name`, with a numeric suffix if it is in `taken`; add the result to `taken`.
 
     Examples
     --------

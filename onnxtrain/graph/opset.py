@@ -1,17 +1,20 @@
-"""What a model means at another opset."""
+"""Conversion of a model to another opset without a change of meaning."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import onnx
 import onnx.version_converter
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.look import find_schema
+from onnxtrain.graph.onnx_inference import infer_types, refuse_negative
+from onnxtrain.graph.query import find_schema
 
 #: The newest opset that every supported onnxruntime (1.19 and newer) reads.
 OPSET = 21
 
-#: Scan had a batch axis before; onnx's converter passes over the difference.
+#: Scan had a batch axis before; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
 
 #: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
@@ -23,7 +26,7 @@ _WIDENED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-#: The last type that operators take at :data:`OPSET`; later ones have higher numbers.
+#: The last type that operators accept at :data:`OPSET`; later ones have higher values in the enumeration.
 _NEWEST_TYPE = onnx.TensorProto.INT4
 
 #: The same at opset 18.
@@ -49,7 +52,8 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     if found == OPSET:
         return proto
     if found > OPSET:
-        if not _has_newer_types(proto.graph, _NEWEST_TYPE) and _means_the_same_at(proto.graph, OPSET, found):
+        typed = infer_types(proto).graph
+        if not _has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {}):
             imports[""].version = OPSET
         return proto
     if found >= _WIDENED_SINCE and _only_widened(proto.graph, found, OPSET):
@@ -57,6 +61,7 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
         raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
+    refuse_negative(proto)  # the converter infers shapes
     try:
         return onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
@@ -94,37 +99,121 @@ def _only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
 
 
 def _has_newer_types(graph: onnx.GraphProto, newest: int) -> bool:
-    """Whether a value is of a type that came after `newest`: numbers of few bits."""
+    """Whether a value is of a type that was added after `newest`: types of few bits."""
     types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
     types += [tensor.data_type for tensor in graph.initializer]
     types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
     return max(types, default=0) > newest
 
 
-def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int) -> bool:
+def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: Mapping[str, str]) -> bool:
     """Whether each node of `graph` is also valid at the opset `older`, with the same meaning.
 
-    Since opset 21 the operators that changed only took on more types; those that
-    gained attributes or inputs are told by their use.
+    onnx's schemas define validity; differences that they do not show are in :data:`_KEEPS_ITS_MEANING`.
+    `outside` has the types of the values of the graphs around.
     """
+    types = {**outside, **_types(graph)}
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g") and not _means_the_same_at(attribute.g, older, newer):
-                return False
+        inner = (g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs))
+        if not all(_means_the_same_at(body, older, newer, types) for body in inner):
+            return False
         if node.domain not in ("", "ai.onnx"):
             continue
-        try:
-            new = onnx.defs.get_schema(node.op_type, newer, "")
-            old = onnx.defs.get_schema(node.op_type, older, "")
-        except onnx.defs.SchemaError:
+        old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
+        if old is None or new is None:
             return False
-        if old.since_version == new.since_version:
-            continue
-        fits = (
-            len(node.input) <= old.max_input
-            and len(node.output) <= old.max_output
-            and all(a.name in old.attributes for a in node.attribute)
-        )
-        if not fits:
+        if old.since_version != new.since_version and not _fits(node, old, new, types):
             return False
     return True
+
+
+def _fits(node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema, types: Mapping[str, str]) -> bool:
+    """Whether a node of the operator `new` is valid as one of `old`, and means the same."""
+    given = {a.name for a in node.attribute}
+    changed = (
+        name
+        for name, a in old.attributes.items()
+        if name not in given and a.default_value != new.attributes[name].default_value
+    )
+    return (
+        len(node.input) <= old.max_input
+        and len(node.output) <= old.max_output
+        and given <= set(old.attributes)
+        and not any(changed)
+        and _types_fit(node, old, new, types)
+        and _KEEPS_ITS_MEANING.get(node.op_type, _always)(node, types)
+    )
+
+
+def _types_fit(
+    node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema, types: Mapping[str, str]
+) -> bool:
+    """Whether `old` takes and gives the types that a node has, one type for each of its type parameters."""
+    bound: dict[str, str] = {}
+    for names, was, now in ((node.input, old.inputs, new.inputs), (node.output, old.outputs, new.outputs)):
+        for i, name in enumerate(names):
+            before, after = was[min(i, len(was) - 1)], now[min(i, len(now) - 1)]
+            found = types.get(name)
+            if not name or (found is None and before.types == after.types and before.type_str == after.type_str):
+                continue
+            one_type = before.is_homogeneous and found is not None
+            if found not in before.types or (one_type and bound.setdefault(before.type_str, found) != found):
+                return False
+    return True
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the type of each value of a graph that is known, as onnx's schemas write it."""
+    values = {v.name: _written(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
+    return {w.name: _tensor(w.data_type) for w in graph.initializer} | {n: t for n, t in values.items() if t}
+
+
+def _written(of: onnx.TypeProto) -> str:
+    if of.HasField("tensor_type"):
+        return _tensor(of.tensor_type.elem_type)
+    for kind, field in (("seq", "sequence_type"), ("optional", "optional_type")):
+        if of.HasField(field):
+            return f"{kind}({_written(getattr(of, field).elem_type)})"
+    return ""
+
+
+def _tensor(data_type: int) -> str:
+    return f"tensor({onnx.TensorProto.DataType.Name(data_type).lower()})"
+
+
+def _number(node: onnx.NodeProto, name: str) -> int:
+    """Return an attribute that is an integer, 0 where it is not set."""
+    return next((a.i for a in node.attribute if a.name == name), 0)
+
+
+def _always(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
+    return True
+
+
+def _without_ceil(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
+    """Since 22 a window that would start in the padding at the end is left out."""
+    return not _number(node, "ceil_mode")
+
+
+def _of_integers(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
+    """Since 28 the quotient of floating-point operands may be rounded down as well."""
+    return bool(_number(node, "fmod")) or "int" in types.get(node.input[0], "")
+
+
+def _without_float8(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
+    """Since 24 infinity becomes the largest finite value of every float8 type; before, NaN of some."""
+    return not any("float8" in types.get(name, "float8") for name in node.output)
+
+
+def _never(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
+    """Since 28 shifts by as many bits as there are, or more, are defined."""
+    return False
+
+
+#: Operators whose meaning changed after :data:`OPSET` though their schema did not: whether a node keeps its meaning.
+_KEEPS_ITS_MEANING = {
+    **dict.fromkeys(["AveragePool", "LpPool", "MaxPool"], _without_ceil),
+    "Mod": _of_integers,
+    **dict.fromkeys(["Cast", "CastLike"], _without_float8),
+    "BitShift": _never,
+}

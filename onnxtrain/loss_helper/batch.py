@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
-from onnxtrain.graph import ModelLike, builder, names_in, unique_name
-from onnxtrain.heads import choose_output
+from onnxtrain.graph import ModelLike, Op, builder, names_in, unique_name
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.rows import add_row_loss
-from onnxtrain.losses import find_loss
+from onnxtrain.losses import Prediction, find_loss
+from onnxtrain.losses.link import OUTPUT_IS, Link, choose_output, n_columns, scores_behind
 
 
 def add_loss_output(
@@ -25,57 +25,63 @@ def add_loss_output(
     weight_name: str | None = None,
     penalty: Mapping[str, Mapping[str, float] | float] | None = None,
     output_index: int | str | None = None,
+    output_is: str | None = None,
     **kwargs: Any,
 ) -> onnx.ModelProto:
     r"""Return a model that also computes its loss on a batch.
 
-    For a regressor, with :math:`\ell` the loss of a row and w the weights of rows, 1 without them,
+    For a regressor, with :math:`\ell` the loss of a row and w the sample weights (default 1),
 
     .. math:: \sum_i w_i \ell(y_i, f(x_i)) + \sum_W \left(\lambda_1 \sum |W| + \lambda_2 \sum W^2\right),
 
-    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` in front of the same penalties.
+    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` plus the same penalties.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        Stays as it is.
+        It is not changed.
     score_name : str or callable
         A name in :data:`onnxtrain.losses.LOSSES`, or ``function(op, y_true, y_pred, **kwargs)`` that
-        returns one value a row (n, 1). A function is for a regressor; :func:`onnxtrain.loss`
-        registers one for a classifier.
+        returns one value per row, (n, 1). A function is a loss for regressors; :func:`onnxtrain.loss`
+        registers one for classifiers.
     loss_name, label_name : str
-        Names of the output and of the input that are added. The label is int64 (n, 1), the index
-        of the class, for the loss of a classifier, else of the type and shape of the output.
+        Names of the added output and input. For a classification loss the label is the class
+        index, int64 (n, 1), else it has the type and the shape of the output.
     weight_name : str, optional
-        Adds an input for weights, one a row: (n,) or (n, 1).
+        Adds an input for sample weights, (n,) or (n, 1).
     penalty : mapping, optional
         ``{name: {"l1": a, "l2": b}}`` or ``{name: b}``, which is the same as ``{name: {"l2": b}}``;
         names of initializers or of inputs.
     output_index : int or str, optional
-        The prediction, by position or by name. None: the only output of floats. For the loss of a
-        classifier an output of labels stands for the scores they are the largest of.
+        The prediction, by position or by name. None: the only floating-point output. For a
+        classification loss, an output of labels selects the scores that the labels are computed from.
+    output_is : {"scores", "probabilities"} or None
+        For a classification loss. None: inferred from the graph, which recognises Softmax, Sigmoid, their averages,
+        any other output proven to lie in [0, 1], and a last layer that returns scores. If the graph is inconclusive,
+        ``"log"`` takes an output (n, k) for probabilities whose rows sum to one, clipped to [eps, 1 - eps], and one
+        column for scores.
     **kwargs
         Parameters of the loss.
 
     Returns
     -------
     onnx.ModelProto
-        Its outputs are the loss (1, 1) and the chosen output. What else in the model is called
-        `loss_name`, `label_name` or `weight_name`, initializers included, gets a number behind its name.
-        Numbers of the loss and of the penalties are nodes (Constant): the real initializers are the weights of `onx`.
+        Its outputs are the loss (1, 1) and the chosen output. Any other value of the model named `loss_name`,
+        `label_name` or `weight_name`, initializers included, gets a numeric suffix. Constants of the loss and of
+        the penalties are Constant nodes: the floating-point initializers are the weights of `onx`.
 
     Raises
     ------
     LossError
         The loss, one of its parameters or a name in `penalty` is unknown, a
         penalty is negative, the loss does not fit the output, or an input or the
-        chosen output has the name of what is to be added.
+        chosen output has a name that is to be added.
     ModelError
-        The model cannot be read, the output does not exist or holds no floats.
+        The model cannot be read, or the output does not exist or is not floating-point.
 
     Examples
     --------
-    A penalty counts once a batch, however many rows there are:
+    A penalty is added once per batch, whatever the number of rows:
 
     >>> import numpy as np, onnx.parser
     >>> from onnx.reference import ReferenceEvaluator
@@ -90,12 +96,20 @@ def add_loss_output(
     """
     model = graphs.load(onx)
     own = set(model.graph.initializers.values())
-    classifies = find_loss(score_name, kwargs).classifies
+    entry = find_loss(score_name, kwargs)
+    classifies = entry.classifies
+    if output_is is not None and (output_is not in OUTPUT_IS or not classifies):
+        raise LossError(
+            f"output_is says what a classifier gives, 'scores' or 'probabilities'; got {output_is!r} for the loss "
+            f"{score_name!r}."
+        )
     output = choose_output(model, output_index, labels=classifies)
     output_name = str(output.name)
     penalties = find_penalties(model, penalty or {})
     _reserve_names(model, output, {"loss_name": loss_name, "label_name": label_name, "weight_name": weight_name})
-    label, rows = add_row_loss(model, output, score_name, kwargs, label_name=label_name)
+    if output_is is None and entry.prediction is Prediction.LIKELIHOOD and _may_be_probabilities(model, output):
+        output_is = "probabilities"
+    label, rows = add_row_loss(model, output, score_name, kwargs, label_name=label_name, output_is=output_is)
     op = builder(model).op
     total = _total(op, model, rows, weight_name, mean=label.dtype is ir.DataType.INT64)
     for weight, (l1, l2) in penalties.items():
@@ -105,22 +119,29 @@ def add_loss_output(
     return graphs.save(model, outputs=[(loss_name, total), (output_name, output)])
 
 
-def _total(op: Any, model: ir.Model, rows: ir.Value, weight_name: str | None, *, mean: bool) -> ir.Value:
-    """Return the sum or the mean of the losses of rows, each times its weight, as (1, 1)."""
+def _may_be_probabilities(model: ir.Model, output: ir.Value) -> bool:
+    """Whether an output has columns that may sum to one; labels may be computed from scores as well."""
+    scores = scores_behind(output, builder(model).op)
+    is_open = scores.link is Link.IDENTITY and not scores.certain
+    return is_open and output.is_graph_output() and n_columns(output) not in (None, 1)
+
+
+def _total(op: Op, model: ir.Model, rows: ir.Value, weight_name: str | None, *, mean: bool) -> ir.Value:
+    """Return the weighted sum or mean of the losses of the rows, as (1, 1)."""
     reduce = op.ReduceMean if mean else op.ReduceSum
     if weight_name is None:
         return reduce(rows, [0], keepdims=1)
-    # ONNX has no type for "(n,) or (n, 1)"; runtimes do not check the size of what is declared to have no axis
+    # ONNX has no type for "(n,) or (n, 1)"; runtimes do not check the shape of an input declared as a scalar
     weight = ir.Value(name=weight_name, type=ir.TensorType(rows.dtype), shape=ir.Shape([]))  # type: ignore[arg-type]
     model.graph.inputs.append(weight)
-    w = op.Reshape(weight, op.Shape(rows))  # as many as rows, or an error: never broadcast
+    w = op.Reshape(weight, op.Shape(rows))  # one per row, or an error: never broadcast
     w.shape = rows.shape
     total = op.ReduceSum(op.Mul(rows, w), [0], keepdims=1)
     return op.Div(total, op.ReduceSum(w, [0], keepdims=1)) if mean else total
 
 
 def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | None]) -> None:
-    """Check the names that the user chose and rename whatever else in the graph has one of them."""
+    """Check the names chosen by the user and rename other values of the graph that have one of them."""
     chosen = {argument: name for argument, name in names.items() if name is not None}
     visible = {str(v.name): "input" for v in model.graph.inputs} | {str(output.name): "output"}
     for argument, name in chosen.items():

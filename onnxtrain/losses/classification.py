@@ -1,17 +1,16 @@
 r"""Losses of classifiers.
 
-y is the index of the class, (n, 1). The scores are s (n, 1), the decision value
-of two classes, positive for class 1, or :math:`s_k` (n, K), one a class. The
-margin m says by how much the score favours the true class: :math:`m = \pm s` of
-two classes. ``hinge``, ``squared_hinge`` and ``modified_huber`` of K > 2 classes
-are summed over K problems "this class or another", as LinearSVC and
-SGDClassifier solve them.
+y is the index of the class, (n, 1). The scores are s (n, 1), the binary decision
+value, positive for class 1, or :math:`s_k` (n, K), one per class. The margin m is
+the amount by which the score favours the true class: :math:`m = \pm s` for two
+classes. With K > 2 classes, ``hinge``, ``squared_hinge`` and ``modified_huber`` are
+summed over K one-vs-rest problems, as in LinearSVC and SGDClassifier.
 
 ``log`` and ``focal`` are functions of the probability :math:`p_y` of the true
-class: :math:`p = \sigma(m)` of two classes, Softmax(s) of K.
+class: :math:`p = \sigma(m)` for two classes, Softmax(s) for K.
 
-Of several labels a row each is a problem of two classes: the functions see one
-label of one row as a row, and their results are summed over the labels of a row.
+Multilabel targets are one binary problem per label: the functions receive each
+label of each row as a row, and their results are summed over the labels of a row.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import taken_for_constant
+from onnxtrain.graph import Op, taken_for_constant
 from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
 
 
 @loss("log", "log_loss", prediction=Prediction.LIKELIHOOD)
-def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6) -> ir.Value:
-    r""":math:`-\log p_y`: :math:`\log(1 + e^{-m})` of two classes, :math:`\log \sum_k e^{s_k} - s_y` of K.
+def log(op: Op, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6) -> ir.Value:
+    r""":math:`-\log p_y`: :math:`\log(1 + e^{-m})` for two classes, :math:`\log \sum_k e^{s_k} - s_y` for K.
 
-    With a smoothing a, the target is 1 - a + a/K for the true class and a/K for
-    each other. Probabilities that do not come from a Softmax or Sigmoid that
-    is recognised are kept in [eps, 1 - eps].
+    With label smoothing a, the target is 1 - a + a/K for the true class and a/K for
+    every other class. Probabilities whose Softmax or Sigmoid is not recognised are
+    clipped to [eps, 1 - eps].
 
     Source: scikit-learn's ``log_loss``; C. Szegedy et al., Rethinking the Inception Architecture, 2016.
     """
@@ -49,32 +48,32 @@ def log(op: Any, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float =
 
 
 @loss("hinge", prediction=Prediction.SCORES)
-def hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+def hinge(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`\max(0, 1 - m)`."""
     return sum_outputs(op, op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0)))
 
 
 @loss("squared_hinge", prediction=Prediction.SCORES)
-def squared_hinge(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+def squared_hinge(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`\max(0, 1 - m)^2`, LinearSVC's default."""
     short = op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0))
     return sum_outputs(op, op.Mul(short, short))
 
 
 @loss("modified_huber", prediction=Prediction.SCORES)
-def modified_huber(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+def modified_huber(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     r""":math:`\max(0, 1 - m)^2` where :math:`m \ge -1`, else :math:`-4 m`, as in SGDClassifier.
 
     Source: T. Zhang, Solving Large Scale Linear Prediction Problems Using Stochastic Gradient Descent, 2004.
     """
     short = op.Relu(op.Add(_minus_margins(op, y_true, y_pred), 1.0))
     c = taken_for_constant(op.Clip(short, 0.0, 2.0))
-    # c (2h - c) is h^2 up to 2, then 4h - 4; its derivative by c is 2 (h - c): where c moves, 0
+    # c (2h - c) is h^2 up to h = 2, then 4h - 4; its derivative by c is 2 (h - c), 0 unless c is constant
     return sum_outputs(op, op.Mul(c, op.Sub(op.Mul(short, 2.0), c)))
 
 
 @loss("focal", prediction=Prediction.LIKELIHOOD)
-def focal(op: Any, y_true: ir.Value, y_pred: ir.Value, *, gamma: float = 2.0) -> ir.Value:
+def focal(op: Op, y_true: ir.Value, y_pred: ir.Value, *, gamma: float = 2.0) -> ir.Value:
     r""":math:`-(1 - p_y)^\gamma \log p_y`; ``log`` for :math:`\gamma = 0`.
 
     Source: T.-Y. Lin et al., Focal Loss for Dense Object Detection, 2017.
@@ -82,7 +81,7 @@ def focal(op: Any, y_true: ir.Value, y_pred: ir.Value, *, gamma: float = 2.0) ->
     gamma = check_number(gamma, "gamma", at_least=0)
     minus_m = (_minus_margins if _columns(y_pred) == 1 else _minus_log_odds)(op, y_true, y_pred)
     minus_log_p = softplus(op, minus_m)
-    # -log(1 - p) = m - log p; a power of 1 - p has no derivative where p is 1
+    # -log(1 - p) = m - log p; a power of 1 - p is not differentiable at p = 1
     return op.Mul(op.Exp(op.Mul(op.Sub(minus_log_p, minus_m), -gamma)), minus_log_p)
 
 
@@ -90,27 +89,27 @@ def _columns(y_pred: ir.Value) -> int:
     return int(y_pred.shape[1])  # type: ignore[index, arg-type]
 
 
-def _is_class(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
-    """Return where each column stands for the true class: (n, K), or (n, 1) for class 1 of two."""
+def _is_class(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return the mask of the true class: (n, K), or (n, 1) for class 1 of two."""
     n_columns = _columns(y_pred)
     classes = [[1]] if n_columns == 1 else [list(range(n_columns))]
     return op.Equal(y_true, op.initializer(ir.tensor(classes, dtype=ir.DataType.INT64, name="classes")))
 
 
-def _minus_margins(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
-    """Return -m of each column as a problem of its own: (n, 1) of two classes, (n, K) of more."""
+def _minus_margins(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+    """Return -m of each one-vs-rest problem: (n, 1) for two classes, (n, K) for more."""
     if _columns(y_pred) == 2:
         y_pred = op.MatMul(y_pred, _constant(op, [[-1.0], [1.0]], y_pred))
     is_class = _is_class(op, y_true, y_pred)
     return op.Mul(y_pred, op.Where(is_class, _constant(op, -1, y_pred), _constant(op, 1, y_pred)))
 
 
-def _minus_log_odds(op: Any, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
+def _minus_log_odds(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     """Return -log(p_y / (1 - p_y)), (n, 1), from K scores."""
-    lowest = -6e4 if y_pred.dtype is ir.DataType.FLOAT16 else -1e30  # its exponential is 0
+    lowest = -6e4 if y_pred.dtype is ir.DataType.FLOAT16 else -1e30  # exp is 0; float16 ends at -65504
     others = op.Where(_is_class(op, y_true, y_pred), _constant(op, lowest, y_pred), y_pred)
     return op.Sub(op.ReduceLogSumExp(others, [1], keepdims=1), op.GatherElements(y_pred, y_true, axis=1))
 
 
-def _constant(op: Any, value: Any, like: ir.Value) -> ir.Value:
+def _constant(op: Op, value: Any, like: ir.Value) -> ir.Value:
     return op.initializer(ir.tensor(np.array(value, dtype=like.dtype.numpy()), name="constant"))  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
-"""The table of losses, and how one is called and checked.
+"""The table of losses; calling and checking a loss.
 
-A loss is a function ``loss(op, y_true, y_pred, *, parameters) -> value`` with
-one number a row, shape (n, 1). ``op`` is an onnxscript builder. What ``y_true``
-and ``y_pred`` are depends on where the loss is at home:
+A loss is a function ``loss(op, y_true, y_pred, *, parameters) -> value`` that
+returns one value per row, shape (n, 1). ``op`` is an onnxscript builder; Python's
+operators and numpy's functions append the same nodes (:mod:`.operands`). The
+meaning of ``y_true`` and ``y_pred`` depends on the kind of the loss:
 
 ==============  ====================  ==========================================
 ``Prediction``  ``y_true``            ``y_pred``
@@ -10,14 +11,14 @@ and ``y_pred`` are depends on where the loss is at home:
 ``OUTPUT``      as the output (n, k)  the output of the model (n, k)
 ``LOG_MEAN``    as the output (n, k)  logarithm of the output (n, k), which is a
                                       mean and positive
-``SCORES``      int64 (n, 1), index   decision values (n, 1) of two classes, or
-                of the class          one score a class (n, K)
+``SCORES``      int64 (n, 1), index   binary decision values (n, 1), or one score
+                of the class          per class (n, K)
 ``LIKELIHOOD``  int64 (n, 1), index   as ``SCORES``, and Sigmoid or Softmax of
                 of the class          them are the probabilities of the classes
 ==============  ====================  ==========================================
 
-In front of Exp, Softmax or Sigmoid the logarithm and the scores are taken from
-what enters them, so that nothing overflows and no gradient vanishes.
+For outputs of Exp, Softmax or Sigmoid, the logarithm and the scores are the
+inputs of these operators, so nothing overflows and no gradient vanishes.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError, OnnxTrainError
-from onnxtrain.graph import describe, is_float
+from onnxtrain.graph import Op, describe, is_float
+from onnxtrain.losses.operands import WAY, call_loss
 from onnxtrain.registry import Registry, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Prediction(enum.Enum):
-    """What a loss receives as ``y_pred``; the table is in the docstring of the module."""
+    """The kind of ``y_pred`` that a loss receives; see the table in the module's docstring."""
 
     OUTPUT = "output"
     LOG_MEAN = "log_mean"
@@ -50,11 +52,11 @@ class Prediction(enum.Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss: its function, and what it wants to be given."""
+    """A loss: its function and the kind of prediction it receives."""
 
     function: Callable[..., ir.Value]
     prediction: Prediction = Prediction.OUTPUT
-    #: Of the parameters: the least label, and whether a label may be it.
+    #: A function of the parameters: the infimum of valid labels, and whether it is valid itself.
     least: Callable[..., tuple[float, bool]] = lambda **params: (-math.inf, True)
 
     @property
@@ -70,6 +72,7 @@ def loss(
     *names: str,
     prediction: Prediction | str = Prediction.OUTPUT,
     least: Callable[..., tuple[float, bool]] = Loss.least,
+    override: bool = False,
 ) -> Callable[[F], F]:
     """Register a loss under one or several names.
 
@@ -77,16 +80,18 @@ def loss(
     ----------
     *names : str
     prediction : Prediction or str
-        What the function receives: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
+        The kind of ``y_pred``: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
     least : callable, optional
         ``least(**parameters) -> (number, allowed)``: the least label for which the loss has a minimum,
         and whether a label may be it. :class:`~onnxtrain.OrtGradientRegressor` refuses lower ones.
+    override : bool
+        Replace a registered loss of that name.
 
     Returns
     -------
     callable
         A decorator for ``function(op, y_true, y_pred, *, parameters) -> (n, 1)``. Its keyword-only
-        arguments are the parameters of the loss. It raises LossError where one is out of range.
+        arguments are the parameters of the loss. It raises LossError if one is out of range.
 
     Raises
     ------
@@ -103,7 +108,7 @@ def loss(
     """
 
     def decorate(function: F) -> F:
-        LOSSES.register(*names)(Loss(function, Prediction(prediction), least))
+        LOSSES.register(*names, override=override, definition=function)(Loss(function, Prediction(prediction), least))
         return function
 
     return decorate
@@ -112,16 +117,16 @@ def loss(
 def find_loss(
     loss: str | Callable[..., ir.Value], params: Mapping[str, Any] | None = None, *, classifies: bool = False
 ) -> Loss:
-    """Return what is known of a loss, given by name or as a function of the user.
+    """Return the table entry of a loss, given by name or as a user's function.
 
     Parameters
     ----------
     loss : str or callable
     params : mapping, optional
-        Parameters for the loss; only their names are looked at here.
+        Parameters of the loss; only their names are checked here.
     classifies : bool
-        What a function that is not in the table is for: it receives the scores
-        and the index of the class if true, else the output and a label like it.
+        For a function that is not in the table: it receives the scores and the
+        index of the class if true, else the output and a label of its shape.
 
     Raises
     ------
@@ -153,7 +158,7 @@ def loss_kind(loss: str | Callable[..., ir.Value]) -> str:
 
 
 def row_loss(
-    op: Any, loss: str | Callable[..., ir.Value], y_true: ir.Value, y_pred: ir.Value, params: Mapping[str, Any]
+    op: Op, loss: str | Callable[..., ir.Value], y_true: ir.Value, y_pred: ir.Value, params: Mapping[str, Any]
 ) -> ir.Value:
     """Append the nodes of a loss and return its value for each row, (n, 1).
 
@@ -165,17 +170,18 @@ def row_loss(
     """
     name, entry = _name(loss), find_loss(loss, params)
     try:
-        rows = entry.function(op, y_true, y_pred, **params)
+        rows = call_loss(entry.function, op, y_true, y_pred, params)
     except OnnxTrainError:
         raise
-    except TypeError as e:
-        raise LossError(f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}") from e
+    except (AttributeError, TypeError) as e:
+        way = f". {WAY}" if "Operand" in str(e) else ""  # a function of another library, such as PyTorch
+        raise LossError(f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}{way}") from e
     if not isinstance(rows, ir.Value):
         raise LossError(f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r}.")
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
         raise LossError(
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
-            f"Sum over outputs with op.ReduceSum(x, [1], keepdims=1)."
+            f"Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
         )
     if rows.shape[0] == 1 != y_true.shape[0]:  # type: ignore[index]
         raise LossError(
@@ -202,13 +208,13 @@ def check_number(
     return number
 
 
-def sum_outputs(op: Any, x: ir.Value) -> ir.Value:
+def sum_outputs(op: Op, x: ir.Value) -> ir.Value:
     """Sum (n, k) over k, kept as (n, 1)."""
     return x if x.shape is not None and x.shape[1] == 1 else op.ReduceSum(x, [1], keepdims=1)
 
 
-def softplus(op: Any, x: ir.Value) -> ir.Value:
-    r"""Return :math:`\log(1 + e^x)`, which is x for a large x."""
+def softplus(op: Op, x: ir.Value) -> ir.Value:
+    r"""Return :math:`\log(1 + e^x)`, which is x for large x."""
     if x.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return op.Softplus(x)
     # onnxruntime has no Softplus for doubles on CPU, ONNX none for bfloat16: log(e^0 + e^x)

@@ -1,9 +1,7 @@
 """Optimizers as ONNX nodes, learning rates as functions of the step."""
 
-from onnxtrain.optim._base import OPTIMIZERS, Optimizer, make_optimizer, optimizer
-from onnxtrain.optim.clipping import clip_by_global_norm, clip_factor
+from onnxtrain.optim.base import OPTIMIZERS, Optimizer, make_optimizer, optimizer
 from onnxtrain.optim.first_order import SGD, Adagrad, Adam, AdamW, RMSprop
-from onnxtrain.optim.proximal import Proximal
 from onnxtrain.optim.schedules import (
     SCHEDULES,
     Adaptive,
@@ -14,6 +12,7 @@ from onnxtrain.optim.schedules import (
     Schedule,
     make_schedule,
 )
+from onnxtrain.optim.wrappers import Proximal, global_norm_factor
 
 __all__ = [
     "OPTIMIZERS",
@@ -31,8 +30,7 @@ __all__ = [
     "Proximal",
     "RMSprop",
     "Schedule",
-    "clip_by_global_norm",
-    "clip_factor",
+    "global_norm_factor",
     "make_optimizer",
     "make_schedule",
     "optimizer",

@@ -1,28 +1,29 @@
 r"""First-order optimizers; equations and defaults are PyTorch's, names scikit-learn's.
 
 A decaying average :math:`m \leftarrow \beta m + (1 - \beta) g` is kept as
-:math:`M = m / (1 - \beta)`, so that :math:`M \leftarrow \beta M + g`: the missing
-factors are scalars, computed once a step, and each weight is passed over less often.
+:math:`M = m / (1 - \beta)`, so :math:`M \leftarrow \beta M + g`. The omitted factors
+are per-step scalars, which saves elementwise passes over each weight.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import onnx_ir as ir
 
 from onnxtrain.errors import OptimizerError
-from onnxtrain.optim._base import Optimizer, check_number, optimizer
+from onnxtrain.graph import Op
+from onnxtrain.optim.base import Optimizer, check_number, optimizer
 
-Moved = tuple[ir.Value, tuple[ir.Value, ...]]
+Updated = tuple[ir.Value, tuple[ir.Value, ...]]
 
 
 @optimizer("sgd")
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    r"""Gradient descent, with momentum :math:`\mu` when it is not zero.
+    r"""Gradient descent, with momentum :math:`\mu` if it is not zero.
 
     .. math:: v \leftarrow \mu v + g, \qquad w \leftarrow w - \eta v
 
@@ -32,7 +33,7 @@ class SGD(Optimizer):
     ----------
     momentum : float in [0, 1)
     nesterov : bool
-        Needs a momentum.
+        Requires a momentum.
 
     Raises
     ------
@@ -57,19 +58,18 @@ class SGD(Optimizer):
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("velocity",) if self.momentum else ()
 
-    def pull(self, op: Any, step: Any) -> Any:
+    def pull(self, op: Op, step: Any) -> Any:
         return _sum_of_powers(op, self.momentum, op.Add(step, 1.0) if self.nesterov else step)
 
-    def move(
+    def update(
         self,
-        op: Any,
+        op: Op,
         w: ir.Value,
         dw: ir.Value,
         slots: tuple[ir.Value, ...],
         *scalars: ir.Value,
-        decays: bool = True,
-        l1: ir.Value | None = None,
-    ) -> Moved:
+        slope: ir.Value | None = None,
+    ) -> Updated:
         rate = scalars[0]
         if not self.momentum:
             return op.Sub(w, op.Mul(dw, rate)), ()
@@ -84,7 +84,7 @@ class SGD(Optimizer):
 @optimizer("adam")
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    r"""Adam: each weight moves by its mean gradient over the root of its mean square.
+    r"""Adam: the mean gradient of each weight, divided by the root of its mean square.
 
     .. math::
 
@@ -127,32 +127,31 @@ class Adam(Optimizer):
         check_number(self, "beta_2", 0, 1)
         check_number(self, "epsilon", 0, open_low=True)
 
-    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) = rate / eta * M / (sqrt(V) + eps * root)
         mean_left, square_left = _filled(op, self.beta_1, step), _filled(op, self.beta_2, step)
         root = op.Sqrt(op.Div(square_left, 1.0 - self.beta_2))
         rate = op.Mul(op.Div(op.Mul(learning_rate, 1.0 - self.beta_1), mean_left), root)
         return rate, op.Mul(root, self.epsilon)
 
-    def pull(self, op: Any, step: Any) -> Any:
+    def pull(self, op: Op, step: Any) -> Any:
         return _sum_of_powers(op, self.beta_1, step)
 
-    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
         return op.Add(op.Sqrt(slots[1]), scalars[1])
 
-    def move(
+    def update(
         self,
-        op: Any,
+        op: Op,
         w: ir.Value,
         dw: ir.Value,
         slots: tuple[ir.Value, ...],
         *scalars: ir.Value,
-        decays: bool = True,
-        l1: ir.Value | None = None,
-    ) -> Moved:
+        slope: ir.Value | None = None,
+    ) -> Updated:
         mean, square = slots
         mean = op.Add(op.Mul(mean, self.beta_1), dw)
-        slope = _slope(op, w, dw, l1)
+        slope = dw if slope is None else slope
         square = op.Add(op.Mul(square, self.beta_2), op.Mul(slope, slope))
         direction = op.Div(mean, self.metric(op, (mean, square), *scalars))
         return op.Sub(w, op.Mul(direction, scalars[0])), (mean, square)
@@ -161,7 +160,7 @@ class Adam(Optimizer):
 @optimizer("adamw")
 @dataclass(frozen=True)
 class AdamW(Adam):
-    r"""Adam after a decay of the weights, :math:`w \leftarrow (1 - \eta \lambda) w`.
+    r"""Adam with decoupled weight decay, :math:`w \leftarrow (1 - \eta \lambda) w` before each step.
 
     Intercepts do not decay.
 
@@ -178,44 +177,45 @@ class AdamW(Adam):
     """
 
     weight_decay: float = 1e-2
-    spares_intercepts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "weight_decay", 0)
 
-    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         kept = op.Sub(1.0, op.Mul(learning_rate, self.weight_decay))
         return (*super().scalars(op, learning_rate, step), kept)
 
-    def move(
+    def without_decay(self) -> AdamW:
+        return replace(self, weight_decay=0.0)
+
+    def update(
         self,
-        op: Any,
+        op: Op,
         w: ir.Value,
         dw: ir.Value,
         slots: tuple[ir.Value, ...],
         *scalars: ir.Value,
-        decays: bool = True,
-        l1: ir.Value | None = None,
-    ) -> Moved:
-        if decays and self.weight_decay:
+        slope: ir.Value | None = None,
+    ) -> Updated:
+        if self.weight_decay:
             w = op.Mul(w, scalars[2])
-        return super().move(op, w, dw, slots, *scalars, l1=l1)
+        return super().update(op, w, dw, slots, *scalars, slope=slope)
 
 
 @optimizer("rmsprop")
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    r"""The gradient over the root of its mean square, :math:`s`.
+    r"""RMSprop: the gradient divided by the root of its mean square, :math:`s`.
 
     .. math::
 
         s \leftarrow \alpha s + (1 - \alpha) g^2, \qquad
         w \leftarrow w - \eta \frac{g}{\sqrt{s} + \epsilon}
 
-    Centered, the root is that of the variance :math:`s - \bar g^2`, with
-    :math:`\bar g \leftarrow \alpha \bar g + (1 - \alpha) g`; with momentum the quotient is
-    added up: :math:`u \leftarrow \mu u + g / (\sqrt{s} + \epsilon)`, :math:`w \leftarrow w - \eta u`.
+    If centered, the root is that of the variance :math:`s - \bar g^2`, with
+    :math:`\bar g \leftarrow \alpha \bar g + (1 - \alpha) g`. With momentum the quotients are
+    accumulated: :math:`u \leftarrow \mu u + g / (\sqrt{s} + \epsilon)`, :math:`w \leftarrow w - \eta u`.
 
     Parameters
     ----------
@@ -249,39 +249,39 @@ class RMSprop(Optimizer):
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("square", *(["mean"] if self.centered else []), *(["velocity"] if self.momentum else []))
 
-    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         return (op.Div(learning_rate, math.sqrt(1.0 - self.alpha)),)
 
-    def pull(self, op: Any, step: Any) -> Any:
+    def pull(self, op: Op, step: Any) -> Any:
         return _sum_of_powers(op, self.momentum, step)
 
-    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
         spread = slots[0]
         if self.centered:
             variance = op.Sub(spread, op.Mul(op.Mul(slots[1], slots[1]), 1.0 - self.alpha))
-            spread = op.Relu(variance)  # rounding must not make it negative
+            spread = op.Relu(variance)  # rounding may make the variance negative
         return op.Add(op.Sqrt(spread), self.epsilon / math.sqrt(1.0 - self.alpha))
 
-    def move(
+    def update(
         self,
-        op: Any,
+        op: Op,
         w: ir.Value,
         dw: ir.Value,
         slots: tuple[ir.Value, ...],
         *scalars: ir.Value,
-        decays: bool = True,
-        l1: ir.Value | None = None,
-    ) -> Moved:
+        slope: ir.Value | None = None,
+    ) -> Updated:
         old = dict(zip(self.slots, slots, strict=True))
-        slope = _slope(op, w, dw, l1)
+        sums_quotients = slope is None
+        slope = dw if slope is None else slope
         new = {"square": op.Add(op.Mul(old["square"], self.alpha), op.Mul(slope, slope))}
         if self.centered:
             new["mean"] = op.Add(op.Mul(old["mean"], self.alpha), slope)
         metric = self.metric(op, tuple(new.values()), *scalars)
-        if self.momentum and l1 is None:
+        if self.momentum and sums_quotients:
             new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), op.Div(dw, metric))
             return op.Sub(w, op.Mul(new["velocity"], scalars[0])), tuple(new[name] for name in self.slots)
-        if self.momentum:  # every gradient in the sum must have the metric of the threshold, as in Adam
+        if self.momentum:  # under Proximal all gradients in the sum share the metric of the threshold, as in Adam
             dw = new["velocity"] = op.Add(op.Mul(old["velocity"], self.momentum), dw)
         direction = op.Div(dw, metric)
         return op.Sub(w, op.Mul(direction, scalars[0])), tuple(new[name] for name in self.slots)
@@ -290,7 +290,7 @@ class RMSprop(Optimizer):
 @optimizer("adagrad")
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    r"""The gradient over the root of the sum :math:`s` of its squares so far.
+    r"""Adagrad: the gradient divided by the root of the sum :math:`s` of its squares so far.
 
     .. math::
 
@@ -329,43 +329,37 @@ class Adagrad(Optimizer):
     def initial(self, slot: str) -> float:
         return float(self.initial_accumulator_value)
 
-    def scalars(self, op: Any, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
         if not self.lr_decay:
             return (learning_rate,)
         return (op.Div(learning_rate, op.Add(op.Mul(op.Sub(step, 1.0), self.lr_decay), 1.0)),)
 
-    def pull(self, op: Any, step: Any) -> Any:
+    def pull(self, op: Op, step: Any) -> Any:
         return None
 
-    def metric(self, op: Any, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
         return op.Add(op.Sqrt(slots[0]), self.epsilon)
 
-    def move(
+    def update(
         self,
-        op: Any,
+        op: Op,
         w: ir.Value,
         dw: ir.Value,
         slots: tuple[ir.Value, ...],
         *scalars: ir.Value,
-        decays: bool = True,
-        l1: ir.Value | None = None,
-    ) -> Moved:
-        slope = _slope(op, w, dw, l1)
+        slope: ir.Value | None = None,
+    ) -> Updated:
+        slope = dw if slope is None else slope
         total = op.Add(slots[0], op.Mul(slope, slope))
         direction = op.Div(dw, self.metric(op, (total,), *scalars))
         return op.Sub(w, op.Mul(direction, scalars[0])), (total,)
 
 
-def _filled(op: Any, beta: float, step: Any) -> Any:
-    """Return ``1 - beta ** step``, the weight of all gradients so far in a decaying average."""
+def _filled(op: Op, beta: float, step: Any) -> Any:
+    """Return ``1 - beta ** step``, the total weight of the gradients so far in a decaying average."""
     return op.Sub(1.0, op.Exp(op.Mul(step, math.log(beta) if beta else -math.inf)))
 
 
-def _sum_of_powers(op: Any, beta: float, count: Any) -> Any:
-    """Return ``1 + beta + ... + beta ** (count - 1)``, or None where only the first counts."""
+def _sum_of_powers(op: Op, beta: float, count: Any) -> Any:
+    """Return ``1 + beta + ... + beta ** (count - 1)``, or None for beta = 0."""
     return op.Div(_filled(op, beta, count), 1.0 - beta) if beta else None
-
-
-def _slope(op: Any, w: ir.Value, dw: ir.Value, l1: ir.Value | None) -> ir.Value:
-    """Return the gradient, with the slope of an l1 penalty where that is left out of it."""
-    return dw if l1 is None else op.Add(dw, op.Mul(op.Sign(w), l1))

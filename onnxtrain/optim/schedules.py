@@ -1,8 +1,13 @@
 r"""Learning rates as functions of the step.
 
 A schedule is a frozen value, called ``schedule(step, n_steps, plateaus)``: `step`
-counts from 0, `n_steps` is the number of steps planned, `plateaus` how often the
-training loop saw the loss stop falling. :math:`\eta_0` is ``learning_rate``.
+counts from 0, `n_steps` is the number of planned steps, `plateaus` the number of
+times the loss has stopped falling. :math:`\eta_0` is ``learning_rate``.
+
+Each call of ``fit`` counts its steps from 0, also with ``warm_start``. ``partial_fit`` continues
+the count of the previous call. The plan is ``max_iter`` epochs over the rows of the call: a
+schedule of finite length ends after ``max_iter`` calls of ``partial_fit`` with equally many rows,
+and keeps its final rate.
 """
 
 from __future__ import annotations
@@ -12,15 +17,23 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from onnxtrain.errors import OptimizerError
-from onnxtrain.optim._base import check_number
+from onnxtrain.optim.base import check_number
 from onnxtrain.registry import Registry
 
 
 class Schedule(ABC):
-    """Base class of the learning rates that change."""
+    """Base class of learning rate schedules.
+
+    Attributes
+    ----------
+    has_length : bool
+        Whether the schedule is planned over `n_steps` and ends with them.
+    """
+
+    has_length: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
@@ -31,9 +44,9 @@ class Schedule(ABC):
         step : int
             Counted from 0.
         n_steps : int
-            The number of steps planned, at least 1.
+            The number of planned steps, at least 1.
         plateaus : int
-            How often the loss has stopped falling.
+            The number of times the loss has stopped falling.
         """
 
 
@@ -45,7 +58,7 @@ LearningRate: TypeAlias = "float | str | Schedule | Callable[[int], float]"
 @SCHEDULES.register("constant")
 @dataclass(frozen=True)
 class Constant(Schedule):
-    r"""The same rate at every step, :math:`\eta_0`."""
+    r"""A constant learning rate :math:`\eta_0`."""
 
     learning_rate: float = 1e-3
 
@@ -59,13 +72,13 @@ class Constant(Schedule):
 @SCHEDULES.register("invscaling")
 @dataclass(frozen=True)
 class InverseScaling(Schedule):
-    r"""A rate that falls as a power of the step, :math:`\eta_0 / (t + 1)^p`.
+    r"""A learning rate that decays as a power of the step, :math:`\eta_0 / (t + 1)^p`.
 
     Parameters
     ----------
     learning_rate : float, positive
     power_t : float, not negative
-        :math:`p`. The time :math:`t` is the step, from 0; scikit-learn's MLP counts rows.
+        :math:`p`. The time :math:`t` is the step, from 0; scikit-learn's MLP counts samples.
 
     Examples
     --------
@@ -88,7 +101,7 @@ class InverseScaling(Schedule):
 @SCHEDULES.register("adaptive")
 @dataclass(frozen=True)
 class Adaptive(Schedule):
-    r"""A rate that is divided each time the loss stops falling, :math:`\eta_0 / f^{plateaus}`.
+    r"""A learning rate that is divided each time the loss stops falling, :math:`\eta_0 / f^{plateaus}`.
 
     Parameters
     ----------
@@ -116,9 +129,9 @@ class Adaptive(Schedule):
 @SCHEDULES.register("cosine")
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    r"""A rate that rises along a line, then falls along half a cosine.
+    r"""Cosine annealing after a linear warm-up.
 
-    With :math:`n` steps, the first :math:`k = \omega n` of them to warm up,
+    With :math:`n` steps, the first :math:`k = \omega n` of them for the warm-up,
 
     .. math::
 
@@ -130,9 +143,9 @@ class Cosine(Schedule):
     learning_rate : float, positive
         The highest rate.
     warmup : float in [0, 1)
-        :math:`\omega`, a share of the steps planned.
+        :math:`\omega`, a fraction of the planned steps.
     final_ratio : float in [0, 1]
-        :math:`r`: the rate goes towards :math:`r \eta_0`.
+        :math:`r`: the rate approaches :math:`r \eta_0`.
 
     Examples
     --------
@@ -145,6 +158,7 @@ class Cosine(Schedule):
     Loshchilov, Hutter, SGDR: stochastic gradient descent with warm restarts, ICLR 2017.
     """
 
+    has_length: ClassVar[bool] = True
     learning_rate: float = 1e-3
     warmup: float = 0.0
     final_ratio: float = 0.0
@@ -165,16 +179,16 @@ class Cosine(Schedule):
 @SCHEDULES.register("onecycle")
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    r"""A rate that rises from :math:`\eta_0 / d` to :math:`\eta_0` and falls to :math:`\eta_0 / (d D)`.
+    r"""The one-cycle policy: from :math:`\eta_0 / d` up to :math:`\eta_0`, then down to :math:`\eta_0 / (d D)`.
 
-    Both ways along half a cosine, as PyTorch's OneCycleLR.
+    Both phases follow half a cosine, as in PyTorch's OneCycleLR.
 
     Parameters
     ----------
     learning_rate : float, positive
         The highest rate.
     pct_start : float in [0, 1]
-        The share of the steps on which it rises.
+        The fraction of the steps in which the rate rises.
     div_factor : float, at least 1
         :math:`d`.
     final_div_factor : float, at least 1
@@ -192,6 +206,7 @@ class OneCycle(Schedule):
     large learning rates, 2018.
     """
 
+    has_length: ClassVar[bool] = True
     learning_rate: float = 1e-3
     pct_start: float = 0.3
     div_factor: float = 25.0
@@ -214,12 +229,12 @@ class OneCycle(Schedule):
 
 @dataclass(frozen=True)
 class Custom(Schedule):
-    """A user's function of the step, its results checked.
+    """A user-defined function of the step, whose results are checked.
 
     Raises
     ------
     OptimizerError
-        When called, if the function does not return a positive, finite number.
+        On a call, if the function does not return a positive, finite number.
     """
 
     function: Callable[[int], float]
@@ -240,7 +255,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     Raises
     ------
     OptimizerError
-        The name is unknown, the number not positive and finite, or the argument nothing of these.
+        The name is unknown, the number is not positive and finite, or the argument has another type.
 
     Examples
     --------

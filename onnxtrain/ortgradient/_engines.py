@@ -1,4 +1,4 @@
-"""How the two passes run: two sessions of any onnxruntime, or the TrainingAgent of the training build."""
+"""Execution of the two passes: two sessions of any onnxruntime, or the TrainingAgent of the training build."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from onnxruntime.capi import _pybind_state as native
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.ortgradient._graphs import PassGraphs
 from onnxtrain.ortgradient._tensors import vector
+from onnxtrain.runtime.session import kept_after_fork
 
 
 class Saved(NamedTuple):
-    """What one forward leaves for its backward.
+    """The results of a forward pass that its backward pass needs.
 
-    ``memory`` is the business of the engine, ``shapes`` and ``inputs`` are for checks
-    and keep alive what onnxruntime borrows.
+    ``memory`` is private to the engine. ``shapes`` and ``inputs`` serve for checks
+    and keep the memory alive that onnxruntime borrows.
     """
 
     memory: Any
@@ -29,14 +30,14 @@ class Engine(Protocol):
     """Two passes over one graph."""
 
     def forward(self, inputs: Any) -> tuple[list[Any], Any]:
-        """Return the outputs, and what the backward pass needs."""
+        """Return the outputs and the saved values for the backward pass."""
 
     def backward(self, memory: Any, gradients: Sequence[Any]) -> Any:
         """Return the gradients as an OrtValueVector; `gradients` has one entry per incoming gradient."""
 
 
 class Runner:
-    """A session that takes and gives OrtValues and leaves them on the device."""
+    """A session that takes and returns OrtValues and leaves them on the device."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Runner:
 
 
 class TwoSessions:
-    """The passes as two graphs of standard operators; what backward needs are outputs of forward."""
+    """The passes as two graphs of standard operators; the values that backward needs are outputs of forward."""
 
     def __init__(self, graphs: PassGraphs, forward: Runner, backward: Runner):
         self.graphs = graphs
@@ -86,13 +87,13 @@ class TwoSessions:
 
 
 class Agent:
-    """TrainingAgent: one session that stops at YieldOp and goes on from there."""
+    """TrainingAgent: one session that stops at YieldOp and resumes there."""
 
     def __init__(self, graphs: PassGraphs, session: onnxruntime.InferenceSession, device: Any):
         names = [t.name for t in graphs.inputs]
         self.session = session
         self.cache = native.OrtValueCache()
-        # one device per output: with fewer the process would end
+        # one device per output: with fewer the process crashes
         self.agent = native.TrainingAgent(
             session._sess,
             names,
@@ -116,7 +117,7 @@ class Agent:
 
 
 def guarded(run: Callable[[], None]) -> None:
-    """Call onnxruntime and raise what it says as an error of ours."""
+    """Call onnxruntime and re-raise its exceptions as errors of this package."""
     try:
         run()
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
@@ -129,6 +130,7 @@ def open_with(content: bytes, options: Any, providers: Any, provider_options: An
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(content, options, providers, provider_options, enable_fallback=0)
+        session = onnxruntime.InferenceSession(content, options, providers, provider_options, enable_fallback=0)
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
+    return kept_after_fork(session)

@@ -19,16 +19,16 @@ from onnxtrain.ortgradient._function import OrtGradientForwardBackwardFunction
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor, arrange, split_graphs, yield_graphs
 from onnxtrain.ortgradient._tensors import ort_device
 from onnxtrain.registry import did_you_mean
-from onnxtrain.training.device import Device, find_device
+from onnxtrain.runtime.device import Device, find_device
 
 BUILDERS = ("builtin", "onnxruntime-training")
 
-#: What cannot be pickled: the defaults take its place.
+#: Attributes that cannot be pickled; a copy has the defaults.
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
 
 
 class OrtGradientForwardBackward:
-    r"""The forward and the backward pass of an ONNX model, with the caller's own loss in between.
+    r"""The forward and the backward pass of an ONNX model, with the caller's loss in between.
 
     For outputs :math:`y = f(x, w)` and incoming gradients :math:`\bar y` given by the
     caller, backward returns :math:`\bar x = (\partial y / \partial x)^\top \bar y` and
@@ -39,27 +39,27 @@ class OrtGradientForwardBackward:
     onnx_model : onnx.ModelProto, bytes or path
         It is not changed.
     weights_to_train : list of str, optional
-        Initializers, in any order; None for all of real numbers.
+        Initializers, in any order; None for all floating-point ones.
     input_names, output_names : list of str, optional
-        The order of the inputs; which outputs, and their order.
+        The order of the inputs; the selection and order of the outputs.
     class_name : str, optional
-        The name of the class that is made, :attr:`cls_type_`.
+        The name of the generated class, :attr:`cls_type_`.
     sess_options, run_options : optional
-        onnxruntime's own. They cannot be pickled: a copy has the defaults.
+        Objects of onnxruntime. They cannot be pickled: a copy has the defaults.
     providers : optional
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a ``torch.device``, or a list of names of
         execution providers.
     provider_options : list of dict, optional
         For a list of providers.
     graph_builder_config : optional
-        onnxruntime's OrtModuleGraphBuilderConfiguration, or anything like it: what it
-        says of ``initializer_names_to_train`` and ``input_names_require_grad`` is used.
+        onnxruntime's OrtModuleGraphBuilderConfiguration, or an object with its attributes
+        ``initializer_names_to_train`` and ``input_names_require_grad``, which are used.
     device_index : int
         The number of the CUDA device.
     enable_logging : bool
         Log to ``"onnxtrain"``.
     debug : bool
-        Kept for old code: everything is always checked.
+        For backward compatibility; has no effect: all checks are always made.
     builder : {"builtin", "onnxruntime-training"}
         ``"builtin"`` runs two sessions on any onnxruntime; ``"onnxruntime-training"``
         one TrainingAgent of the training build.
@@ -128,7 +128,7 @@ class OrtGradientForwardBackward:
         self.inputs_require_grad = self._find_inputs_require_grad()
         self._init_next()
 
-    # --------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------- the arguments
 
     def _find_weights(self, names: Sequence[str] | None) -> list[str]:
         if names is None and self.graph_builder_config is not None:
@@ -168,7 +168,7 @@ class OrtGradientForwardBackward:
             raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
         return find_device(f"cuda:{self.device_index}" if "CUDAExecutionProvider" in names else "cpu")
 
-    # ------------------------------------------------------------- the class made
+    # -------------------------------------------------------- the generated class
 
     def _init_next(self) -> None:
         self._logger = logging.getLogger("onnxtrain") if self.enable_logging else None
@@ -230,7 +230,9 @@ class OrtGradientForwardBackward:
 
     def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
         asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers()
-        return open_with(graphs.at_opset(content, device.opset), self.sess_options, asked, self.provider_options)
+        return open_with(
+            graphs.at_opset(content, device.capabilities.opset), self.sess_options, asked, self.provider_options
+        )
 
     # ------------------------------------------------------------------- interface
 
@@ -244,7 +246,7 @@ class OrtGradientForwardBackward:
         Raises
         ------
         WeightError
-            There is none of that name; with ``exc=False`` None is returned.
+            There is no initializer of that name; with ``exc=False`` None is returned.
         """
         known = {t.name: t for t in self.onnx_model.graph.initializer}
         if name in known:
@@ -261,9 +263,9 @@ class OrtGradientForwardBackward:
         Parameters
         ----------
         folder : path, or the type ``bytes``
-            A folder that exists; with ``bytes`` the graphs are returned.
+            An existing folder; with ``bytes`` the graphs are returned.
         prefix, suffix : str, optional
-            Before and behind the names of the files.
+            Prefix and suffix of the file names.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The graphs behind a forward and a backward pass: one to evaluate, one for each pass."""
+"""The graphs of the forward and the backward pass: one for evaluation, one for each pass."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of an input or an output before anything runs.
+    """The static description of an input or an output.
 
-    ``shape`` holds numbers, names of unknown dimensions and None; it is None where
-    not even the number of axes is known.
+    ``shape`` holds ints, names of unknown dimensions and None; it is None if the
+    rank is unknown.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Tensor:
 
     @property
     def is_real(self) -> bool:
-        """Whether it holds real numbers: only those have a gradient."""
+        """Whether it is floating-point: other types have no gradient."""
         return self.elem_type in {int(dtype) for dtype in graphs.FLOATS}
 
     @classmethod
@@ -47,24 +47,24 @@ class PassGraphs:
     Attributes
     ----------
     inputs : tuple of Tensor
-        Inputs of the model, then the weights that are trained.
+        Inputs of the model, then the trained weights.
     outputs : tuple of Tensor
     gradients : tuple of str
         Outputs of the backward pass.
     evaluation : bytes
-        The model, its weights as inputs.
+        The model with its weights as inputs.
     training : bytes
-        Forward and backward in one graph, as the builder made it.
+        Forward and backward pass in one graph, as the builder returned it.
     forward, backward : bytes
-        The two passes; empty where one graph with YieldOp does both.
+        The two passes; empty if one graph with YieldOp contains both.
     kept : tuple of str
-        What `forward` returns behind the outputs, for `backward`.
+        Values that `forward` returns after the outputs, for `backward`.
     needed : tuple of str
-        What `backward` takes besides gradients: inputs, outputs and kept values.
+        Inputs of `backward` besides the gradients: inputs, outputs and kept values.
     incoming : tuple of int
-        The numbers of the outputs whose gradient the backward pass takes.
+        Indices of the outputs whose gradients the backward pass takes.
     incoming_names : tuple of str
-        What these gradients are called in `backward`.
+        Names of these gradients in `backward`.
     """
 
     inputs: tuple[Tensor, ...]
@@ -87,7 +87,7 @@ def split_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[
     ----------
     onx : onnx.ModelProto
     weights : sequence of str
-        Initializers, trained.
+        Trained initializers.
     inputs : sequence of str
         Inputs that need a gradient.
     """
@@ -125,7 +125,7 @@ def split_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[
 def yield_graphs(
     onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[str], *, builder: str = "onnxruntime-training"
 ) -> PassGraphs:
-    """Return one graph for TrainingAgent: YieldOp stands between the passes."""
+    """Return one graph for TrainingAgent, with YieldOp between the passes."""
     whole = onnx_derivative(onx, weights, inputs, DerivativeOptions.KeepYieldOp, builder=builder)
     evaluation = _evaluation(onx, weights)
     (node,) = [n for n in whole.graph.node if n.op_type == "YieldOp"]
@@ -141,7 +141,7 @@ def yield_graphs(
 
 
 def _evaluation(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto:
-    """Return the model with its weights as inputs, in the order given."""
+    """Return the model with its weights as inputs, in the given order."""
     model = graphs.load(onx)
     for name in weights:
         weight = model.graph.initializers.pop(name)
@@ -153,7 +153,7 @@ def _evaluation(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Return the names a node reads, in the graphs inside it too."""
+    """Return the names that a node and its subgraphs read."""
     names = {name for name in node.input if name}
     for a in node.attribute:
         for inner in (*([a.g] if a.HasField("g") else []), *a.graphs):
@@ -162,7 +162,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 
 def _needed_nodes(graph: onnx.GraphProto, outputs: Iterable[str]) -> set[int]:
-    """Return the numbers of the nodes that `outputs` are computed by."""
+    """Return the indices of the nodes that `outputs` depend on."""
     wanted, found = set(outputs), set()
     for i in reversed(range(len(graph.node))):
         if wanted.intersection(graph.node[i].output):
@@ -172,7 +172,7 @@ def _needed_nodes(graph: onnx.GraphProto, outputs: Iterable[str]) -> set[int]:
 
 
 def _part(whole: onnx.ModelProto, nodes: set[int], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return the model of some of the nodes of a model."""
+    """Return a model of a subset of the nodes."""
     graph = whole.graph
     known = {v.name: v for v in (*graph.input, *graph.output, *graph.value_info)}
     untyped = [name for name in (*inputs, *outputs) if name not in known or not known[name].type.ByteSize()]
@@ -199,9 +199,9 @@ def _part(whole: onnx.ModelProto, nodes: set[int], inputs: Sequence[str], output
 def arrange(
     onx: onnx.ModelProto, inputs: Sequence[str] | None, outputs: Sequence[str] | None, weights: Sequence[str]
 ) -> onnx.ModelProto:
-    """Return a model with its inputs in the order given and some of its outputs.
+    """Return a model with its inputs in the given order and a selection of its outputs.
 
-    Inputs that have a default and are not trained become constants.
+    Untrained inputs with a default value become constants.
     """
     model = graphs.load(onx)
     graph = model.graph

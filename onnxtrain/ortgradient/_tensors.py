@@ -1,4 +1,4 @@
-"""Tensors on their way into onnxruntime: what is accepted, where it lies, whether it fits."""
+"""Conversion of tensors to OrtValues, with checks of type, device and shape."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain.errors import DataError, DeviceError
 from onnxtrain.ortgradient._graphs import Tensor
-from onnxtrain.training.device import Device
+from onnxtrain.runtime.device import Device
 
-#: The numbers of DLPack's devices that onnxruntime and PyTorch have in common.
+#: DLPack device types supported by both onnxruntime and PyTorch.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu"}
 
 
 def ort_device(device: Device) -> Any:
-    """Return a device as onnxruntime's own class."""
-    kind = native.OrtDevice.cpu() if device.kind == "cpu" else native.OrtDevice.cuda()
+    """Return a device as onnxruntime's OrtDevice."""
+    kind = getattr(native.OrtDevice, device.kind)()
     return native.OrtDevice(kind, native.OrtDevice.default_memory(), device.index)
 
 
@@ -30,7 +30,7 @@ def device_name(device: Any) -> str:
     Raises
     ------
     DeviceError
-        It is neither, or no OrtDevice.
+        It is neither, or not an OrtDevice.
     """
     if not isinstance(device, native.OrtDevice):
         raise DeviceError(f"Expected an OrtDevice, got {device!r}, a {type(device).__name__}.")
@@ -41,9 +41,9 @@ def device_name(device: Any) -> str:
 
 
 def to_ort(tensor: Any, device: Any, what: str) -> Any:
-    """Return one tensor as onnxruntime's own OrtValue, without a copy where it lies on the device already.
+    """Return one tensor as onnxruntime's OrtValue, without a copy if it is already on the device.
 
-    What is not copied must be kept by the caller as long as the result is used.
+    The caller must keep a tensor that is not copied alive as long as the result is used.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ def to_ort(tensor: Any, device: Any, what: str) -> Any:
 
 
 def to_vector(tensors: Any, devices: Sequence[Any], names: Sequence[str]) -> Any:
-    """Return tensors as an OrtValueVector; one that is given is returned as it is.
+    """Return tensors as an OrtValueVector; an OrtValueVector is returned unchanged.
 
-    Arrays on a CPU are not copied: the caller keeps them as long as the result is used.
+    Arrays on a CPU are not copied: the caller must keep them alive as long as the result is used.
 
     Raises
     ------
     DataError
-        Their number is wrong, or one of them is no tensor.
+        Their number is wrong, or one of them is not a tensor.
     DeviceError
-        One lies on another device.
+        One is on another device.
     """
     if not isinstance(tensors, (list, tuple, native.OrtValueVector)):
         raise DataError(f"Expected a list of {len(names)} tensors ({', '.join(names)}), got {_describe(tensors)}.")
@@ -95,7 +95,7 @@ def vector(values: Iterable[Any]) -> Any:
 
 
 def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
-    """Raise where a type or a shape is not the one expected, or where a dimension has two lengths."""
+    """Raise if a type or a shape is not as expected, or if a named dimension has two lengths."""
     lengths: dict[str, tuple[int, str]] = {}
     for value, tensor in zip(values, expected, strict=True):
         if value.element_type() != tensor.elem_type:
@@ -126,7 +126,7 @@ def _from_numpy(array: np.ndarray, device: Any, what: str, *, borrow: bool) -> A
     try:
         if borrow and array.flags.c_contiguous:
             return native.OrtValue.ortvalue_from_numpy(array, device)
-        # on a CPU onnxruntime borrows the memory of an array: a copy of ours would be gone before it runs
+        # on a CPU onnxruntime borrows the memory of an array: a local copy would be freed before the run
         owned = native.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, device)
         owned.update_inplace(array.copy(order="C"))
         return owned
@@ -144,7 +144,7 @@ def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:
         tensor = tensor.contiguous()
     try:
         return native.OrtValue.from_dlpack(tensor.__dlpack__())
-    except Exception as e:  # what the other library or onnxruntime raises for a type it does not know
+    except Exception as e:  # the other library or onnxruntime raises its own class for a type it does not know
         raise DataError(f"{what}: {_describe(tensor)} cannot be read through DLPack: {e}") from e
 
 

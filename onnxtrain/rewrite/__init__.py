@@ -1,4 +1,4 @@
-"""ai.onnx.ml operators rewritten into ai.onnx, their numbers as named initializers."""
+"""ai.onnx.ml operators rewritten into ai.onnx, with their parameters as named initializers."""
 
 from onnxtrain.rewrite import (  # noqa: F401  (imported for the rules they register)
     distances,

@@ -1,4 +1,4 @@
-"""Constant nodes: the weights among them become initializers."""
+"""Constant nodes that hold weights become initializers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import onnx_ir as ir
 
 from onnxtrain.graph import constant, is_float
 
-#: What makes a single number that is added an intercept, not a part of a formula.
+#: A scalar added to the output of one of these is an intercept, not part of a formula.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Turn, in place, Constant nodes of real numbers with axes into initializers of the same names.
+    """Turn, in place, floating-point Constant nodes of rank 1 or more into initializers of the same names.
 
-    A single number stays where it is, unless it is the intercept of a product: it
-    belongs to a formula. Those in the bodies of If, Loop and Scan stay too.
+    A scalar is kept as part of a formula, unless it is the intercept of a product.
+    Constants in the subgraphs of If, Loop and Scan are kept too.
     """
     for node in list(model.graph):
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):

@@ -1,7 +1,7 @@
-"""ArrayFeatureExtractor, FeatureVectorizer: columns chosen and put together.
+"""ArrayFeatureExtractor, FeatureVectorizer: selection and concatenation of columns.
 
-LabelEncoder, OneHotEncoder and their relatives map categories, nothing flows
-back through them: they stay as they are.
+LabelEncoder, OneHotEncoder and similar operators map categories and have no
+gradient: they are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def array_feature_extractor(op, node):
         columns = op.Constant(value_ints=index.reshape(-1).tolist())
     elif index is None and rank(columns) != 1:
         columns = op.Reshape(columns, [-1])
-    if rank(x) == 1:  # ai.onnx.ml sees one row
+    if rank(x) == 1:  # ai.onnx.ml treats a vector as one row
         return op.Unsqueeze(op.Gather(x, columns, axis=0), [0])
     return op.Gather(x, columns, axis=-1)
 

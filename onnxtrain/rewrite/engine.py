@@ -1,33 +1,33 @@
-"""One walk over a graph: each node that has a rewriting gives way to it."""
+"""The rewriting pass: each node with a registered rewriting is replaced by it."""
 
 from __future__ import annotations
 
 import onnx
-import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain import graph
-from onnxtrain.graph import ModelLike
+from onnxtrain.graph import ModelLike, as_model_error
 from onnxtrain.rewrite.constants import lift_constants
-from onnxtrain.rewrite.registry import REWRITES, key
+from onnxtrain.rewrite.registry import rules_for
 
 
+@as_model_error("The model cannot be rewritten")
 def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
-    """Return a model whose numbers are initializers between ai.onnx operators.
+    """Return a model of ai.onnx operators with its parameters as initializers.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        Stays as it is.
+        It is not changed.
 
     Returns
     -------
     onnx.ModelProto
-        Same inputs and outputs, same results. LinearRegressor, Scaler, SVMClassifier, ...
-        became MatMul, Add, Mul, ...: what was an attribute is now an initializer, and so
-        are the real numbers of Constant nodes, under their names, where they have axes.
-        Of tree ensembles the leaf values became an initializer, the splits stay;
-        encoders of categories stay.
+        The inputs, outputs and results are the same. LinearRegressor, Scaler, SVMClassifier, ...
+        become MatMul, Add, Mul, ...; their attributes become initializers. Floating-point
+        Constant nodes of rank 1 or more become initializers of the same names. The leaf
+        values of tree ensembles become an initializer, the splits are kept. Encoders of
+        categories are kept.
 
     Raises
     ------
@@ -48,23 +48,9 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     model = graph.load(onx)
     lift_constants(model)
     names = [str(y.name) for y in model.graph.outputs]
-    _rewrite_nodes(model)
+    build = graph.builder(model)
+    graph.rewrite_nodes(build.op, model.graph, rules_for, infer=build.infer)
     graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
     model = graph.infer_anew(model)
     passes.RemoveUnusedOpsetsPass()(model)
     return graph.save(model)
-
-
-def _rewrite_nodes(model: ir.Model) -> None:
-    """Replace nodes in place."""
-    build = graph.builder(model)
-    for node in list(model.graph):
-        rule = REWRITES.get(key(node.domain, node.op_type))
-        found = None if rule is None else rule(build.op, node)
-        if found is None:
-            if any(y.shape is None or y.dtype is None for y in node.outputs):
-                build.infer(node)
-            continue
-        for old, new in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=True):
-            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        model.graph.remove(node, safe=True)

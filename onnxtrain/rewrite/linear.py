@@ -1,14 +1,12 @@
-"""LinearRegressor, LinearClassifier: a matrix product and what comes behind."""
+"""LinearRegressor, LinearClassifier: a matrix product and its post-transform."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
 from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
 
@@ -35,33 +33,33 @@ def linear_classifier(op, node):
 
 @rewrite("", "MatMul")
 def matmul(op, node):
-    """Make a column of a vector on the right: onnxruntime (1.31) fuses a Transpose into such a product wrongly."""
+    """Turn a vector on the right into a column: onnxruntime (1.31) fuses a Transpose into such a product wrongly."""
     x, w = node.inputs
     if rank(w) != 1 or rank(x) in (None, 1):
         return None
     return op.Squeeze(op.MatMul(x, op.Unsqueeze(w, [1])), [-1])
 
 
-def affine(op: Any, x: ir.Value, coef: np.ndarray, intercept: np.ndarray) -> ir.Value:
-    """Return ``x @ coef + intercept``; an intercept of another length than the scores is none."""
+def affine(op: Op, x: ir.Value, coef: np.ndarray, intercept: np.ndarray) -> ir.Value:
+    """Return ``x @ coef + intercept``; an intercept whose length differs from that of the scores is ignored."""
     z = op.MatMul(as_float(op, x), weight(op, coef, "coef"))
     return op.Add(z, weight(op, intercept, "intercept")) if len(intercept) == coef.shape[1] else z
 
 
 def _rows(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients, one row a score, and intercepts."""
+    """Return the coefficients, one row per score, and the intercepts."""
     coef, intercept = floats(node, "coefficients"), floats(node, "intercepts")
     n_scores = len(intercept) or len(class_labels(node))
     return coef.reshape(n_scores, -1), intercept
 
 
 def _mirrored(coef: np.ndarray, intercept: np.ndarray) -> bool:
-    """Whether two scores are one and its opposite: they must stay so while they are trained."""
+    """Whether two scores are opposites: training must keep them opposite."""
     return len(coef) == 2 and np.array_equal(coef[0], -coef[1]) and np.array_equal(intercept[:1], -intercept[1:])
 
 
-def two_columns(op: Any, node: ir.Node, z: ir.Value, *, mirrored: bool) -> ir.Value:
-    """Return the scores of both classes from the one score `z` (N, 1) of the second."""
+def two_columns(op: Op, node: ir.Node, z: ir.Value, *, mirrored: bool) -> ir.Value:
+    """Return the scores of both classes from the score `z` (N, 1) of the second."""
     transform = attribute(node, "post_transform", "NONE")
     if transform == "LOGISTIC":
         p = op.Sigmoid(z)
@@ -76,8 +74,8 @@ def two_columns(op: Any, node: ir.Node, z: ir.Value, *, mirrored: bool) -> ir.Va
     )
 
 
-def post_transform(op: Any, node: ir.Node, z: ir.Value) -> ir.Value:
-    """Return the scores behind the node's ``post_transform``."""
+def post_transform(op: Op, node: ir.Node, z: ir.Value) -> ir.Value:
+    """Return the scores after the node's ``post_transform``."""
     transform = attribute(node, "post_transform", "NONE")
     transforms = {"NONE": lambda: z, "LOGISTIC": lambda: op.Sigmoid(z), "SOFTMAX": lambda: op.Softmax(z, axis=-1)}
     if transform not in transforms:

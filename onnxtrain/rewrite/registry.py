@@ -1,27 +1,26 @@
 """The table of rewritings: an operator outside ai.onnx becomes ai.onnx operators.
 
 A rule receives the builder and the node and returns the values that replace
-the outputs of the node, one value or a tuple. It turns the numbers kept in
-attributes into initializers, so that they can be trained. It returns None where
-the node should stay as it is.
+the outputs of the node, one value or a tuple. It turns the parameters stored in
+attributes into initializers, so they can be trained. It returns None to keep
+the node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
+from onnxtrain.graph import Op, Rule
 from onnxtrain.registry import Registry
-
-Rule: TypeAlias = Callable[..., "ir.Value | tuple[ir.Value, ...] | None"]
 
 REWRITES: Registry[Rule] = Registry("rewriting", RewriteError)
 
-#: Operators that stay: no derivative passes through them, whatever is upstream.
+#: Operators that are kept: no gradient passes through them.
 FROZEN = frozenset(
     {
         "ai.onnx.ml:LabelEncoder",
@@ -39,13 +38,21 @@ def key(domain: str, op_type: str) -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
 
 
-def rewrite(domain: str, *op_types: str) -> Callable[[Rule], Rule]:
+def rules_for(node: ir.Node) -> tuple[Rule, ...]:
+    """Return the rewriting of a node, if there is one."""
+    rule = REWRITES.get(key(node.domain, node.op_type))
+    return () if rule is None else (rule,)
+
+
+def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Rule], Rule]:
     """Register the rewriting of one or several operators of a domain.
 
     Parameters
     ----------
     domain : str
     *op_types : str
+    override : bool
+        Replace a registered rewriting.
 
     Returns
     -------
@@ -65,38 +72,38 @@ def rewrite(domain: str, *op_types: str) -> Callable[[Rule], Rule]:
     ...     (x,) = node.inputs
     ...     return op.Mul(x, 2.0)
     """
-    return REWRITES.register(*(key(domain, op_type) for op_type in op_types))
+    return REWRITES.register(*(key(domain, op_type) for op_type in op_types), override=override)
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, `default` where it is not set."""
+    """Return the value of an attribute, `default` if it is not set."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
 
 def floats(node: ir.Node, name: str) -> np.ndarray:
-    """Return a list of real numbers of a node: ``name``, or the tensor ``name_as_tensor``."""
+    """Return a floating-point attribute of a node as an array: ``name``, or the tensor ``name_as_tensor``."""
     tensor = attribute(node, f"{name}_as_tensor")
     if tensor is not None:
         return np.asarray(tensor.numpy())
     return np.asarray(attribute(node, name, ()), dtype=np.float32)
 
 
-def weight(op: Any, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
-    """Return a new initializer: a number that can be trained."""
+def weight(op: Op, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+    """Return a new initializer, a trainable parameter."""
     return op.initializer(ir.tensor(np.ascontiguousarray(array, dtype=dtype.numpy())), name)
 
 
-def as_float(op: Any, x: ir.Value) -> ir.Value:
-    """Return `x` as float: operators of ai.onnx.ml take integers and double too, and give float."""
+def as_float(op: Op, x: ir.Value) -> ir.Value:
+    """Return `x` as float: operators of ai.onnx.ml also accept integers and double, and return float."""
     return x if x.dtype is ir.DataType.FLOAT else op.Cast(x, to=ir.DataType.FLOAT)
 
 
-def constant(op: Any, array: np.ndarray, name: str) -> ir.Value:
-    """Return integers or strings, which are no weight."""
+def constant(op: Op, array: np.ndarray, name: str) -> ir.Value:
+    """Return a constant of integers or strings, which is not a weight."""
     return op.initializer(ir.tensor(array.tolist() if array.dtype == object else array), name)
 
 
-def mask(op: Any, array: np.ndarray, name: str) -> ir.Value:
-    """Return an array of 0 and 1 as float; kept as booleans, it is no weight, whoever reads the model later."""
+def mask(op: Op, array: np.ndarray, name: str) -> ir.Value:
+    """Return an array of 0 and 1 as float; it is stored as booleans, so no later reader takes it for a weight."""
     return op.Cast(constant(op, array.astype(bool), name), to=ir.DataType.FLOAT)

@@ -1,4 +1,4 @@
-"""Scaler, Normalizer, Imputer, Binarizer: preprocessing of real numbers."""
+"""Scaler, Normalizer, Imputer, Binarizer: preprocessing of floating-point features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scaler(op, node):
     x = x if x.dtype is dtype else op.Cast(x, to=dtype)
     offset, scale = floats(node, "offset"), floats(node, "scale")
     if np.any(offset != 0):
-        x = op.Sub(x, weight(op, offset, "offset", dtype))  # a date in seconds has more digits than float
+        x = op.Sub(x, weight(op, offset, "offset", dtype))  # a date in seconds needs more digits than float32 has
     if np.any(scale != 1):
         x = op.Mul(x, weight(op, scale, "scale", dtype))
     return op.Cast(x, to=ir.DataType.FLOAT)
@@ -41,7 +41,7 @@ def normalizer(op, node):
 
 
 def _sums_to_one(x: ir.Value) -> bool:
-    """Whether each row of `x` holds probabilities: Softmax, or 1 - p and p."""
+    """Whether each row of `x` holds probabilities: a Softmax, or 1 - p and p."""
     node = x.producer()
     if node is None:
         return False
@@ -63,7 +63,7 @@ def _sums_to_one(x: ir.Value) -> bool:
 def imputer(op, node):
     x = node.inputs[0]
     if not is_float(x):
-        return None  # integers: nothing flows back
+        return None  # integers have no gradient
     missing = attribute(node, "replaced_value_float", 0.0)
     found = op.IsNaN(x) if np.isnan(missing) else op.Equal(x, float(missing))
     return op.Where(found, weight(op, floats(node, "imputed_value_floats"), "imputed", x.dtype), x)

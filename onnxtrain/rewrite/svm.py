@@ -1,22 +1,21 @@
 """SVMRegressor, SVMClassifier: kernels as matrix products.
 
 Support vectors and dual coefficients become initializers ``support_vectors``
-(V, p) and ``dual_coef``; what the kernel is called and its gamma, coef0 and
-degree stay constants. Source: the specification of ai.onnx.ml and
-Chang and Lin, LIBSVM, 2011.
+(V, p) and ``dual_coef``. The kernel type and its gamma, coef0 and degree stay
+constants. Source: the specification of ai.onnx.ml and Chang and Lin, LIBSVM, 2011.
 """
 
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
+from onnxtrain.graph import Op
 from onnxtrain.registry import did_you_mean
-from onnxtrain.rewrite.labels import class_labels, labels_of_best
+from onnxtrain.rewrite.labels import class_labels, labels_at, labels_of_best
 from onnxtrain.rewrite.linear import affine, post_transform
 from onnxtrain.rewrite.registry import as_float, attribute, floats, mask, rewrite, weight
 
@@ -45,15 +44,22 @@ def svm_classifier(op, node):
         return labels_of_best(op, z, classes), post_transform(op, node, z)
     k = kernel(op, node, x, floats(node, "support_vectors").reshape(per_class.sum(), -1))
     z = op.Add(op.MatMul(k, _pair_coefficients(op, node, per_class)), weight(op, floats(node, "rho"), "intercept"))
-    votes = op.MatMul(_as_vote(op, z), mask(op, _vote_matrix(len(classes)), "votes"))
-    labels = labels_of_best(op, votes, classes)
+    labels = _labels(op, z, classes)
     if len(floats(node, "prob_a")):
         return labels, _probabilities(op, node, z, classes)
     scores = z if len(classes) > 2 else op.Concat(op.Neg(z), z, axis=1)
     return labels, post_transform(op, node, scores)
 
 
-def kernel(op: Any, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
+def _labels(op: Op, z: ir.Value, classes: np.ndarray) -> ir.Value:
+    """Return the class with the most votes; of two classes, the first if z > 0."""
+    if len(classes) == 2:
+        return labels_at(op, op.Squeeze(op.Cast(op.LessOrEqual(z, 0.0), to=ir.DataType.INT64), [1]), classes)
+    votes = op.MatMul(_as_vote(op, z), mask(op, _vote_matrix(len(classes)), "votes"))
+    return labels_of_best(op, votes, classes)
+
+
+def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
     """Return the kernel (N, V) between rows and support vectors."""
     gamma, coef0, degree = (float(v) for v in [*attribute(node, "kernel_params", ()), 0.0, 0.0, 0.0][:3])
     v = weight(op, vectors, "support_vectors")
@@ -72,15 +78,15 @@ def kernel(op: Any, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value
     return kernels[name]()
 
 
-def squared_distances(op: Any, x: ir.Value, v: ir.Value, product: ir.Value) -> ir.Value:
-    """Return ``|x|^2 - 2 x v + |v|^2`` (N, V), not negative, for x (N, p), v (V, p) and their product."""
+def squared_distances(op: Op, x: ir.Value, v: ir.Value, product: ir.Value) -> ir.Value:
+    """Return ``|x|^2 - 2 x v + |v|^2`` (N, V), non-negative, for x (N, p), v (V, p) and their product."""
     xx = op.ReduceSumSquare(x, [1], keepdims=1)
     vv = op.ReduceSumSquare(v, [1], keepdims=0)
     return op.Max(op.Add(op.Sub(xx, op.Mul(product, 2.0)), vv), 0.0)
 
 
-def _pair_coefficients(op: Any, node: ir.Node, per_class: np.ndarray) -> ir.Value:
-    """Return the coefficients (V, pairs) of one against one from the dual ones (k - 1, V).
+def _pair_coefficients(op: Op, node: ir.Node, per_class: np.ndarray) -> ir.Value:
+    """Return the one-vs-one coefficients (V, pairs) from the dual coefficients (k - 1, V).
 
     The pair (i, j) takes row j - 1 for the vectors of class i and row i for those of class j.
     """
@@ -97,7 +103,7 @@ def _pair_coefficients(op: Any, node: ir.Node, per_class: np.ndarray) -> ir.Valu
     return op.ReduceSum(spread, [0], keepdims=0)
 
 
-def _as_vote(op: Any, z: ir.Value) -> ir.Value:
+def _as_vote(op: Op, z: ir.Value) -> ir.Value:
     """Return 1 for the first class of each pair and 0 for the second, in two halves (N, 2 pairs)."""
     first = op.Cast(op.Greater(z, 0.0), to=ir.DataType.FLOAT)
     return op.Concat(first, op.Sub(1.0, first), axis=1)
@@ -111,13 +117,48 @@ def _vote_matrix(n_classes: int) -> np.ndarray:
     return votes
 
 
-def _probabilities(op: Any, node: ir.Node, z: ir.Value, classes: np.ndarray) -> ir.Value:
-    """Return Platt's probabilities of two classes, ``1 / (1 + exp(a z + b))`` for the first."""
-    if len(classes) != 2:
-        raise RewriteError(
-            f"{node.op_type} (node {node.name!r}) couples the probabilities of {len(classes)} classes by an iteration "
-            "that has no derivative here; convert with raw scores (decision_function) instead."
-        )
+#: libsvm clips the probability of each pair to this distance from 0 and 1.
+_MIN_OF_PAIR = 1e-7
+
+
+def _probabilities(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray) -> ir.Value:
+    """Return Platt's probabilities, ``r = 1 / (1 + exp(a z + b))`` for the first class of each pair."""
     a, b = weight(op, floats(node, "prob_a"), "prob_a"), weight(op, floats(node, "prob_b"), "prob_b")
-    p = op.Sigmoid(op.Neg(op.Add(op.Mul(z, a), b)))
-    return op.Concat(p, op.Sub(1.0, p), axis=1)
+    r = op.Sigmoid(op.Neg(op.Add(op.Mul(z, a), b)))
+    return op.Concat(r, op.Sub(1.0, r), axis=1) if len(classes) == 2 else _coupled(op, r, len(classes))
+
+
+def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
+    r"""Return probabilities (N, k) of classes from those (N, pairs) of the first class of each pair.
+
+    They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`: Q p is the
+    same for each class, so :math:`p \propto (Q + 1 1^T)^{-1} 1`. That matrix is positive definite (Q p = 0 only for
+    p > 0), so elimination needs no pivoting. libsvm approximates the minimum by an iteration, which it stops
+    at a residual of 0.005 / k.
+
+    References
+    ----------
+    Wu, Lin, Weng, "Probability estimates for multi-class classification by pairwise coupling", JMLR 2004.
+    """
+    pairs = list(combinations(range(k), 2))
+    place = np.zeros((2 * len(pairs), k * k), dtype=bool)
+    for i, (first, second) in enumerate(pairs):
+        place[i, first * k + second] = place[len(pairs) + i, second * k + first] = True
+    r = op.Clip(r, _MIN_OF_PAIR, 1 - _MIN_OF_PAIR)
+    r = op.Reshape(op.MatMul(op.Concat(r, op.Sub(1.0, r), axis=1), mask(op, place, "pairs")), [-1, k, k])
+    diagonal = op.Mul(op.ReduceSumSquare(r, [1], keepdims=1), mask(op, np.eye(k), "diagonal"))
+    a = op.Add(op.Sub(1.0, op.Mul(r, op.Transpose(r, perm=[0, 2, 1]))), diagonal)
+    p = op.Max(_solved_for_ones(op, a, k), _MIN_OF_PAIR)
+    return op.Softmax(op.Log(p), axis=-1)  # p divided by its sum; as a Softmax it has known scores
+
+
+def _solved_for_ones(op: Op, a: ir.Value, k: int) -> ir.Value:
+    """Return the solution x (N, k) of ``a x = 1`` by elimination without pivoting, a (N, k, k) positive definite."""
+    rows = op.Concat(a, op.ReduceSum(op.Mul(a, 0.0), [2], keepdims=1), axis=2)
+    rows = op.Add(rows, mask(op, np.eye(1, k + 1, k), "right_side"))
+    unit = np.eye(k)
+    for t in range(k):
+        row, column = op.Gather(rows, [t], axis=1), op.Gather(rows, [t], axis=2)
+        factor = op.Sub(column, mask(op, unit[:, t : t + 1], "unit"))
+        rows = op.Sub(rows, op.Mul(factor, op.Div(row, op.Gather(row, [t], axis=2))))
+    return op.Squeeze(op.Gather(rows, [k], axis=2), [2])

@@ -1,9 +1,9 @@
-"""TreeEnsembleRegressor, TreeEnsembleClassifier: the splits stay, the leaves are weights.
+"""TreeEnsembleRegressor, TreeEnsembleClassifier: the splits are kept, the leaf values become weights.
 
 The node is kept with another payload: one column per tree, which holds the
-number of the leaf a row falls into. The values of the leaves become an
-initializer ``leaf_values`` (leaves, k) from which the rows are gathered.
-Leaves are numbered by tree, then by node.
+index of the leaf a row falls into. The leaf values become an initializer
+``leaf_values`` (leaves, k) from which the rows are gathered. Leaves are indexed by
+tree, then by node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain import graph
 from onnxtrain.errors import RewriteError
+from onnxtrain.graph import BUFFER, Op
 from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
 from onnxtrain.rewrite.linear import post_transform
 from onnxtrain.rewrite.registry import attribute, floats, mask, rewrite, weight
@@ -25,10 +27,10 @@ _MOST_LEAVES = 2**24
 
 @dataclass(frozen=True)
 class Leaves:
-    """What the leaves of an ensemble return.
+    """The leaf values of a tree ensemble.
 
-    ``values`` (leaves, k), ``given`` where a leaf has a value, ``tree`` and
-    ``node`` ids (leaves,), ``column`` (leaves,): number of the tree.
+    ``values`` (leaves, k), ``given`` the mask of values that a leaf has, ``tree`` and
+    ``node`` ids (leaves,), ``column`` (leaves,): index of the tree.
     """
 
     values: np.ndarray
@@ -39,7 +41,7 @@ class Leaves:
 
     @property
     def n_trees(self) -> int:
-        """How many trees there are."""
+        """The number of trees."""
         return int(self.column.max()) + 1
 
 
@@ -57,6 +59,10 @@ def tree_ensemble_classifier(op, node):
     leaves = read_leaves(node, "class", len(classes))
     index = leaf_indices(op, node, leaves)
     base = floats(node, "base_values")
+    shares = _shares(leaves) if attribute(node, "post_transform", "NONE") == "NONE" and not base.any() else None
+    if shares is not None:
+        z = _mean_of_probabilities(op, index, leaves, shares)
+        return labels_of_best(op, z, classes), z
     scored = leaves.given.any(axis=0)
     if len(classes) == 2 and scored.sum() == 1:
         one = Leaves(leaves.values[:, scored], leaves.given[:, scored], leaves.tree, leaves.node, leaves.column)
@@ -68,7 +74,7 @@ def tree_ensemble_classifier(op, node):
 
 @rewrite("ai.onnx.ml", "TreeEnsemble")
 def tree_ensemble(op, node):
-    """Rewrite the operator of ai.onnx.ml 5: each leaf has a number of its own, and one target."""
+    """Rewrite the operator of ai.onnx.ml 5: each leaf has its own index and one target."""
     if attribute(node, "post_transform", 0):
         raise RewriteError(
             f"TreeEnsemble (node {node.name!r}) has post_transform={attribute(node, 'post_transform')}: 1 is SOFTMAX "
@@ -91,12 +97,12 @@ def tree_ensemble(op, node):
     return sum_of_leaves(op, index, leaves, _AGGREGATES[attribute(node, "aggregate_function", 1)])
 
 
-#: Numbers in the place of words since ai.onnx.ml 5.
+#: Since ai.onnx.ml 5 the aggregate is an index into these.
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def _trees_of_leaves(node: ir.Node, n_leaves: int) -> np.ndarray:
-    """Return the number of the tree of each leaf, found by a walk from the roots."""
+    """Return the index of the tree of each leaf, found by a walk from the roots."""
     column = np.zeros(n_leaves, dtype=np.int64)
     branches = [
         (np.asarray(attribute(node, f"nodes_{side}nodeids")), np.asarray(attribute(node, f"nodes_{side}leafs")))
@@ -127,8 +133,8 @@ def read_leaves(node: ir.Node, kind: str, k: int) -> Leaves:
     return Leaves(values, given, unique[:, 0], unique[:, 1], np.unique(unique[:, 0], return_inverse=True)[1])
 
 
-def leaf_indices(op: Any, node: ir.Node, leaves: Leaves) -> ir.Value:
-    """Return the number of the leaf of each tree that a row falls into, int64 (N, trees)."""
+def leaf_indices(op: Op, node: ir.Node, leaves: Leaves) -> ir.Value:
+    """Return the index of the leaf of each tree that a row falls into, int64 (N, trees)."""
     splits = {name: a for name, a in node.attributes.items() if name.startswith("nodes_")}
     number = np.arange(len(leaves.tree), dtype=np.float32)
     double = any(name.endswith("_as_tensor") for name in splits)
@@ -149,29 +155,29 @@ def leaf_indices(op: Any, node: ir.Node, leaves: Leaves) -> ir.Value:
     return _as_indices(op, found, node.inputs[0], leaves)
 
 
-def _as_indices(op: Any, found: ir.Value, x: ir.Value | None, leaves: Leaves) -> ir.Value:
+def _as_indices(op: Op, found: ir.Value, x: ir.Value | None, leaves: Leaves) -> ir.Value:
     rows = x.shape[0] if x is not None and x.shape is not None else None
     found.shape = ir.Shape([rows, leaves.n_trees])
     return op.Cast(found, to=ir.DataType.INT64)
 
 
-def sum_of_leaves(op: Any, index: ir.Value, leaves: Leaves, aggregate: str) -> ir.Value:
-    """Return the values (N, k) of the leaves, put together over the trees."""
+def sum_of_leaves(op: Op, index: ir.Value, leaves: Leaves, aggregate: str) -> ir.Value:
+    """Return the values (N, k) of the leaves, aggregated over the trees."""
     columns = _one_target_each(leaves)
     if columns is not None and aggregate in ("SUM", "AVERAGE"):
-        # a tree that speaks for one target has one value in a leaf, not k
+        # a tree with one target has one value per leaf, not k
         values = weight(op, leaves.values[np.arange(len(leaves.tree)), leaves.given.argmax(axis=1)], "leaf_values")
         z = op.MatMul(op.Gather(values, index, axis=0), mask(op, columns, "targets"))
         return op.Div(z, float(leaves.n_trees)) if aggregate == "AVERAGE" else z
     leaf_values = weight(op, leaves.values, "leaf_values")
-    if not leaves.given.all():  # what a leaf does not speak of stays zero
+    if not leaves.given.all():  # targets without a value in a leaf stay zero
         leaf_values = op.Mul(leaf_values, mask(op, leaves.given, "given"))
     reductions = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
     return getattr(op, reductions[aggregate])(op.Gather(leaf_values, index, axis=0), [1], keepdims=0)
 
 
 def _one_target_each(leaves: Leaves) -> np.ndarray | None:
-    """Return which target (trees, k) each tree speaks for, None where one speaks for several."""
+    """Return the target of each tree as a mask (trees, k), None if a tree has several targets."""
     k = leaves.values.shape[1]
     if k == 1 or not np.all(leaves.given.sum(axis=1) == 1):
         return None
@@ -181,13 +187,63 @@ def _one_target_each(leaves: Leaves) -> np.ndarray | None:
     return columns if np.all(columns.sum(axis=1) == 1) else None
 
 
-def _add_base(op: Any, z: ir.Value, base: np.ndarray) -> ir.Value:
-    return op.Add(z, weight(op, base, "base_values")) if len(base) else z
+def _shares(leaves: Leaves) -> np.ndarray | None:
+    """Return the weight of each tree (trees,) in the probabilities of a row, None if leaves hold no probabilities.
+
+    They hold probabilities if no value is negative and all leaves of a tree have the same sum. With two classes, one
+    class may be omitted; all trees then have equal weights, or weights in proportion to their largest leaf.
+    """
+    values, scored = leaves.values.astype(np.float64), leaves.given.any(axis=0)
+    if values.shape[1] < 2 or np.any(values < 0):
+        return None
+    if values.shape[1] == 2 and scored.sum() == 1:
+        largest = _largest_of_trees(leaves, values.sum(axis=1))
+        if np.all(largest <= _SUMS_UP / leaves.n_trees):
+            return np.full(leaves.n_trees, 1 / leaves.n_trees)
+        return largest / largest.sum() if 0 < largest.sum() <= _SUMS_UP else None
+    if _one_target_each(leaves) is not None:  # one-vs-rest scores
+        return None
+    sums = values.sum(axis=1)
+    shares = _largest_of_trees(leaves, sums)
+    return shares if np.all(shares > 0) and np.allclose(sums, shares[leaves.column], rtol=_SUMS_UP - 1) else None
 
 
-def _one_score(
-    op: Any, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool
-) -> tuple[ir.Value, ir.Value]:
+#: The float32 sum of values that sum to one is less than this.
+_SUMS_UP = 1 + 1e-5
+
+
+def _largest_of_trees(leaves: Leaves, values: np.ndarray) -> np.ndarray:
+    """Return the largest of `values` (leaves,) in each tree."""
+    largest = np.zeros(leaves.n_trees)
+    np.maximum.at(largest, leaves.column, values)
+    return largest
+
+
+def _mean_of_probabilities(op: Op, index: ir.Value, leaves: Leaves, shares: np.ndarray) -> ir.Value:
+    """Return the class probabilities (N, k), the mean over the leaves weighted by the shares of their trees.
+
+    The leaves are parametrized by :mod:`onnxtrain.graph.simplex`, so they stay probabilities.
+    """
+    values, scored = leaves.values.astype(np.float64), leaves.given.any(axis=0)
+    if scored.sum() == 1:
+        second = values.sum(axis=1)  # whichever class it is stored for
+        values = np.stack([np.maximum(shares[leaves.column] - second, 0), second], axis=1)
+    p = op.Gather(graph.probabilities_of(op, weight(op, graph.to_free(values), "leaf_values")), index, axis=0)
+    if np.allclose(shares, 1 / leaves.n_trees, rtol=_SUMS_UP - 1):
+        return op.ReduceMean(p, [1], keepdims=0)
+    shares = shares.astype(np.float32).reshape(-1, 1)
+    return op.ReduceSum(op.Mul(p, op.Constant(value=ir.tensor(shares))), [1], keepdims=0)
+
+
+def _add_base(op: Op, z: ir.Value, base: np.ndarray) -> ir.Value:
+    if not len(base):
+        return z
+    start = weight(op, base, "base_values")
+    start.metadata_props[BUFFER] = "base values"
+    return op.Add(z, start)
+
+
+def _one_score(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool) -> tuple[ir.Value, ir.Value]:
     """Return label and scores of two classes from one score (N, 1) of the second."""
     transform = attribute(node, "post_transform", "NONE")
     if transform == "LOGISTIC":

@@ -1,1 +1,1 @@
-"""Training steps as graphs, and the loop that runs them on a device."""
+"""Training steps as graphs, and the loop that runs them."""

@@ -10,27 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from onnxtrain.training.device import Device
+from onnxtrain.runtime.device import Device
 
-#: Rows above which they are visited block by block: an order of all of them would fill the memory.
+#: Rows above which they are visited block by block: a permutation of all of them would fill the memory.
 LARGE = 2**23
 
-#: Rows of such a block.
+#: Rows of a block.
 _BLOCK = 2**20
 
-#: Rows looked at together, where none is trained on.
+#: Rows evaluated together, outside training.
 _MOST_AT_ONCE = 20_000
 _FEWEST_AT_ONCE = 4096
 
-#: Rows that onnxruntime multiplies at once by a column of weights that is fed; those left over it rounds another way.
+#: Rows that onnxruntime multiplies at once by a column of weights that is an input; it rounds the rest differently.
 GROUP = 16
 
-#: Bytes of rows that stay in the cache of a core, with what a network has in between.
+#: Bytes of rows that stay in the cache of a core, together with the activations of a network.
 _CACHED_BYTES = 2**21
 
 
 class Piece(NamedTuple):
-    """Some rows, as onnxruntime is fed them: arrays, or OrtValues on a GPU."""
+    """Some rows, as onnxruntime is fed them: arrays, or OrtValues of a device that holds data."""
 
     n_rows: int
     features: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows a model is trained on, or judged by.
+    """The rows that a model is trained or evaluated on.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class TrainingData:
     weight : ndarray (n, 1), optional
         Rows of weight zero are never visited.
     dtypes : mapping of str to numpy dtype
-        What each input takes.
+        The type of each input.
     constants : mapping of str to ndarray
         For each input of the model that is the same for all rows, its value.
     chosen : ndarray of int64, optional
@@ -107,14 +107,18 @@ class TrainingData:
         """Return the same data, of which only `rows` are visited."""
         return replace(self, chosen=np.sort(rows).astype(np.int64))
 
+    def with_shuffled_labels(self) -> TrainingData:
+        """Return the same rows, each with the label of another; always in the same order."""
+        return replace(self, label=np.random.RandomState(0).permutation(self.label))
+
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return the features of some rows, dense, of the type the model takes."""
         return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
 
     def shuffled(self, size: int, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
-        """Yield the rows that count, `size` at a time, in an order that is drawn where there is a generator.
+        """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator.
 
-        Of very many rows the order of blocks is drawn, and that within each of them.
+        Very many rows are shuffled by blocks, and within each block.
         """
         if not self.in_blocks:
             rows = self.rows if random_state is None else random_state.permutation(self.rows)
@@ -127,8 +131,8 @@ class TrainingData:
             yield from (rows[part] for part in batches(len(rows), size))
 
     def pieces(self, device: Device) -> Iterator[Piece]:
-        """Yield the rows that count in order, some at a time; what went to a GPU stays there for the next time."""
-        if device.kind == "cpu" or not self.ready:
+        """Yield the rows that count in order, some at a time; a device that holds data keeps them for the next time."""
+        if not (device.capabilities.holds_data and self.ready):
             yield from self._cut(rows_at_once(self.features, self.dtypes))
             return
         if device not in self._placed:
@@ -150,10 +154,10 @@ class TrainingData:
 
 
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    """Return how many rows to look at together, where none is trained on.
+    """Return the number of rows to evaluate together, outside training.
 
-    Few enough that they, and what a network has in between, are still in the cache of a core when they are read again;
-    whole groups.
+    They and the activations of a network are still in the cache of a core when they are read again; the number is a
+    multiple of ``GROUP``.
     """
     row = sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))

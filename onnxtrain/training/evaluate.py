@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from onnxtrain.runtime.device import Device
+from onnxtrain.runtime.session import cached_session, run_session
 from onnxtrain.training.batches import GROUP, TrainingData
-from onnxtrain.training.device import Device
 from onnxtrain.training.objective import Objective
-from onnxtrain.training.session import cached_session, run_session
 from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
 
 
 def run_in_groups(
     session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
 ) -> list[np.ndarray]:
-    """Run a model that takes its weights; what it returns for a row does not depend on how many there are.
+    """Run a model whose weights are inputs; the result for a row does not depend on the number of rows.
 
     Parameters
     ----------
@@ -54,10 +54,11 @@ def mean_loss(
 ) -> float:
     """Return the weighted mean of the losses of the rows, without penalties."""
     losses = row_losses(objective, weights, data, device, n_threads).astype(np.float64)
-    if data.weight is None:
-        return float(losses.mean())
-    (rows,) = data.batches(len(losses))  # those of the losses, in their order
-    return float(np.average(losses, weights=data.weight[rows, 0]))
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite is an answer
+        if data.weight is None:
+            return float(losses.mean())
+        (rows,) = data.batches(len(losses))  # those of the losses, in their order
+        return float(np.average(losses, weights=data.weight[rows, 0]))
 
 
 def loss_and_gradient(

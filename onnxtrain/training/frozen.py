@@ -1,78 +1,346 @@
-"""What no trained weight has a part in: computed once, before the first step."""
+"""The frozen front of a model: computed once for all rows, before the first step.
+
+A model is cut where its trained weights begin::
+
+    rows -> front -> border -> rest -> output
+                                  ^
+                               weights
+
+A value can only be on the border if its first axis is the rows: batches select rows of it.
+Its shape must not contradict this, and runs on rows of the user must confirm it: in batches of several
+sizes, in another order. If a value fails, the cut is made before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.autodiff import dependents
-from onnxtrain.errors import ModelError
+from onnxtrain.cache import cached
+from onnxtrain.errors import DataError, ModelError
+from onnxtrain.runtime.device import Device
+from onnxtrain.runtime.session import cached_session, open_session, run_session
+from onnxtrain.runtime.threads import threads_for
+from onnxtrain.training.batches import GROUP, TrainingData, batches, dense, rows_at_once
+from onnxtrain.training.objective import LIGHT, Objective, multiplications
+
+#: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
+_WORTH_A_CUT = 2**28
+
+#: Maximum size of the border, in bytes or in multiples of the bytes of the rows.
+_MOST_BYTES, _MOST_TIMES = 2**26, 4
+
+#: Batch sizes of the runs that confirm a border.
+_SIZES = (8, 5, 2)
+
+#: Tolerance, relative to the largest value, between a row's values in two batches: sums are rounded differently.
+_RTOL = 1e-4
+
+#: Maximum bytes computed for a piece of the rows.
+_PIECE = 2**26
 
 
-def split_frozen(onx: bytes, weights: Sequence[str], outputs: Sequence[str]) -> tuple[bytes, bytes]:
-    """Split a model into what comes before its trained weights and what comes behind.
+@dataclass(frozen=True)
+class Front:
+    """The subgraph of an objective that depends on no trained weight.
+
+    Attributes
+    ----------
+    onnx : bytes
+        From the rows, and constants, to the border.
+    border : tuple of str
+        Its outputs.
+    passed : tuple of str
+        Inputs that the rest reads too.
+    constants : tuple of str
+        Those of the objective that it takes.
+    multiplications, elements : float
+        How many are done and computed for one row, about.
+    """
+
+    onnx: bytes = field(repr=False)
+    border: tuple[str, ...]
+    passed: tuple[str, ...]
+    constants: tuple[str, ...]
+    multiplications: float
+    elements: float
+
+    @property
+    def work(self) -> float:
+        """Approximate operations per row."""
+        return self.multiplications + self.elements
+
+    def run(self, data: TrainingData, features: Mapping[str, Any], place: Place) -> dict[str, np.ndarray]:
+        """Return the border for rows `features`, in the types of `data`, in pieces that bound the memory between."""
+        (n_rows,) = {x.shape[0] for x in features.values()}
+        session = place.open(self.onnx, n_rows * self.work)
+        read = {i.name for i in session.get_inputs()}
+        features = {name: x for name, x in features.items() if name in read}
+        known = {name: data.constants[name] for name in self.constants}
+        size = min(rows_at_once(features, data.dtypes), max(GROUP, int(_PIECE // (8 * max(self.elements, 1)))))
+        parts = [
+            run_session(
+                session, known | {name: dense(x[rows], data.dtypes[name]) for name, x in features.items()}, self.border
+            )
+            for rows in batches(n_rows, size)
+        ]
+        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return dict(zip(self.border, found, strict=True))
+
+
+class Place(NamedTuple):
+    """Where a front runs, with how many threads; those that its work is worth where None."""
+
+    device: Device
+    n_threads: int | None
+
+    def open(self, onx: bytes, work: float) -> Any:
+        """Return a session on a model that does so many multiplications; those of small models are shared."""
+        n_threads = threads_for(work, self.n_threads)
+        return (cached_session if len(onx) <= LIGHT else open_session)(onx, self.device, n_threads)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An objective that is cut: the front, and the objective of the rest."""
+
+    front: Front
+    objective: Objective
+
+    def apply(self, data: TrainingData, place: Place) -> TrainingData:
+        """Return rows of the whole objective as rows of the objective of the rest."""
+        return self._behind(data, self.front.run(data, data.features, place))
+
+    def _behind(self, data: TrainingData, computed: Mapping[str, np.ndarray]) -> TrainingData:
+        passed = {name: data.features[name] for name in self.front.passed}
+        dtypes = {name: y.dtype for name, y in computed.items()} | {name: data.dtypes[name] for name in passed}
+        constants = {name: data.constants[name] for name in self.objective.constants}
+        return replace(data, features={**computed, **passed}, dtypes=dtypes, constants=constants)
+
+
+def has_texts(data: TrainingData) -> bool:
+    """Whether an input takes texts, which no step can: they must stay in the front."""
+    return any(dtype.kind in "OU" for dtype in data.dtypes.values())
+
+
+def cut(
+    whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, by_name: bool
+) -> tuple[Cut, TrainingData] | None:
+    """Cut an objective where its trained weights begin, where that is proven to be rows and pays.
 
     Parameters
     ----------
-    onx : bytes
-    weights : sequence of str
-        Initializers.
-    outputs : sequence of str
-        Those of the model that the second part keeps.
+    whole : Objective
+    data : TrainingData
+    n_epochs : int
+        How often the front would be computed otherwise.
+    place : Place
+    by_name : bool
+        Each input is given by its name: a cut always pays, as a step takes each input by itself.
 
     Returns
     -------
-    before, behind : bytes
-        The outputs of the first are the inputs of the second, by name; they have one
-        entry a row. Texts, categories and other things that are never trained are
-        inputs of the first only.
+    (Cut, TrainingData) or None
+        With the rows of the rest. None: the whole objective is trained by the batch.
     """
-    before, behind = graph.load(onx), graph.load(onx)
-    border = [str(v.name) for v in _border(behind, weights, outputs)]
-    _cut(behind, border)
-    values = {v.name: v for v in _values(before)}
-    kept = [(name, graph.find(behind.graph.outputs, name, "output")) for name in outputs]
-    second = graph.save(behind, outputs=kept)
-    first = graph.save(before, outputs=[(name, values[name]) for name in border])
-    return first.SerializeToString(), second.SerializeToString()
+    n_rows, texts = len(data.label), has_texts(data)
+    if not by_name and not _is_worth_a_cut(multiplications(whole.model), n_rows, n_epochs):
+        return None
+    refused: frozenset[str] = frozenset()
+    while (front := find_front(whole, refused)) is not None:
+        if not by_name and not _is_worth_a_cut(front.work, n_rows, n_epochs):
+            return None
+        try:
+            rows, found, wrong = _check_rows(front, data, place)
+        except DataError:  # it takes no batches of other sizes
+            if texts:
+                raise
+            return None
+        if not wrong:
+            if not texts and not _fits_memory(found, n_rows, data.features):
+                return None
+            computed = front.run(data, data.features, place)
+            wrong = frozenset(name for name, y in found.items() if not _agree(computed[name][rows], y))
+            if not wrong:
+                values = {**data.features, **found}
+                border = tuple((name, values[name].ndim) for name in front.border + front.passed)
+                made = Cut(front, behind(whole, border))
+                return made, made._behind(data, computed)
+        refused |= wrong
+    return None
 
 
-def _values(model: ir.Model) -> list[ir.Value]:
-    return [*model.graph.inputs, *(y for node in model.graph for y in node.outputs)]
+def _is_worth_a_cut(work: float, n_rows: int, n_epochs: int) -> bool:
+    """Whether `work` operations per row over a fit pay for the search of a frozen front."""
+    return work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
 
 
-def _border(model: ir.Model, weights: Sequence[str], outputs: Sequence[str]) -> list[ir.Value]:
-    """Return the values that depend on no weight and are read by nodes that do, or are outputs themselves."""
-    trained = [model.graph.initializers[name] for name in weights]
-    # types do not matter here: an index that follows from a weight is behind it
-    active = set(trained) | dependents(model.graph, trained)
-    nodes = [node for node in model.graph if any(x in active for x in node.inputs)]
-    for node in nodes:
-        active.update(node.outputs)
-    read = [x for node in nodes for x in node.inputs if x is not None]
-    read += [y for y in model.graph.outputs if y.name in outputs]
-    found = [x for x in dict.fromkeys(read) if x not in active and not _is_known(x)]
-    for value in found:
+@cached
+def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> Front | None:
+    """Return the part of an objective that depends on no trained weight, None if there is none.
+
+    Parameters
+    ----------
+    objective : Objective
+    refused : frozenset of str
+        Values that must not stand on the border.
+
+    Raises
+    ------
+    ModelError
+        Texts would have to be taken row by row.
+    """
+    model = graph.reload(objective.model)
+    border = _border(model, objective, refused)
+    for value in border:
         if value.dtype == ir.DataType.STRING:
             raise ModelError(f"Texts reach the trained weights: {graph.describe(value)}.")
-    return found
-
-
-def _is_known(value: ir.Value) -> bool:
-    return value.is_initializer() or graph.constant(value) is not None
-
-
-def _cut(model: ir.Model, border: Sequence[str]) -> None:
-    """Make the values of the border inputs, the only ones."""
-    values = {v.name: v for v in _values(model)}
-    inputs = []
-    for name in border:
-        old = values[name]
-        shape = ir.Shape(["rows", *(old.shape or [None])[1:]]) if old.shape is None or len(old.shape) else old.shape
-        new = ir.Value(name=name, type=old.type, shape=shape)
-        ir.convenience.replace_all_uses_with(old, new)
-        old.name = f"{name}_before"
-        inputs.append(new)
+    passed = tuple(str(v.name) for v in border if v.is_graph_input())
+    computed = [(str(v.name), v) for v in border if v.name not in passed]
+    if not computed:
+        return None
+    read = graph.ancestors(v for _, v in computed)
+    inputs = [v for v in model.graph.inputs if v in read]
+    elements = _elements(read)
     model.graph.inputs[:] = inputs
+    onx = graph.save(model, outputs=computed).SerializeToString()
+    return Front(
+        onx,
+        tuple(name for name, _ in computed),
+        passed,
+        tuple(str(v.name) for v in inputs if v.name in objective.constants),
+        multiplications(onx),
+        elements,
+    )
+
+
+def _border(model: ir.Model, objective: Objective, refused: frozenset[str]) -> list[ir.Value]:
+    """Return the values from which the output is computed, without the front."""
+    inputs = {str(v.name): v for v in model.graph.inputs}
+    trained = {inputs.pop(name) for name in objective.weights}
+    fixed = {inputs.pop(name) for name in objective.constants} | trained
+    with_rows = graph.dependents(model.graph, inputs.values())
+    active = graph.dependents(model.graph, trained)
+    batch = _batch_names(list(inputs.values()))
+    border: dict[ir.Value, None] = {}
+    todo = [graph.find(model.graph.outputs, objective.output, "output")]
+    seen = set(todo)
+    while todo:
+        value = todo.pop()
+        node = value.producer()
+        may_stand = value in with_rows and value not in active and value.name not in refused
+        if value.is_graph_input() or node is None or (may_stand and _may_be_rows(value, batch, inputs.values())):
+            if value in with_rows:
+                border[value] = None
+            continue
+        for x in graph.operands(node):
+            if x is not None and x not in seen and x not in fixed and not x.is_initializer():
+                seen.add(x)
+                todo.append(x)
+    order = {v: i for i, v in enumerate([*model.graph.inputs, *(y for node in model.graph for y in node.outputs)])}
+    return sorted(border, key=order.__getitem__)
+
+
+def _batch_names(inputs: Sequence[ir.Value]) -> set[str]:
+    """Return the symbolic dimensions of the rows, without those that another axis has too."""
+    first = {_name(v.shape[0]) for v in inputs if v.shape}
+    others = {_name(d) for v in inputs for d in (v.shape or ())[1:]}
+    return {name for name in first - others if name}
+
+
+def _may_be_rows(value: ir.Value, batch: set[str], inputs: Any) -> bool:
+    """Whether the first axis of a value is that of the rows by its name, or has a name that says nothing."""
+    if value.shape is None:
+        return True
+    if not len(value.shape) or isinstance(value.shape[0], int):
+        return False
+    name = _name(value.shape[0])
+    return name in batch or name not in {_name(d) for v in inputs for d in v.shape or ()} or name is None
+
+
+def _name(dimension: Any) -> str | None:
+    return dimension.value if isinstance(dimension, ir.SymbolicDim) else None
+
+
+def _elements(values: Iterable[ir.Value]) -> float:
+    """Return how many elements are computed for one row, about."""
+    shapes = (y.shape for y in values if y.producer() is not None)
+    return float(sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes if shape is not None))
+
+
+@cached
+def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
+    """Return an objective whose rows are values on the border, by name, which have so many axes."""
+    model = graph.reload(objective.model)
+    values = {v.name: v for v in [*model.graph.inputs, *(y for node in model.graph for y in node.outputs)]}
+    features = [v for v in model.graph.inputs if v.name not in {*objective.weights, *objective.constants}]
+    others = [v for v in model.graph.inputs if v not in features]
+    batch = _batch_names(features)
+    inputs = []
+    for name, rank in border:
+        old = values[name]
+        known = [None] * rank if old.shape is None else list(old.shape)
+        first = known[0] if _name(known[0]) in batch else min(batch, default="rows")
+        new = ir.Value(name=name, type=old.type, shape=ir.Shape([first, *known[1:]]))
+        ir.convenience.replace_all_uses_with(old, new)
+        old.name = f"{name}_of_the_front"
+        inputs.append(new)
+    output = graph.find(model.graph.outputs, objective.output, "output")
+    read = graph.ancestors([output])
+    model.graph.inputs[:] = [*inputs, *(v for v in others if v in read)]
+    onx = graph.save(model, outputs=[(objective.output, output)]).SerializeToString()
+    return replace(objective, model=onx, constants=tuple(n for n in objective.constants if values[n] in read))
+
+
+def _check_rows(
+    front: Front, data: TrainingData, place: Place
+) -> tuple[np.ndarray, dict[str, np.ndarray], frozenset[str]]:
+    """Run a front on some rows in batches of several sizes.
+
+    Returns
+    -------
+    rows : ndarray of int
+        The rows looked at.
+    found : dict of str to ndarray
+        The border there.
+    refused : frozenset of str
+        The values whose entries are not those of the rows.
+    """
+    rows = np.unique(np.linspace(0, len(data.label) - 1, _SIZES[0]).astype(np.int64))
+    rows = rows if len(rows) > _SIZES[-1] else np.resize(rows, _SIZES[-1] + 1)
+    order = np.random.default_rng(0).permutation(len(rows))
+
+    def of(part: Any) -> dict[str, np.ndarray]:
+        return front.run(data, {name: x[rows[part]] for name, x in data.features.items()}, place)
+
+    found = of(slice(None))
+    refused = {name for name, y in found.items() if y.shape[:1] != rows.shape}
+    for part in (order[:size] for size in _SIZES[1:]):
+        refused |= {name for name, y in of(part).items() if name not in refused and not _agree(y, found[name][part])}
+    return rows, found, frozenset(refused)
+
+
+def _agree(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two results are equal up to rounding."""
+    if a.shape != b.shape or a.dtype.kind != "f":
+        return np.array_equal(a, b)
+    finite = np.abs(b[np.isfinite(b)])
+    return np.allclose(a, b, rtol=_RTOL, atol=_RTOL * finite.max(initial=0), equal_nan=True)
+
+
+def _fits_memory(found: Mapping[str, np.ndarray], n_rows: int, features: Mapping[str, Any]) -> bool:
+    """Whether a border, of which some rows are known, may be kept for all rows beside the features."""
+    total = sum(y.nbytes / len(y) for y in found.values()) * n_rows
+    return total <= max(_MOST_BYTES, _MOST_TIMES * sum(map(_bytes_in_memory, features.values())))
+
+
+def _bytes_in_memory(x: Any) -> int:
+    if isinstance(x, np.memmap):
+        return 0
+    return x.data.nbytes if hasattr(x, "indptr") else x.nbytes

@@ -1,19 +1,18 @@
-"""What a trained model can be asked: gradients with respect to its inputs, intermediate results."""
+"""Inspection of a trained model: gradients with respect to its inputs, intermediate results."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.cache import cached
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.training.objective import Objective, ObjectiveGraph
 from onnxtrain.training.step import BatchGraph, graph_of
 
 
-@lru_cache(maxsize=16)
+@cached
 def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
     """Return the graph of the gradient of the loss of each row with respect to that row of an input."""
     g = ObjectiveGraph(objective, weighted=False)
@@ -24,7 +23,7 @@ def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
     return graph_of(g, onx, {"label": str(g.label.name)})
 
 
-@lru_cache(maxsize=16)
+@cached
 def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
     """Return a model whose outputs are the gradients of the columns of an output, one each."""
     model = graph.load(onx)

@@ -8,28 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import Bounds, OptimizeResult, minimize
 
-from onnxtrain.blas import one_thread_of_blas
 from onnxtrain.errors import ConvergenceError
-from onnxtrain.training.nonsmooth import LARGEST, minimize_bfgs
+from onnxtrain.runtime.threads import one_thread_of_blas
+from onnxtrain.training.bfgs import LARGEST, minimize_bfgs
+from onnxtrain.training.settings import Penalties
 
 LossAndGradient = Callable[[Mapping[str, np.ndarray]], tuple[float, list[np.ndarray]]]
-
-
-@dataclass
-class Penalties:
-    """The strength of both penalties for each weight by name; a weight that is missing has none."""
-
-    l1: Mapping[str, float]
-    l2: Mapping[str, float]
-
-    def spread(self, which: Mapping[str, float], weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the strength for each entry of the flattened weights."""
-        return np.concatenate([np.full(w.size, which.get(name, 0.0)) for name, w in weights.items()])
-
-    def value(self, weights: Mapping[str, np.ndarray]) -> float:
-        """Return what both penalties add to the loss."""
-        flat = np.concatenate([w.ravel() for w in weights.values()]).astype(np.float64)
-        return float(self.spread(self.l1, weights) @ np.abs(flat) + self.spread(self.l2, weights) @ flat**2)
 
 
 @one_thread_of_blas()
@@ -41,13 +25,13 @@ def minimize_lbfgs(
     max_iter: int,
     tol: float,
     on_iteration: Callable[[float, dict[str, np.ndarray]], bool],
-) -> tuple[dict[str, np.ndarray], float]:
-    r"""Minimise a loss with elastic-net penalties and return the weights and the objective.
+) -> tuple[dict[str, np.ndarray], float, bool]:
+    r"""Minimise a loss with elastic-net penalties; return the weights, the objective, and whether it was all done.
 
-    Where there is an l1 penalty the weights are split, :math:`w = u - v` with
+    With an l1 penalty the weights are split, :math:`w = u - v` with
     :math:`u, v \ge 0`: then :math:`\lVert w \rVert_1 = \sum (u + v)` is smooth and
     weights become exactly zero. A loss with kinks stops the line search early: BFGS
-    goes on from there, see :func:`~onnxtrain.training.nonsmooth.minimize_bfgs`.
+    goes on from there, see :func:`~onnxtrain.training.bfgs.minimize_bfgs`.
 
     Parameters
     ----------
@@ -100,13 +84,16 @@ def minimize_lbfgs(
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
     if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= LARGEST:
         w, value = minimize_bfgs(objective.whole, w, max_iter=10 * max_iter, tol=tol)
-    return unflatten(w, weights), value
+    return unflatten(w, weights), value, result.status != _OUT_OF_STEPS
 
 
-#: What L-BFGS-B reports when its line search finds no step.
+#: Status of L-BFGS-B at the limit of iterations or evaluations.
+_OUT_OF_STEPS = 1
+
+#: Status of L-BFGS-B when its line search finds no step.
 _NO_STEP = 2
 
-#: What is small beside the slope of an l1 penalty; at a kink of the loss the slopes are as large.
+#: Negligible relative to the slope of an l1 penalty; at a kink of the loss the slopes are as large.
 _SMALL = 1e-5
 
 #: scikit-learn's value for LogisticRegression.
@@ -125,7 +112,7 @@ def _noise(gradient: np.ndarray, l1: np.ndarray, eps: float, tol: float) -> floa
 def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise: float) -> bool:
     """Whether L-BFGS-B gave up, or saw no progress, where the gradient is more than rounding.
 
-    What only a bound holds back is no gradient.
+    A component held back by an active bound does not count.
     """
     stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
     gradient = result.jac if lowest is None else np.where((result.x <= lowest) & (result.jac > 0), 0.0, result.jac)

@@ -1,25 +1,29 @@
-"""What is minimised, as a graph: the model, its loss, and the inputs that data and weights come through."""
+"""The objective as a graph: the model, its loss, and the inputs for data and weights."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.autodiff.engine import operands
 from onnxtrain.autodiff.expand import expand_functions
+from onnxtrain.cache import Cache, cached
 from onnxtrain.loss_helper import add_row_loss
+from onnxtrain.losses import find_loss
+
+#: Bytes of a model above which nothing made of it is kept when nobody needs it.
+LIGHT = 2**20
 
 
 @dataclass(frozen=True)
 class Objective:
-    r"""What is minimised over the rows of a batch.
+    r"""The function minimised over the rows of a batch.
 
     .. math::
 
@@ -37,63 +41,79 @@ class Objective:
     weights : tuple of str
         The inputs that are trained.
     constants : tuple of str
-        The inputs that are the same for all rows: learned numbers that are not trained, so that
-        folds of a search, which learn others, share a graph.
+        The inputs that are the same for all rows: learned values that are not trained, so that
+        folds of a search, in which they differ, share a graph.
     loss_params : tuple of (name, value)
     penalized : tuple of str
         The weights under the penalties common to all, l1 and l2.
     classifies : bool
         A loss that is a function of the user is a classifier's.
     multilabel : bool
-        Columns of the output are labels of which a row has any number.
+        The targets are a multilabel indicator matrix.
+    output_is : {"scores", "probabilities"} or None
+        Of a classifier.
     """
 
     model: bytes = field(repr=False)
     output: str
-    loss: str | Callable[..., ir.Value]
+    loss: str | Callable[..., ir.Value] = field(compare=False)
     weights: tuple[str, ...]
     constants: tuple[str, ...] = ()
-    loss_params: tuple[tuple[str, Any], ...] = ()
+    loss_params: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     penalized: tuple[str, ...] = ()
     classifies: bool = False
     multilabel: bool = False
+    output_is: str | None = None
+    _formula: Hashable = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_formula", self._what_is_minimized())
+
+    def as_of_now(self) -> Objective:
+        """Return the objective with the current behaviour of a user's function: it may read globals that changed."""
+        return self if isinstance(self._formula, tuple) else replace(self)
+
+    def _what_is_minimized(self) -> Hashable:
+        """Return an identity of the loss: name and parameters, or the graph that a user's function builds."""
+        function = find_loss(self.loss, dict(self.loss_params), classifies=self.classifies).function
+        if is_ours(function) and all(isinstance(value, (bool, int, float, str)) for _, value in self.loss_params):
+            return function, tuple((name, type(value), value) for name, value in self.loss_params)
+        g = ObjectiveGraph(self, weighted=False)
+        return hashlib.sha256(g.save([(g.unique("losses"), g.losses)])).digest()
+
+
+def is_ours(part: Any) -> bool:
+    """Whether a function, or a frozen value, does the same whenever it is equal: one of the user may read anything."""
+    if isinstance(part, (bool, int, float, str, type(None))):
+        return True
+    if is_dataclass(part) and not isinstance(part, type):
+        parts = (getattr(part, item.name) for item in fields(part))
+        return is_ours(type(part)) and all(map(is_ours, parts))
+    return (getattr(part, "__module__", None) or "").partition(".")[0] == "onnxtrain"
+
+
+#: By their bytes as they came.
+_NORMAL_FORMS: Cache[bytes] = Cache("models in normal form")
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> bytes:
     """Return, as bytes, a model ready to be differentiated: the initializers `weights` are its last inputs."""
-    return _normal_form(initializers_as_inputs(onx, weights).SerializeToString(deterministic=True))
+    proto = graph.initializers_as_inputs(onx, weights)
+    content = proto.SerializeToString(deterministic=True)
+    # the same structure often comes with other weights
+    found = _NORMAL_FORMS.find(content)
+    return _NORMAL_FORMS.keep(content, _normal_form(proto, content)) if found is None else found
 
 
-def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return a model whose initializers `names` are inputs, behind the inputs it has."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(onx)
-    inputs = {value.name for value in proto.graph.input}
-    values = {tensor.name: tensor for tensor in onx.graph.initializer}
-    kept = [tensor for tensor in onx.graph.initializer if tensor.name not in set(names)]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(kept)
-    for name in names:
-        if name not in inputs:
-            tensor = values[name]
-            proto.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
-    return proto
-
-
-@lru_cache(maxsize=64)
-def _normal_form(onx: bytes) -> bytes:
-    """Return a model as :mod:`onnxtrain.graph` writes it, its functions expanded.
-
-    The same structure often comes with other weights.
-    """
-    proto = onnx.load_model_from_string(onx)
+def _normal_form(proto: onnx.ModelProto, content: bytes) -> bytes:
+    """Return a model as :mod:`onnxtrain.graph` writes it, its functions expanded."""
     expanded = expand_functions(proto)
     if expanded is proto and graph.is_written(proto):
-        return onx
+        return content
     return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
-@lru_cache(maxsize=64)
+@cached
 def multiplications(onx: bytes) -> float:
     """Return how many a model does for one row, about: see :attr:`ObjectiveGraph.multiplications`."""
     return _multiplications(graph.reload(onx).graph)
@@ -107,18 +127,18 @@ class ObjectiveGraph:
     model : onnx_ir.Model
     op : onnxscript builder
     weights : list of onnx_ir.Value
-        What is trained, in the order of the objective.
+        The trained weights, in the order of the objective.
     features : list of onnx_ir.Value
         The inputs of the user's model that the loss depends on.
     constants : list of onnx_ir.Value
         Those of ``objective.constants`` that it depends on.
     label : onnx_ir.Value
     losses : onnx_ir.Value
-        One loss a row, (n, 1).
+        One loss per row, (n, 1).
     multiplications : float
-        Of the products of the model for one row, about.
+        Approximate number per row in the products of the model.
     weight : onnx_ir.Value or None
-        The weights of the rows, (n, 1), where there are any.
+        The sample weights, (n, 1), if present.
     """
 
     def __init__(self, objective: Objective, *, weighted: bool, products: ir.DataType | None = None):
@@ -137,17 +157,18 @@ class ObjectiveGraph:
             dict(objective.loss_params),
             classifies=objective.classifies,
             multilabel=objective.multilabel,
+            output_is=objective.output_is,
         )
         build = graph.builder(self.model)
         self.op, self._names = build.op, build.names
-        needed = _ancestors([self.losses])
+        needed = graph.ancestors([self.losses])
         self.features = [v for v in inputs.values() if v in needed]
         self.constants = [v for v in constants if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
 
     @property
     def dtype(self) -> ir.DataType:
-        """The type of the losses, and of all that is real."""
+        """The floating-point type of the graph, that of the losses."""
         return self.losses.dtype or ir.DataType.FLOAT
 
     @property
@@ -160,12 +181,12 @@ class ObjectiveGraph:
         return self.op.builder.input(self.unique(name), dtype or self.dtype, shape)
 
     def unique(self, name: str) -> str:
-        """Return `name`, with a number behind it where the graph has it already."""
+        """Return `name`, with a numeric suffix if the graph has it already."""
         return graph.unique_name(name, self._names)
 
     def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
         """Return the model with these outputs and the inputs they need."""
-        needed = _ancestors(value for _, value in outputs)
+        needed = graph.ancestors(value for _, value in outputs)
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
         return graph.save(self.model, outputs=outputs).SerializeToString()
@@ -177,22 +198,9 @@ def _multiplications(model: ir.Graph) -> float:
     That is exact for matrices, and for filters of width k too small by k.
     """
     products = [node for node in model.all_nodes() if node.op_type in graph.PRODUCTS]
-    return sum(math.sqrt(_size(n.inputs[0]) * _size(n.inputs[1]) * _size(n.outputs[0])) for n in products)
+    return sum(math.sqrt(math.prod(_size(x) for x in (*n.inputs[:2], n.outputs[0]))) for n in products)
 
 
 def _size(value: ir.Value | None) -> int:
     shape = () if value is None or value.shape is None else value.shape
     return math.prod(d for d in shape if isinstance(d, int))
-
-
-def _ancestors(values: Iterable[ir.Value]) -> set[ir.Value]:
-    """Return what some values are computed from, themselves included."""
-    found = set(values)
-    todo = list(found)
-    while todo:
-        node = todo.pop().producer()
-        for x in operands(node) if node is not None else ():
-            if x is not None and x not in found:
-                found.add(x)
-                todo.append(x)
-    return found

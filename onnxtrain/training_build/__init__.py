@@ -1,9 +1,9 @@
-"""The one home of onnxruntime-training's private interface: its gradient builders, prepared for and checked.
+"""The only user of onnxruntime-training's private interface: its gradient builders, with preparation and checks.
 
-onnxruntime-training 1.19.2 derives graphs of opset 21 and IR version 10 at most.
-It lacks operators and is silently wrong for some: :func:`derive` gives it an
-equivalent graph where there is one and refuses where there is none. PyTorch is
-not needed.
+It is an independent check of the built-in rules. It lacks operators and is
+silently wrong for some, which :func:`derive` refuses by name; its other gradients
+agree with the built-in rules. onnxruntime-training 1.19.2 accepts graphs up to
+opset 21 and IR version 10. PyTorch is not needed.
 """
 
 from onnxtrain.training_build._append import append_gradients

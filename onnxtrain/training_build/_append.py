@@ -1,4 +1,4 @@
-"""The gradient of one value by onnxruntime-training, appended to the graph at hand."""
+"""The gradient of one value by onnxruntime-training, appended to an existing graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onnxtrain.training_build._prepare import prepare, reaching, total, values_b
 def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> dict[ir.Value, ir.Value]:
     """Append to a graph the gradient of one of its values, derived by GradientGraphBuilder.
 
-    The forward pass that the derivative reads is appended too; what is the same
-    as in the graph is merged when the model is saved.
+    The forward pass that the gradient reads is appended too; nodes that duplicate
+    those of the graph are merged when the model is saved.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value])
     Returns
     -------
     dict of value to value
-        A value of `wrt` that the output does not depend on is missing.
+        The gradients. A value of `wrt` that the output does not depend on is missing.
 
     Raises
     ------
@@ -63,11 +63,11 @@ def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value])
 
 
 def _inline(model: ir.Model, foreign: ir.Model, known: dict[str, ir.Value]) -> dict[str, ir.Value]:
-    """Append the nodes of `foreign`; `known` maps its names to values of `model`, and is completed."""
+    """Append the nodes of `foreign`; `known` maps its names to values of `model` and is updated."""
     build = graphs.builder(model)
     for name, value in foreign.graph.initializers.items():
         if name not in known:
-            known[name] = build.op.initializer(value.const_value, name=name)  # type: ignore[arg-type]
+            known[name] = build.op.initializer(value.const_value, name=name)
     passes.TopologicalSortPass()(foreign)
     for node in foreign.graph:
         twin = ir.node(

@@ -1,9 +1,8 @@
-"""From a model to its gradient graph by onnxruntime-training, with the interface of the built-in builder."""
+"""The gradient graph of a model by onnxruntime-training, with the interface of the built-in builder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,11 +11,12 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
-from onnxtrain.training_build._kernels import check_kernels, replace_float_only
+from onnxtrain.graph import Op
+from onnxtrain.training_build._kernels import check_kernels
 from onnxtrain.training_build._native import loss_gradient, module_gradient, require
 from onnxtrain.training_build._prepare import prepare, reaching, total, values_by_name
 
-# the bits of onnxtrain.grad_helper.DerivativeOptions, which stands a layer above
+# the bits of onnxtrain.grad_helper.DerivativeOptions, which is defined in a higher layer
 KEEP_YIELD_OP, KEEP_OUTPUTS, FILL_GRAD, LOSS = 1, 2, 4, 8
 
 
@@ -28,17 +28,17 @@ def derive(
     options: int = 0,
     loss: ir.Value | None = None,
 ) -> onnx.ModelProto:
-    """Return the gradient graph that onnxruntime-training makes.
+    """Return the gradient graph of onnxruntime-training.
 
-    OrtModuleGraphBuilder derives from all real outputs, GradientGraphBuilder (where
-    there is a loss) from one value.
+    OrtModuleGraphBuilder differentiates all floating-point outputs, GradientGraphBuilder,
+    used with a loss, one value.
 
     Parameters
     ----------
     model : onnx_ir.Model
         As :func:`onnxtrain.graph.load` returns it; it is changed.
     inputs, weights : sequence of onnx_ir.Value
-        What to differentiate: inputs of the graph, initializers.
+        Inputs of the graph and initializers to differentiate with respect to.
     options : int
         The bits of :class:`onnxtrain.grad_helper.DerivativeOptions`.
     loss : onnx_ir.Value, optional
@@ -69,7 +69,7 @@ def derive(
 
 
 class _Derivation:
-    """A model made ready for the foreign builder, and what its values are called by the user and by it."""
+    """A model prepared for the foreign builder, and the names of its values for the user and the builder."""
 
     def __init__(self, model: ir.Model, inputs: Sequence[ir.Value], weights: Sequence[ir.Value], loss: ir.Value | None):
         self.model = model
@@ -81,7 +81,7 @@ class _Derivation:
         output_names = [str(y.name) for y in model.graph.outputs]
         loss_name = None if loss is None else str(loss.name)
         tensors = [w.const_value for w in weights]
-        for w in weights:  # a weight is no constant while the graph is prepared
+        for w in weights:  # a weight must not count as a constant while the graph is prepared
             w.const_value = None
         if loss is not None:
             model.graph.outputs[:] = [total(model, loss), loss, *model.graph.outputs]
@@ -100,11 +100,9 @@ class _Derivation:
         model = ir.from_proto(self._foreign(wanted))
         self.values = values_by_name(model.graph)
         for name, known in values_by_name(self.model.graph).items():
-            if name in self.values:  # the foreign builder forgets the types of its outputs
+            if name in self.values:  # the foreign builder drops the types of its outputs
                 self.values[name].type, self.values[name].shape = known.type, known.shape
-        self.op: Any = graphs.builder(model).op
-        replace_float_only(self.op, model)
-        self.values = values_by_name(model.graph)
+        self.op: Op = graphs.builder(model).op
         self._take_inputs(model.graph, options)
         if self.loss is not None:
             outputs = self._loss_outputs(options)
@@ -115,7 +113,7 @@ class _Derivation:
         return graphs.save(model, outputs=outputs)
 
     def _foreign(self, wanted: list[str]) -> onnx.ModelProto:
-        """Return the graph of the foreign builder; the graph as it is where nothing is to be derived."""
+        """Return the graph of the foreign builder, or the graph unchanged if nothing is to be differentiated."""
         self.model.ir_version = graphs.IR_VERSION
         proto = ir.to_proto(self.model)
         if not wanted:
@@ -126,7 +124,7 @@ class _Derivation:
         return module_gradient(proto, weights, [name for name in wanted if name not in weights])
 
     def _take_inputs(self, graph: ir.Graph, options: int) -> None:
-        """Order the inputs: those of the model, then the weights; those that got lost are made again."""
+        """Order the inputs: those of the model, then the weights; inputs dropped by the builder are restored."""
         found = []
         for given in (*self.inputs, *self.weights):
             name = str(given.name)
@@ -152,9 +150,9 @@ class _Derivation:
         return named
 
     def _gradients(self, yields: Sequence[ir.Node] = ()) -> list[tuple[str, ir.Value]]:
-        """Return the gradient of each wanted value, zeros where nothing depends on it.
+        """Return the gradient of each wanted value, zeros if no output depends on it.
 
-        Behind `yields`: TrainingAgent returns only what is computed in the backward pass.
+        They are placed after `yields`: TrainingAgent returns only values computed in the backward pass.
         """
         taken = {*self.user_name.values(), *self.output_names}
         named = []
@@ -168,7 +166,7 @@ class _Derivation:
             if yields and _source(value) in yields:
                 value = self.op.Sum(
                     value
-                )  # a copy that no optimizer removes: TrainingAgent cannot return what it is given
+                )  # a copy that no optimizer removes: TrainingAgent cannot return its own inputs
             named.append((graphs.unique_name(f"{self.user_name[str(x.name)]}_grad", taken), value))
         return named
 
@@ -176,7 +174,7 @@ class _Derivation:
         op, shape = self.op, self.op.Shape(self.values[str(x.name)])
         if yields:
             positive = op.Greater(yields[0].outputs[0], 0.0)
-            never = op.And(positive, op.Not(positive))  # depends on the gradient, whatever it is
+            never = op.And(positive, op.Not(positive))  # depends on the gradient, and is false for any value of it
             shape = op.Add(shape, op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
         return self._filled(0.0, shape, x.dtype)
 
@@ -213,19 +211,19 @@ class _Derivation:
         return named + (self._kept(computed) if options & KEEP_OUTPUTS else [])
 
     def _kept(self, computed: Sequence[ir.Value]) -> list[tuple[str, ir.Value]]:
-        """Return the outputs of the model; one that is an input is the input itself."""
+        """Return the outputs of the model; an output that is an input is returned as the input."""
         inputs = {user_name: self.values[name] for name, user_name in self.user_name.items()}
         return [(name, inputs.get(name, y)) for name, y in zip(self.output_names, computed, strict=True)]
 
     def _copy_passed_on(self, yields: Sequence[ir.Node]) -> None:
-        """Let no output share the memory of an input: TrainingAgent would hand it out as it is."""
+        """Copy outputs that share the memory of an input: TrainingAgent would return the input itself."""
         for node in yields:
             for i, y in enumerate(node.inputs):
                 if y is not None and _source(y) is None and y.dtype != ir.DataType.BOOL:
                     node.replace_input_with(i, self.op.Sum(y) if graphs.is_float(y) else self.op.Max(y))
 
     def _rename(self, value: ir.Value, name: str) -> None:
-        """Give `value` a name; another that has it already gets a new one."""
+        """Name `value`; another value of that name gets a new name."""
         if value.name == name:
             return
         other = values_by_name(self.op.builder.graph).get(name)
@@ -235,7 +233,7 @@ class _Derivation:
 
 
 def _source(value: ir.Value) -> ir.Node | None:
-    """Return the node that makes a value, copies aside."""
+    """Return the producer of a value, skipping copies."""
     node = value.producer()
     while node is not None and node.op_type == "Identity":
         node = node.inputs[0].producer()  # type: ignore[union-attr]
@@ -243,7 +241,7 @@ def _source(value: ir.Value) -> ir.Node | None:
 
 
 def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:
-    """Return, for the number of each output that is derived, the value in which YieldOp gives its gradient."""
+    """Return the output of YieldOp that is the gradient of each differentiated output, by its index."""
     found: dict[int, ir.Value] = {}
     for node in yields:
         flat = node.attributes.get("non_differentiable_outputs")

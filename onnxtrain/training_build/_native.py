@@ -1,4 +1,4 @@
-"""The private interface of onnxruntime-training: is it there, and its two gradient builders."""
+"""The private interface of onnxruntime-training: its availability and its two gradient builders."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import onnx
 
 from onnxtrain.errors import DependencyError, GradientError
 
-#: All four install the module ``onnxruntime`` and overwrite each other.
+#: All four install the module ``onnxruntime`` and overwrite one another.
 DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-training", "onnxruntime-training-cpu")
 
-#: For each extra: the last Python, and the (system, machine) it has wheels for; None is any machine.
+#: For each extra: the last Python version and the (system, machine) pairs with wheels; None is any machine.
 WHEELS: Mapping[str, tuple[tuple[int, int], tuple[tuple[str, str | None], ...]]] = {
     "training": ((3, 11), (("Linux", "x86_64"),)),
     "training-cpu": ((3, 12), (("Linux", "x86_64"), ("Darwin", None), ("Windows", None))),
@@ -51,7 +51,7 @@ def is_available() -> bool:
 
 
 def installed() -> dict[str, str]:
-    """Return the version of each distribution of onnxruntime that is installed."""
+    """Return the version of each installed distribution of onnxruntime."""
     found = {}
     for name in DISTRIBUTIONS:
         try:
@@ -62,7 +62,7 @@ def installed() -> dict[str, str]:
 
 
 def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine: str) -> str:
-    """Return why there is no training build, and what to do about it.
+    """Return the reason why the training build is missing and the remedy.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequen
     ----------
     onx : onnx.ModelProto
     weights : sequence of str
-        Initializers; they become inputs, behind those of the model.
+        Initializers; they become inputs, after those of the model.
     inputs : sequence of str
 
     Raises
@@ -155,7 +155,7 @@ def loss_gradient(onx: onnx.ModelProto, loss: str, wrt: Iterable[str]) -> onnx.M
 
 def _refused(e: Exception) -> GradientError:
     said = " ".join(str(e).split())
-    # what comes before is the place and the signature of a C++ function
+    # the text before the mark is the location and the signature of a C++ function
     for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
     return GradientError(f'onnxruntime-training cannot derive this model: {said.strip(" .")}. Use builder="builtin".')

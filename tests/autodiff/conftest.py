@@ -1,4 +1,4 @@
-"""One operator, checked in every way a rule can be wrong."""
+"""Checks of one operator, for every kind of fault of a rule."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from onnx.reference.op_run import OpRun
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.runtime.session import open_session
+from onnxtrain.runtime.session import run as run_onnxruntime
 from onnxtrain.testing import check_gradient
-from onnxtrain.training.session import open_session
-from onnxtrain.training.session import run as run_onnxruntime
 
 #: Operators newer than the opset the project works at.
 NEWER = {"BitCast": 26, "CumProd": 26, "Swish": 24, "TensorScatter": 24}

@@ -1,4 +1,4 @@
-"""Shapes: what is known costs no node, what is not known is not assumed."""
+"""Shapes: a known dimension costs no node, an unknown one is not assumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxtrain.autodiff.broadcast import (
     with_shape_of,
     zeros_like,
 )
-from onnxtrain.training.session import run as run_onnxruntime
+from onnxtrain.runtime.session import run as run_onnxruntime
 
 SHAPES = [(), (1,), (3,), (2, 1), (1, 3), (2, 3), (4, 1, 3), (4, 2, 1), (1, 1, 1), (0, 3), (1, 0)]
 

@@ -1,4 +1,4 @@
-"""Rules of operators of com.microsoft, on onnxruntime, which alone runs them."""
+"""Rules of operators of com.microsoft, on onnxruntime, the only runtime that has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(16)
 

@@ -96,6 +96,48 @@ TWO_STATES = """
         w = Mul(v, v)
     }>"""
 
+# the first turn is only made if the condition, computed from the state, holds
+STOPS = """
+    two = Constant <value = double {2.0}> ()
+    total = ReduceSum <keepdims = 0> (X)
+    small = Less(total, two)
+    last = Loop (, small, X) <body = g (int64 i, bool going, double[N,3] x) => (bool on, double[N,3] y) {
+        y = Mul(x, W)
+        sum = ReduceSum <keepdims = 0> (y)
+        on = Less(sum, two)
+    }>"""
+
+# neither the body nor what is behind it says how many axes there are
+BARE = """
+    yes = Constant <value = bool {1}> ()
+    a = Loop (M, yes, X) <body = g (int64 i, bool going, double[] x) => (bool on, double[] y) {
+        on = Identity(going)
+        m = MatMul(x, W)
+        y = Tanh(m)
+    }>
+    b = Abs(a)
+    c = Loop (M, yes, a) <body = h (int64 j, bool going2, double[] p) => (bool on2, double[] q) {
+        on2 = Identity(going2)
+        t = Mul(p, b)
+        q = Sigmoid(t)
+    }>
+    last = MatMul(c, W)"""
+
+INNER = """
+    yes = Constant <value = bool {1}> ()
+    axes = Constant <value_ints = [0]> ()
+    last = Loop (M, yes, X) <body = g (int64 i, bool going, double[N,3] x) => (bool on, double[N,3] y) {
+        on = Identity(going)
+        y, each = Loop (i, yes, x) <body = h (int64 j, bool going2, double[N,3] p) => (bool on2, double[N,3] q, double[N,3] r) {
+            on2 = Identity(going2)
+            u = Unsqueeze(p, axes)
+            s = Squeeze(u, axes)
+            m = MatMul(s, W)
+            q = Tanh(m)
+            r = Mul(q, x)
+        }>
+    }>"""
+
 STATE, STEPS = {"H": real(3), "W": real(3)}, "double[3] H, double[3] W, double[T,3] X"
 
 ROWS = {
@@ -133,6 +175,46 @@ ROWS = {
         "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last, double[T,N,3] each",
         LOOP.format(count=""),
         {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop of no turn": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last, double[T,N,3] each",
+        LOOP.format(count=""),
+        {"M": np.array(0), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "while that stops": (
+        "double[N,3] X, double[N,3] W) => (double[N,3] last",
+        STOPS,
+        {"X": np.ones((2, 3)), "W": real(2, 3)},
+    ),
+    "while that goes on": (
+        "double[N,3] X, double[N,3] W) => (double[N,3] last",
+        STOPS,
+        {"X": np.full((2, 3), 0.1), "W": np.full((2, 3), 2.5)},
+    ),
+    "loops of which nothing says the shape": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last",
+        BARE,
+        {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop of a shape that is not known": (
+        "int64 M, double[] X, double[] W) => (double[] last, double[] each",
+        """yes = Constant <value = bool {1}> ()
+        last, each = Loop (M, yes, X) <body = g (int64 i, bool going, double[] x) => (bool on, double[] y, double[] s) {
+            on = Identity(going)
+            y = Mul(x, W)
+            s = Tanh(y)
+        }>""",
+        {"M": np.array(2), "X": real(2, 3), "W": real(3)},
+    ),
+    "loop in a loop, neither says the shape": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last",
+        INNER.replace("double[N,3]", "double[]").replace("last = Loop", "z = Loop") + " last = MatMul(z, W)",
+        {"M": np.array(2), "X": real(2, 3), "W": real(3, 3)},
+    ),
+    "loop in a loop, first of no turn": (
+        "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last",
+        INNER,
+        {"M": np.array(3), "X": real(2, 3), "W": real(3, 3)},
     ),
     "loop that uses its last state only": (
         "int64 M, double[N,3] X, double[3,3] W) => (double[N,3] last",
@@ -178,12 +260,14 @@ def test_flow(check_model, name):
     check_model(model, feeds)
 
 
-@pytest.mark.parametrize("name", ["if", "outside", "loop of a length given", "scan"])
+@pytest.mark.parametrize("name", ["if", "outside", "loop of a length given", "loop of no turn", "scan"])
 def test_derivative_of_a_derivative(name):
     signature, body, feeds = ROWS[name]
     derived = onnx_derivative(parse(signature, body))
     onnx.checker.check_model(derived, full_check=True)
     shapes = {"Y_grad": (2, 3), "Z_grad": (2, 3), "last_grad": (2, 3), "each_grad": (2, 2, 3)}
+    if name == "loop of no turn":
+        shapes |= {"each_grad": (0, 2, 3)}
     if name == "scan":
         shapes |= {"last_grad": (3,), "each_grad": (4, 3)}
     given = {i.name: real(*shapes[i.name]) for i in derived.graph.input if i.name.endswith("_grad")}

@@ -1,4 +1,4 @@
-"""The walk: what the table of rules cannot show."""
+"""The engine: properties that a table of rules cannot test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 
 from onnxtrain import graph as graphs
 from onnxtrain.autodiff import backpropagate, dependents, gradient, no_gradient
-from onnxtrain.autodiff.engine import _path, captured, operands
+from onnxtrain.autodiff.engine import _path, sources
 from onnxtrain.autodiff.registry import RULES, attribute, derivative_of
 from onnxtrain.errors import GradientError, ModelError
 from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.graph import captured, operands
 
 VECTOR = "program (double[3] X, double[3] A) => (double[3] Y{}) {{ {} }}"
 
@@ -136,6 +137,14 @@ def test_operands_of_a_graph_inside():
     assert [v.name for v in captured(node)] == ["X", "A", "C"]
     assert [v.name for v in operands(node)] == ["C", "X", "A", "C"]
     assert dependents(list(model.graph), [model.graph.inputs[1]]) >= set(node.outputs)
+
+
+def test_sources_stop_at_operators_without_a_derivative():
+    model = graphs.load(vector("F = Floor(X) G = Mul(F, A) Y = Add(G, A)"))
+    x, a = model.graph.inputs
+    found = sources(model.graph.outputs[0])
+    assert a in found
+    assert x not in found
 
 
 def test_an_outer_value_that_is_an_output_of_the_inner_graph():

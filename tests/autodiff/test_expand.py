@@ -1,4 +1,4 @@
-"""Function bodies stand in where there is no rule."""
+"""Function bodies are expanded for operators without a rule."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def test_inside_a_branch():
     )
     assert functions_to_expand(model) == ["CenterCropPad"]
     assert functions_to_expand(expand_functions(model)) == []
+
+
+def test_of_values_inside_a_branch():
+    model = parse(
+        """
+        branch (bool C, float[8,9] X) => (float[4,5] Y) {
+            Y = If (C) <
+                then_branch = g1 () => (float[4,5] a) {
+                    s = Constant <value = int64[2] {4, 5}> ()  h = Neg(X)  a = CenterCropPad(h, s) },
+                else_branch = g2 () => (float[4,5] b) {
+                    t = Constant <value = int64[2] {4, 5}> ()  h = Exp(X)  b = CenterCropPad(h, t) }>
+        }"""
+    )
+    found = expand_functions(model)
+    assert functions_to_expand(found) == []
+    onnx.checker.check_model(found)
 
 
 def test_operands_left_out():

@@ -47,7 +47,7 @@ def test_volume(check_rule, mode):
 def test_as_in_pytorch(attributes, dtype):
     torch = pytest.importorskip("torch")
     from onnxtrain.grad_helper import onnx_derivative
-    from onnxtrain.training.session import run
+    from onnxtrain.runtime.session import run
 
     code, settings = {"float32": "float", "float64": "double"}[dtype], dict(attributes)
     settings["mode"] = {"linear": "bilinear"}.get(settings["mode"], settings["mode"])

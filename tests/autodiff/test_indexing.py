@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
+
+from onnxtrain.grad_helper import onnx_derivative
 
 rng = np.random.default_rng(5)
 
@@ -29,6 +32,8 @@ ROWS = [
     ),
     ("Gather", [X, ints([2, 0])], {}),
     ("Gather", [X, ints(-2)], {"axis": 1}),
+    *(("Gather", [X, np.int32([[2, 0], [2, 1]])], {"axis": a}) for a in (0, 1)),
+    ("GatherND", [X, np.int32([[0, 1], [2, 3], [0, 1]])], {}),
     *(("GatherElements", [real(3, 4), i], {"axis": 1}) for i in (ONCE, TWICE)),
     ("GatherElements", [real(3, 4), ints([[0, 1, 2, 0]])], {}),
     ("GatherND", [X, ints([[0, 1], [2, 3], [0, 1], [-1, -1]])], {}),
@@ -62,3 +67,15 @@ def test_top_k(check_rule, attributes):
 @pytest.mark.parametrize("check_rule", ["static", "symbolic"], indirect=True)  # onnx.reference sorts nevertheless
 def test_unsorted_unique(check_rule):
     check_rule("Unique", [real(4)], {"axis": 0, "sorted": 0})
+
+
+def test_slices_of_what_is_transposed(check_model):
+    """As queries, keys and values are picked: onnxruntime moves the Transpose of the way back past the Pads."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]> pick (double[2,5,3] X) => (double[2,5] Y) {
+            T = Transpose <perm = [2, 0, 1]> (X)
+            i = Constant <value_int = 0> ()  j = Constant <value_int = 1> ()  k = Constant <value_int = 2> ()
+            q = Gather(T, i)  k_ = Gather(T, j)  v = Gather(T, k)  p = Mul(q, k_)  Y = Mul(p, v)
+        }""")
+    assert all(len(n.input) < 4 for n in onnx_derivative(model).graph.node if n.op_type == "Pad")
+    check_model(model, {"X": real(2, 5, 3)})

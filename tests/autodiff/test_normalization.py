@@ -62,6 +62,13 @@ MODELS = {
         "Y = GroupNormalization <num_groups = 2, stash_type = 11> (X, S, B)",
         {"X": real(2, 4, 3), "S": real(4), "B": real(4)},
     ),
+    "group, before a pooling": (
+        "double[N,4,H] X, double[4] S, double[4] B) => (double[N,4,K] Y",
+        """n = GroupNormalization <num_groups = 2, stash_type = 11> (X, S, B)  a = Softplus(n)
+        m = GroupNormalization <num_groups = 1, stash_type = 11> (a, S, B)
+        Y = MaxPool <kernel_shape = [2], strides = [2]> (m)""",
+        {"X": real(2, 4, 6), "S": real(4), "B": real(4)},
+    ),
     "group of small entries": (
         "double[N,4,H] X, double[4] S, double[4] B) => (double[N,4,H] Y",
         "Y = GroupNormalization <num_groups = 2, stash_type = 11> (X, S, B)",

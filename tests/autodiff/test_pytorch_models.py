@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 torch = pytest.importorskip("torch", reason="PyTorch makes these models")
 pytest.importorskip("onnxscript", reason="torch.onnx.export needs it")

@@ -1,4 +1,4 @@
-"""Rules of DequantizeLinear and DynamicQuantizeLinear: scales move, integers do not."""
+"""Rules of DequantizeLinear and DynamicQuantizeLinear: scales have gradients, integers do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(31)
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'

@@ -1,4 +1,4 @@
-"""The attribute clip of RNN, GRU and LSTM: what goes into an activation is kept within a threshold."""
+"""The attribute clip of RNN, GRU and LSTM: the operands of activations are clipped to a threshold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.runtime.session import run
 from onnxtrain.testing import check_gradient
-from onnxtrain.training.session import run
 
 rng = np.random.default_rng(37)
 T, N, INPUTS, H = 4, 2, 3, 2

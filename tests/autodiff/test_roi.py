@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(32)
 

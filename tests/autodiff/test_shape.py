@@ -6,6 +6,9 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
+from onnxtrain.runtime.session import open_session, run_session
+
 rng = np.random.default_rng(4)
 FAR = np.iinfo(np.int64).max
 
@@ -57,6 +60,7 @@ ROWS = [
     ("Squeeze", [real(1, 3, 1, 2, 2)], {}),
     ("Squeeze", [real(1, 3, 4, 1), ints(-1)], {}),
     ("Unsqueeze", [real(3), ints(0, -1)], {}),
+    ("Unsqueeze", [real(3), np.array(1)], {}),
     ("Transpose", [X], {}),
     ("Transpose", [X], {"perm": [1, 2, 0]}),
     ("Expand", [real(3, 1), ints(2, 1, 4)], {}),
@@ -85,6 +89,34 @@ def test_rule(check_rule, op_type, arrays, attributes):
     check_rule(op_type, arrays, attributes, max_entries=12)
 
 
+@pytest.mark.parametrize(
+    "check_rule", ["symbolic-open"], indirect=True
+)  # onnx infers no axes that are constants in int32
+def test_pads_of_axes_in_int32(check_rule):
+    check_rule("Pad", [real(3, 4), ints(1, 2), None, np.int32([1])], max_entries=12)
+
+
+AXES = {
+    "constant": ("a = Constant<value = int32[1] {2}>()", "Y = MaxPool<kernel_shape = [2, 2]>(z)"),
+    "given": ("a = Cast<to = 6>(A)", "Y = Tanh(z)"),
+}
+
+
+@pytest.mark.parametrize("axes, behind", AXES.values(), ids=AXES)
+def test_axes_in_int32_inside_a_model(axes, behind):
+    """onnx infers neither shape nor type behind them, onnxruntime refuses the constant: here they are those in int64."""
+    both, rows = [], real(2, 1, 4, 4).astype(np.float32)
+    for text in (axes, "a = Constant<value_ints = [2]>()"):
+        onx = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+            padded (float[2,1,4,4] X, int64[1] A) => (float[B,C,H,W] Y) {{
+                x = Sin(X) p = Constant<value_ints = [1, 2]>() {text} z = Pad(x, p, , a) {behind} }}""")
+        filled = DerivativeOptions.FillGrad | DerivativeOptions.KeepOutputs
+        session = open_session(onnx_derivative(onx, options=filled), "cpu", 1)
+        both += run_session(session, {"X": rows, "A": ints(2)}, ["X_grad"])
+    np.testing.assert_array_equal(*both)
+    assert np.any(both[0])
+
+
 @pytest.mark.parametrize("check_rule", ["static", "symbolic", "symbolic-open"], indirect=True)  # not in onnx.reference
 @pytest.mark.parametrize(
     "arrays, attributes",
@@ -97,6 +129,13 @@ def test_rule(check_rule, op_type, arrays, attributes):
 )
 def test_negative_pads(check_rule, arrays, attributes):
     check_rule("Pad", arrays, attributes, max_entries=12)
+
+
+def test_negative_pads_of_axes_that_are_given(check_model):
+    onx = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        cut (double[3,4] X, int64[1] A) => (double[H,W] Y) {
+            x = Sin(X) p = Constant<value_ints = [-1, 0]>() Y = Pad(x, p, , A) }""")
+    check_model(onx, {"X": real(3, 4), "A": ints(1)})
 
 
 @pytest.mark.parametrize(

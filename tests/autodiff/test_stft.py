@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(35)
 

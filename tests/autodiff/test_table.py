@@ -1,4 +1,4 @@
-"""The table of what can be differentiated, and the page made of it."""
+"""The table of differentiable operators, and the page generated from it."""
 
 from __future__ import annotations
 

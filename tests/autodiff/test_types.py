@@ -1,4 +1,4 @@
-"""Every float type, every rule: what is emitted is valid, standard, and has a derivative itself."""
+"""Every floating-point type, every rule: the emitted nodes are valid, standard, and differentiable themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxtrain.autodiff import rules
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import GradientError
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 RULE_FILES = sorted(Path(rules.__file__).parent.glob("*.py"))
 

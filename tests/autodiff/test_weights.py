@@ -1,4 +1,4 @@
-"""Which values of a derived graph are weights: those of the model, and not the numbers that rules write."""
+"""The weights of a derived graph: those of the model, not the constants that rules add."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from onnx.parser import parse_model
 
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 O = DerivativeOptions  # noqa: E741  as short as the option it stands for
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(12)
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'

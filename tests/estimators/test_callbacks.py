@@ -1,4 +1,4 @@
-"""Who is told of each epoch, and may stop the fit."""
+"""Callbacks: they are called after each epoch, and may stop the fit."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.training.loop import EpochInfo
+from onnxtrain.training.epoch import EpochInfo
 
 X, y = load_diabetes(return_X_y=True)
 

@@ -1,6 +1,8 @@
-"""A fit that was killed and goes on ends at the same bits as one that was not."""
+"""A fit that was killed and resumed ends at the same bits as one that was not."""
 
+import errno
 import multiprocessing
+import os
 import time
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load
-from onnxtrain.errors import DataError, ModelError, ParameterError
+from onnxtrain.errors import DataError, FileError, ModelError, ParameterError
 from onnxtrain.optim import SGD, Adaptive, Cosine
 
 X, y = load_diabetes(return_X_y=True)
@@ -130,7 +132,61 @@ def test_a_checkpoint_is_a_model(tmp_path):
         load(tmp_path / "own.onnx")
 
 
+def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch):
+    path, fsync, calls = tmp_path / "fit.onnx", os.fsync, []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) > 2:  # the file of the first epoch and its folder
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    model = OrtGradientRegressor(max_iter=4, random_state=0)
+    words = r"cannot be written: No space left on device\."
+    with (
+        pytest.warns(UserWarning, match=words + " Training goes on; the file is as it was") as warned,
+        pytest.raises(FileError, match=words + " The checkpoint is older than the estimator.*save it elsewhere"),
+    ):
+        model.fit(X, y, checkpoint=path)
+    assert len(warned) == 1
+    assert model.n_iter_ == 4
+    assert load(path).n_iter_ == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.onnx"]
+    monkeypatch.undo()
+    check_same(model, OrtGradientRegressor(max_iter=4, random_state=0).fit(X, y, checkpoint=path, resume=True))
+
+
+def test_a_disk_that_has_room_again(tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def room(info):
+        if info.epoch == 2:
+            monkeypatch.setattr(os, "fsync", fsync)
+
+    monkeypatch.setattr(os, "fsync", full)
+    model = OrtGradientRegressor(max_iter=3, random_state=0)
+    with pytest.warns(UserWarning, match="Training goes on"):
+        model.fit(X, y, checkpoint=tmp_path / "fit.onnx", callback=room)
+    check_same(model, load(tmp_path / "fit.onnx"))
+
+
+def test_parts_of_others_stay_until_they_are_old(tmp_path):
+    path, live, dead = (tmp_path / name for name in ("fit.onnx", ".fit.onnx.live.part", ".fit.onnx.dead.part"))
+    live.write_bytes(b"half")
+    dead.write_bytes(b"half")
+    os.utime(dead, (0, 0))
+    OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=path, resume=True)
+    assert live.exists()
+    assert not dead.exists()
+
+
 WRONG = [
+    (dict(checkpoint="no/such/folder/m.onnx"), {}, ParameterError, "The folder of the checkpoint 'no/such/.*not exist"),
+    (dict(checkpoint="."), {}, ParameterError, "must be the path of a file, '.' is a folder"),
     (dict(resume=True), {}, ParameterError, "resume=True goes on from a file: give its path"),
     (dict(checkpoint=3), {}, ParameterError, "checkpoint must be a path, got 3"),
     (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be a number of epochs, 1 or more, got 0"),
@@ -143,7 +199,10 @@ WRONG = [
 @pytest.mark.parametrize("given, params, error, message", WRONG, ids=[row[-1] for row in WRONG])
 def test_wrong_use(given, params, error, message, tmp_path):
     OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
-    given = {name: tmp_path / "fit.onnx" if isinstance(value, str) else value for name, value in given.items()}
+    given = {
+        name: tmp_path / "fit.onnx" if isinstance(value, str) and value == "PATH" else value
+        for name, value in given.items()
+    }
     with pytest.raises(error, match=message):
         OrtGradientRegressor(max_iter=1, **params).fit(X, y, **given)
 
@@ -174,7 +233,16 @@ model.fit(X, y / y.std(), checkpoint=path, resume=True)
 save(model, done)
 """
 
-PRELOAD = ["onnxtrain.estimators.keep", "skl2onnx", "sklearn.neural_network", "sklearn.datasets"]
+PRELOAD = ["onnxtrain.estimators.saving", "skl2onnx", "sklearn.neural_network", "sklearn.datasets"]
+
+
+def test_two_processes_with_one_checkpoint(tmp_path):
+    path, done = tmp_path / "fit.onnx", [tmp_path / name for name in "ab"]
+    processes = [start(path, name) for name in done]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    check_same(load(done[0]), load(done[1]))
 
 
 def start(path, done):

@@ -1,4 +1,4 @@
-"""Columns of a frame in another order than in fit, more of them, fewer: what scikit-learn does with them."""
+"""Columns of a frame in another order than in fit, additional or missing ones: the behaviour of scikit-learn."""
 
 import functools
 import warnings

@@ -1,4 +1,4 @@
-"""What an estimator has learned and is not trained: an input of graphs that all fits share."""
+"""Learned attributes that are not trained: inputs of graphs that all fits share."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_a_scaler_inside_is_one_outside(params):
 def test_fits_on_other_rows_share_a_graph(steps):
     model = OrtGradientRegressor(make_pipeline(*steps, LinearRegression()), max_iter=1, **COMMON)
     first = clone(model).fit(X[:200], y[:200])
-    built = build_step.cache_info().misses
+    built = build_step.cache.misses
     second = clone(model).fit(X[150:], y[150:])
     assert second._objective == first._objective
-    assert build_step.cache_info().misses == built
+    assert build_step.cache.misses == built
     np.testing.assert_allclose(second.predict(X), second.to_sklearn().predict(X), rtol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""A fit that fails before its first step leaves the estimator as it was."""
+"""A fit that fails before its first step leaves the estimator unchanged."""
 
 import numpy as np
 import pytest

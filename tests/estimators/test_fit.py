@@ -1,4 +1,4 @@
-"""How ``fit`` and ``partial_fit`` behave: order, weights, stopping, going on, being interrupted."""
+"""Behaviour of ``fit`` and ``partial_fit``: order, weights, stopping, continuing, interruption."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD, Adam
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 LBFGS = dict(solver="lbfgs", dtype="float64", tol=1e-10, max_iter=1000)
 

@@ -1,4 +1,4 @@
-"""ONNX models from elsewhere: boosting libraries, Keras, weights in other files, odd inputs and names."""
+"""ONNX models of other makers: boosting libraries, Keras, weights in other files, odd inputs and names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onnxtrain import (
 )
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import read
-from onnxtrain.heads import Link
-from onnxtrain.training.session import run
+from onnxtrain.losses.link import Link
+from onnxtrain.runtime.session import run
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -189,7 +189,12 @@ ENSEMBLES = {
     ),
     "names": (
         "TreeEnsembleClassifier",
-        {**leaves("class", [0, 0, 0, 1, 1]), "classlabels_strings": ["a", "b", "c"], "post_transform": "SOFTMAX"},
+        {
+            **leaves("class", [0, 0, 0, 1, 1]),
+            "classlabels_strings": ["a", "b", "c"],
+            "post_transform": "SOFTMAX",
+            "base_values": [0.0, 0.0, 0.0],  # without, onnxruntime never chooses a class that no leaf has
+        },
         np.array(["a", "b", "c"])[classes(3)],
     ),
 }

@@ -1,4 +1,4 @@
-"""Kinds of rows: the same fit, whatever they come in; nothing is copied that need not be."""
+"""Containers of rows: the same fit from each, without needless copies."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a stranger tried: models made for one size of batch, odd labels, wrong words."""
+"""Unusual input of users: models of a fixed batch size, odd labels, misspelled names."""
 
 import numpy as np
 import onnx.numpy_helper

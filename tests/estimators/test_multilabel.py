@@ -1,4 +1,4 @@
-"""Several labels a row: each judged against scikit-learn's own estimators of labels."""
+"""Multilabel targets: compared with scikit-learn's own multilabel estimators."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, LossError, ModelError
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 K = 3
 LBFGS = dict(solver="lbfgs", dtype="float64", tol=1e-9, max_iter=2000)
@@ -197,6 +197,7 @@ TWO = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:max_iter=200 was reached")
 @pytest.mark.parametrize("name", MODELS)
 def test_two_labels_are_no_two_classes(name):
     two = Y[:, :2]
@@ -210,6 +211,7 @@ def test_two_labels_are_no_two_classes(name):
         np.testing.assert_array_equal(run(ours.get_trained_onnx(), {"X": X})[0], ours.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:max_iter=200 was reached")
 @pytest.mark.parametrize("name", [name for name in MODELS if "ONNX" not in name])
 def test_what_comes_out_agrees(name):
     ours = OrtGradientClassifier(MODELS[name], solver="lbfgs", dtype="float64", random_state=0).fit(X, Y)

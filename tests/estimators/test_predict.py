@@ -11,9 +11,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.estimators import _trained
-from onnxtrain.training import evaluate, session
-from onnxtrain.training.session import run
+from onnxtrain.estimators import trained as trained_module
+from onnxtrain.runtime import session, threads
+from onnxtrain.runtime.session import run
+from onnxtrain.training import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +31,16 @@ def trained(X, y, size=5, **params):
 @pytest.fixture
 def opened(monkeypatch):
     """The numbers of threads of the sessions that predictions open."""
-    threads, open_session = [], session.open_session
+    numbers, open_session = [], session.open_session
 
     def spy(onx, device, n_threads, **options):
-        threads.append(n_threads)
+        numbers.append(n_threads)
         return open_session(onx, device, n_threads, **options)
 
-    for module in (session, _trained):
+    for module in (session, trained_module):
         monkeypatch.setattr(module, "open_session", spy)
-    session._cached_session.cache_clear()
-    return threads
+    session.SESSIONS.clear()
+    return numbers
 
 
 @pytest.mark.parametrize("size", [5, 80])
@@ -58,7 +59,8 @@ def test_the_trained_onnx_predicts_as_the_estimator(diabetes, tmp_path, size):
 def test_threads_are_for_the_whole_model(diabetes, monkeypatch, opened, weights, size, several):
     model = trained(*diabetes, size, weights_to_train=weights)
     opened.clear()
-    monkeypatch.setattr(session, "available_threads", lambda: 2)
+    session.SESSIONS.clear()  # small models share the session of the first comparison
+    monkeypatch.setattr(threads, "available_threads", lambda: 2)
     model.predict(diabetes[0])
     assert opened == [2 if several else 1]
 
@@ -69,11 +71,11 @@ def test_rows_are_predicted_the_same_in_any_pieces(diabetes, monkeypatch, size):
     model = trained(X, y, size)
     whole = model.predict(X)
     pieces, run_session = [], session.run_session
-    for module in (evaluate, _trained):
+    for module in (evaluate, trained_module):
         monkeypatch.setattr(module, "run_session", lambda *given: pieces.append(given) or run_session(*given))
     for n in (1, 100, len(X) - 1):
         pieces.clear()
-        monkeypatch.setattr(_trained, "rows_at_once", lambda *given, n=n: n)
+        monkeypatch.setattr(trained_module, "rows_at_once", lambda *given, n=n: n)
         np.testing.assert_array_equal(model.predict(X), whole)
         assert len(pieces) == -(-len(X) // n) > 1
 
@@ -103,12 +105,12 @@ def test_small_models_of_the_same_structure_share_a_session(diabetes, opened):
 
 def test_what_is_large_has_a_session_of_its_own(diabetes, opened, monkeypatch):
     model = OrtGradientRegressor(LinearRegression(), max_iter=1).fit(*diabetes)
-    monkeypatch.setattr(_trained, "LIGHT", 10)
+    monkeypatch.setattr(trained_module, "LIGHT", 10)
     opened.clear()
-    kept = session._cached_session.cache_info().currsize
+    kept = len(session.SESSIONS)
     model.predict(diabetes[0])
     assert opened == [1]
-    assert session._cached_session.cache_info().currsize == kept
+    assert len(session.SESSIONS) == kept
 
 
 def test_frames_share_a_session_whatever_their_columns_hold(opened):

@@ -1,4 +1,4 @@
-"""``l1_method="proximal"``: the way against NumPy, the end against scikit-learn's Lasso and LogisticRegression."""
+"""``l1_method="proximal"``: the trajectory against NumPy, the minimum against Lasso and LogisticRegression."""
 
 import pickle
 from dataclasses import dataclass
@@ -263,7 +263,7 @@ def test_nothing_to_threshold(solver, params):
 
 @dataclass(frozen=True)
 class SignDescent(Optimizer):
-    def move(self, op, w, dw, slots, *scalars, decays=True):
+    def update(self, op, w, dw, slots, *scalars):
         return op.Sub(w, op.Mul(op.Sign(dw), scalars[0])), ()
 
 

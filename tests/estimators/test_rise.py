@@ -1,15 +1,18 @@
-"""A fit that ends far above where it began, in finite numbers, warns; no other does."""
+"""A fit whose loss ends above its start keeps the better of the start and the best epoch; no other fit does."""
 
 import warnings
 
 import numpy as np
+import onnxruntime
 import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import scale
+from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD
 
 X, y = load_diabetes(return_X_y=True)
@@ -44,7 +47,10 @@ def test_a_rise_warns(name):
     with pytest.warns(ConvergenceWarning, match="The loss rose from .* Lower learning_rate, scale the data") as found:
         model.fit(X, y)
     (message,) = {str(w.message) for w in found}
-    assert f"from {before:.3g} to {model.losses(X, y).mean():.3g}; " in message
+    after = model.losses(X, y).mean()
+    assert f"from {before:.3g} to " in message
+    assert f"are kept, with a loss of {after:.3g}. Lower" in message
+    assert after <= before
     assert f"last step was {RISES[name]['learning_rate']:.3g}." in message
 
 
@@ -67,6 +73,65 @@ def test_a_perfect_fit_that_steps_leave_is_no_rise():
     start = LinearRegression().fit(X, target)
     model = OrtGradientRegressor(start, max_iter=5, random_state=0).fit(X, target)
     assert model.losses(X, target).mean() > 1e3 * np.mean((start.predict(X) - target) ** 2)
+
+
+@pytest.mark.parametrize("unit", [1, 1e3])
+def test_whether_a_loss_has_risen_does_not_depend_on_the_unit_of_the_labels(unit):
+    target = unit * (X @ np.arange(10.0))
+    model = OrtGradientRegressor(LinearRegression(), max_iter=5, learning_rate=1e-3 * unit, random_state=0)
+    assert model.fit(X, target).losses(X, target).mean() > 0  # filterwarnings = error
+
+
+#: Adam's steps overflow where those of newer versions end at a finite loss.
+OLD = parse_version(onnxruntime.__version__) < parse_version("1.20")
+
+#: Parameters under which a fit to an exact target is lost, or becomes infinite.
+RUINS = {
+    "large features": (1e6, dict(max_iter=100), None),
+    "very large features": (1e20, dict(max_iter=100), "at the start" if OLD else None),
+    "slowly to infinity": (1, dict(solver="sgd", learning_rate=1e3), "at the start|of the best epoch"),
+    "at once to infinity": (1, dict(solver="sgd", learning_rate=1e20), "at the start"),
+    "to infinity in float64": (1, dict(solver="sgd", learning_rate=1e38, dtype="float64"), "at the start"),
+    "while others choose the best": (1e6, dict(max_iter=30, early_stopping=True), None),
+}
+
+
+@pytest.mark.parametrize("name", RUINS)
+def test_what_was_good_is_kept(name):
+    factor, params, error = RUINS[name]
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 3)) * factor
+    target = rows @ [1.0, 2.0, 3.0] / factor + 1 + 0.1 * rng.normal(size=200)
+    start = LinearRegression().fit(rows, target)
+    model = OrtGradientRegressor(start, random_state=0, **params)
+    if error is None:
+        with pytest.warns(ConvergenceWarning, match="The loss rose"):
+            model.fit(rows, target)
+    else:
+        with pytest.raises(ConvergenceError, match=f"The loss became .* The weights ({error}) are kept, with a loss"):
+            model.fit(rows, target)
+    assert model.score(rows, target) > start.score(rows, target) - 1e-6
+    assert all(np.isfinite(w).all() for w in model.weights_.values())
+    model.set_params(learning_rate=1e-9, solver="adam").partial_fit(rows, target)  # its memory begins anew
+
+
+@pytest.mark.filterwarnings("ignore:max_iter=20 was reached")
+def test_the_best_epoch_is_kept_where_it_is_better_than_the_start():
+    def rate(step):
+        return 0.1 if step < 20 else 5.0
+
+    params = dict(solver="sgd", init="random", batch_size=len(X), random_state=0, learning_rate=rate, dtype="float64")
+    model = OrtGradientRegressor(max_iter=25, **params)
+    with pytest.warns(ConvergenceWarning, match="The weights of the best epoch are kept"):
+        model.fit(X, y)
+    best = OrtGradientRegressor(max_iter=20, **params).fit(X, y)
+    np.testing.assert_allclose(model.losses(X, y).mean(), best.losses(X, y).mean(), rtol=0.02)
+    for name, w in model.weights_.items():
+        np.testing.assert_allclose(w, best.weights_[name], atol=0.02)
+
+
+def test_the_weights_of_the_best_epoch_are_not_kept_for_longer():
+    assert OrtGradientRegressor(max_iter=3, random_state=0).fit(X, y)._state.best_weights is None
 
 
 def test_an_outlier_outside_the_first_batch_is_no_rise():

@@ -1,4 +1,4 @@
-"""Metadata routing: weights and validation sets reach ``fit`` through what stands around it."""
+"""Metadata routing: sample weights and validation sets are passed to ``fit`` through meta-estimators."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The estimator inside is fitted and converted once for the same rows, and anew wherever that could matter."""
+"""The inner estimator is fitted and converted once for the same rows, and again if the result could differ."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeCV
+from sklearn.linear_model import LinearRegression, LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
 from sklearn.metrics import make_scorer, r2_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.estimators import _source
+from onnxtrain.estimators import source
 
 X, y = load_diabetes(return_X_y=True)
 X = X.astype(np.float32)
@@ -40,7 +42,7 @@ class TypeOfAUser(np.float64):
 @pytest.fixture
 def fits(monkeypatch):
     """The rows of every fit of LinearRegression; nothing is remembered from other tests."""
-    _source.SOURCES.cache_clear()
+    source.SOURCES.clear()
     calls, fit = [], LinearRegression.fit
 
     def counted(self, X, y, sample_weight=None):
@@ -63,7 +65,7 @@ def test_a_search_fits_it_once_a_fold(fits):
     assert len(fits) == 3 + 1
 
     for i, params in enumerate(search.cv_results_["params"]):
-        _source.SOURCES.cache_clear()
+        source.SOURCES.clear()
         alone = GridSearchCV(model, {name: [value] for name, value in params.items()}, cv=3).fit(X, y)
         assert alone.best_score_ == search.cv_results_["mean_test_score"][i]
 
@@ -122,7 +124,7 @@ def test_weights_are_rows_too(fits):
 
 
 def fingerprint(estimator, X=X):
-    return _source._fingerprint(estimator, estimator.get_params(), {}, (X, y, None), {})
+    return source._fingerprint(estimator, estimator.get_params(), {}, (X, y, None), {})
 
 
 def test_what_may_depend_on_more_is_never_the_same():
@@ -154,13 +156,13 @@ def test_rows_are_looked_through_without_a_copy(order):
 
 
 def test_what_is_large_is_not_kept(fits, monkeypatch):
-    monkeypatch.setattr(_source, "LIGHT", 10)
+    monkeypatch.setattr(source, "LIGHT", 10)
     train(LinearRegression())
-    assert len(_source.SOURCES) == 0
-    monkeypatch.setattr(_source, "_MANY", X.size - 1)
-    monkeypatch.setattr(_source, "LIGHT", 10**6)
+    assert len(source.SOURCES) == 0
+    monkeypatch.setattr(source, "_MANY", X.size - 1)
+    monkeypatch.setattr(source, "LIGHT", 10**6)
     train(LinearRegression())
-    assert len(_source.SOURCES) == 0
+    assert len(source.SOURCES) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*converge")
@@ -181,3 +183,49 @@ def test_a_fitted_estimator_is_what_its_numbers_are():
     inside.coef_ = -inside.coef_
     second = OrtGradientClassifier(inside, learning_rate=1e-9, max_iter=1).fit(rows, labels)
     np.testing.assert_allclose(second.to_sklearn().coef_, -first.to_sklearn().coef_, atol=1e-5)
+
+
+# ---------------------------------------------- a few rows, where all weights are drawn anew
+
+rng = np.random.default_rng(0)
+MANY = rng.normal(size=(30_000, 4)).astype(np.float32)
+SUM = MANY @ [1.0, 2.0, 3.0, 4.0]
+#: 30 of a class in 30,000 rows, and far apart those of the others.
+RARE = np.where(np.arange(len(MANY)) % 1000 == 7, "rare", np.where(SUM > 0, "more", "less"))
+LABELS = np.stack([RARE == "rare", SUM > 0], axis=1).astype(int)
+CASES = {
+    "linear": (LinearRegression(), OrtGradientRegressor, SUM, {}, "few"),
+    "mlp": (MLPRegressor(hidden_layer_sizes=(3,)), OrtGradientRegressor, SUM, {}, "few"),
+    "mlp, two outputs": (MLPRegressor(hidden_layer_sizes=(3,)), OrtGradientRegressor, np.c_[SUM, -SUM], {}, "few"),
+    "weights": (LinearRegression(), OrtGradientRegressor, SUM, {"sample_weight": np.arange(30_000) % 2}, "few"),
+    "a rare class": (MLPClassifier(hidden_layer_sizes=(3,)), OrtGradientClassifier, RARE, {}, "few"),
+    "a rare label": (MLPClassifier(hidden_layer_sizes=(3,)), OrtGradientClassifier, LABELS, {}, "few"),
+    "folds": (LogisticRegressionCV(Cs=2, cv=3, max_iter=5), OrtGradientClassifier, RARE, {}, "few"),
+    "pipeline": (make_pipeline(StandardScaler(), LinearRegression()), OrtGradientRegressor, SUM, {}, "few"),
+    "tree": (DecisionTreeRegressor(max_depth=3), OrtGradientRegressor, SUM, {}, "all"),
+    "around": (MultiOutputRegressor(LinearRegression()), OrtGradientRegressor, np.c_[SUM, -SUM], {}, "all"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::FutureWarning")
+def test_a_structure_needs_few_rows(name, monkeypatch):
+    estimator, kind, target, weight, needed = CASES[name]
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    sizes, fit = [], type(last).fit
+
+    def counted(self, X, y, *args, **more):
+        sizes.append(len(y))
+        return fit(self, X, y, *args, **more)
+
+    monkeypatch.setattr(type(last), "fit", counted)
+    source.SOURCES.clear()
+    model = kind(estimator, init="random", max_iter=1, random_state=0).fit(MANY, target, **weight)
+    assert (max(sizes) < 6000) == (needed == "few")
+    if kind is OrtGradientClassifier:
+        assert len(model.classes_) == (3 if target.ndim == 1 else 2)
+    if isinstance(estimator, Pipeline):  # what is not drawn anew is learned from all rows
+        np.testing.assert_allclose(model.to_sklearn()[0].mean_, MANY.mean(axis=0), rtol=1e-3, atol=1e-6)
+    assert len(model.predict(MANY[:5])) == 5
+    kind(estimator, max_iter=0).fit(MANY, target, **weight)
+    assert max(sizes) >= 30_000  # its weights are wanted

@@ -1,4 +1,4 @@
-"""Conversions that are reused give what a new conversion gives."""
+"""Conversions that are reused equal a new conversion."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
+from onnxtrain import limit_caches
 from onnxtrain.convert import convert
-from onnxtrain.estimators._source import as_source
-from onnxtrain.estimators._template import TEMPLATES
+from onnxtrain.estimators.source import as_source
+from onnxtrain.estimators.template import TEMPLATES
 
 REGRESSORS = {
     "linear": LinearRegression(),
@@ -60,20 +61,20 @@ def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
     data = problems(name in CLASSIFIERS)
     settings = {"dtype": dtype, "output": None if name in REGRESSORS else 1}
 
-    TEMPLATES.cache_clear()
+    TEMPLATES.clear()
     expected = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
-    TEMPLATES.cache_clear()
+    TEMPLATES.clear()
     for X, y in data[:2]:
         as_source(estimator.fit(X, y), X, **settings)
     calls = []
-    monkeypatch.setattr("onnxtrain.estimators._source.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
+    monkeypatch.setattr("onnxtrain.estimators.template.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
     found = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
     assert len(calls) == (name in NOT_REUSED)
     assert found == expected
 
 
 def test_what_was_equal_in_all_fits_must_stay_so():
-    TEMPLATES.cache_clear()
+    TEMPLATES.clear()
     X, y = problems(False)[0]
     scaler = make_pipeline(StandardScaler(), LinearRegression())
     for scale in (1.0, 2.0):  # the scaler sees the same rows twice, its numbers are not free
@@ -84,7 +85,7 @@ def test_what_was_equal_in_all_fits_must_stay_so():
 
 
 def test_other_labels_are_another_structure():
-    TEMPLATES.cache_clear()
+    TEMPLATES.clear()
     X, y = problems(True)[0]
     model = LogisticRegression()
     for labels in (np.array(["a", "b", "c"]), np.array(["x", "y", "z"])):
@@ -94,13 +95,16 @@ def test_other_labels_are_another_structure():
         assert source.model.classes.tolist() == labels.tolist()
 
 
-def test_few_structures_are_remembered(monkeypatch):
-    monkeypatch.setattr(TEMPLATES, "size", 2)
-    TEMPLATES.cache_clear()
-    for width in (2, 3, 4):
-        X, y = make_regression(30, width, random_state=0)
-        as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
-    assert len(TEMPLATES) == 2
+def test_few_structures_are_remembered():
+    TEMPLATES.clear()
+    before = limit_caches(2**18)
+    try:
+        for width in range(2, 52):
+            X, y = make_regression(30, width, random_state=0)
+            as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
+        assert 2 < len(TEMPLATES) < 50
+    finally:
+        limit_caches(before)
 
 
 def test_another_converter_is_another_structure():
@@ -108,7 +112,7 @@ def test_another_converter_is_another_structure():
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool, get_converter, get_shape_calculator
 
-    TEMPLATES.cache_clear()
+    TEMPLATES.clear()
     alias = sklearn_operator_name_map[LinearRegression]
     before, pool = get_converter(alias), dict(_converter_pool)
 

@@ -1,4 +1,4 @@
-"""What went wrong in the ancestor of this package, each once; the rest of the list is where it belongs.
+"""Faults of the predecessor of this package, one test each; the rest of the list is in other modules.
 
 Weights against losses, signs, and names: ``test_loss_helper``; flags, order and types of
 inputs: ``test_grad_helper``; rows, warm starts, validation sets, divergence: ``test_fit``;
@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.optim import SGD
-from onnxtrain.training.session import BoundStep
+from onnxtrain.training.bound import BoundStep
 
 X, y = load_diabetes(return_X_y=True)
 X = StandardScaler().fit_transform(X)

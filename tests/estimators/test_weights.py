@@ -1,4 +1,4 @@
-"""What of a model can be trained, listed for users."""
+"""The list of the trainable weights of a model."""
 
 from __future__ import annotations
 

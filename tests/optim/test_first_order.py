@@ -22,7 +22,7 @@ from onnxtrain.optim import (
     AdamW,
     Optimizer,
     RMSprop,
-    clip_by_global_norm,
+    global_norm_factor,
     make_optimizer,
     optimizer,
 )
@@ -93,9 +93,15 @@ def step_graph(problem, solver, decays=None):
     found = backpropagate(op, list(model.graph), {error: op.Mul(error, 2.0 / ROWS)}, w.values())
     dws = [found[value] for value in w.values()]
     if problem.clip_norm is not None:
-        dws = clip_by_global_norm(op, dws, problem.clip_norm)
+        factor = global_norm_factor(op, dws, problem.clip_norm)
+        dws = [op.Mul(dw, factor) for dw in dws]
     slots = [tuple(build.input(f"{n}.{s}", dtype, v.shape) for s in solver.slots) for n, v in w.items()]
-    moved = solver.update_all(op, list(w.values()), dws, slots, rate, step, decays=decays)
+    scalars = solver.graph_scalars(op, rate, step)
+    solvers = [solver if decay else solver.without_decay() for decay in decays or [True] * len(w)]
+    moved = [
+        own.update(op, weight, dw, memory, *scalars)
+        for own, weight, dw, memory in zip(solvers, w.values(), dws, slots, strict=True)
+    ]
     outputs = []
     for name, (new, memory) in zip(w, moved, strict=True):
         outputs += [(f"next_{name}", new)]
@@ -166,20 +172,6 @@ def test_intercepts_do_not_decay():
     assert worst(found, expected) < TOLERANCE[np.float64]
 
 
-def test_update_is_update_all_for_one_weight():
-    dtype = ir.DataType.DOUBLE
-    _, build = empty_model()
-    rate, step = build.input("learning_rate", dtype, []), build.input("step", dtype, [])
-    w, dw, m, v = (build.input(name, dtype, [3]) for name in ("w", "dw", "m", "v"))
-    new_w, memory = Adam().update(build.op, w, dw, (m, v), rate, step)
-    assert new_w.shape == w.shape
-    assert [x.dtype for x in memory] == [dtype, dtype]
-
-
-def test_nothing_to_clip():
-    assert clip_by_global_norm(None, [], 1.0) == []
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_has_a_trajectory(name):
     assert any(type(ours) is OPTIMIZERS[name] for ours, *_ in TRAJECTORIES.values())
@@ -240,7 +232,7 @@ def test_errors_say_what_to_do(make, message):
 def test_a_users_optimizer():
     @dataclass(frozen=True)
     class SignDescent(Optimizer):
-        def move(self, op, w, dw, slots, *scalars, decays=True):
+        def update(self, op, w, dw, slots, *scalars, slope=None):
             return op.Sub(w, op.Mul(op.Sign(dw), scalars[0])), ()
 
     problem = Problem(np.float64)

@@ -1,4 +1,4 @@
-"""Weights in Constant nodes, and numbers that are none."""
+"""Weights in Constant nodes, and constants that are no weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.svm import SVC
 
-from onnxtrain.convert import trainable_weights
+from onnxtrain import trainable_weights
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 X = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Models in double precision around operators of ai.onnx.ml, which take it and give float, or do not take it at all."""
+"""Models in double precision around operators of ai.onnx.ml, which return float for it or do not accept it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(0)
 X = np.round(rng.normal(size=(60, 3)))
@@ -95,6 +95,8 @@ def model(kind, op_type, attributes, of, version):
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+# onnxruntime has no kernel for some of them in double: what is trained is then not compared
+@pytest.mark.filterwarnings("ignore:What is trained was not compared with the model as it came")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", OPERATORS.values(), ids=OPERATORS)

@@ -7,11 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from scipy.special import expit
 
 from onnxtrain.errors import RewriteError
 from onnxtrain.rewrite import REWRITES, rewrite, rewrite_model
 from onnxtrain.rewrite.registry import FROZEN
-from onnxtrain.training.session import run
+from onnxtrain.runtime.session import run
 
 X = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
 X_MISSING = np.where(np.arange(27).reshape(9, 3) % 4 == 0, np.nan, X).astype(np.float32)
@@ -316,6 +317,20 @@ def test_probabilities_of_support_vectors_fit_their_scores(transform):
     np.testing.assert_allclose(p[:, :1], 1 / (1 + np.exp(1.5 * d + 0.2)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("steep", [1.0, 30.0], ids=["doubtful", "certain"])
+def test_probabilities_of_several_classes_are_coupled(steep):
+    attributes = {**SVC_THREE, "prob_a": [-steep, -steep, steep], "prob_b": [0.2, -0.1, 0.0]}
+    onx = model("SVMClassifier", attributes, n_outputs=2)
+    _, p = run(rewrite_model(onx), {"X": X})
+    np.testing.assert_allclose(p, run(onx, {"X": X})[1], atol=0.005)  # libsvm's iteration is stopped early
+    z = run(rewrite_model(model("SVMClassifier", SVC_THREE, n_outputs=2)), {"X": X})[1]
+    r01, r02, r12 = np.clip(expit(-(z.astype(float) * attributes["prob_a"] + attributes["prob_b"])), 1e-7, 1 - 1e-7).T
+    for row, (a, b, c) in enumerate(zip(r01, r02, r12, strict=True)):
+        differences = np.array([[1 - a, -a, 0], [1 - b, 0, -b], [0, 1 - c, -c]])  # r_ji p_i - r_ij p_j
+        conditions = np.block([[differences.T @ differences, np.ones((3, 1))], [np.ones(3), 0]])
+        np.testing.assert_allclose(p[row], np.linalg.solve(conditions, [0, 0, 0, 1])[:3], atol=2e-6)
+
+
 def test_leaf_values_in_double():
     attributes = leaves("target", SIGNED)
     for name in ("nodes_values", "nodes_hitrates", "target_weights"):
@@ -376,7 +391,6 @@ def test_columns_are_chosen_and_put_together():
         ("TreeEnsemble", {**new_trees([0] * 5), "post_transform": 1}, "1 is SOFTMAX in the specification"),
         ("Normalizer", {"norm": "L7"}, "norm='L7'; known: MAX, L1, L2"),
         ("SVMRegressor", svr("RBG"), "unknown kernel 'RBG'. Did you mean 'RBF'"),
-        ("SVMClassifier", {**SVC_THREE, "prob_a": [1.0] * 3, "prob_b": [0.0] * 3}, "3 classes by an iteration"),
     ],
 )
 def test_what_has_no_rewriting_is_refused(op_type, attributes, words):
@@ -434,7 +448,7 @@ def scan(body, n_scans=1, tail=()):
     )
     nodes = [
         helper.make_node("Scan", ["V", *["X"] * n_scans], ["passed", "D"], num_scan_inputs=n_scans, body=inner),
-        *(helper.make_node(op_type, [x], [y]) for op_type, x, y in tail),
+        *(helper.make_node(op_type, x.split(), [y]) for op_type, x, y in tail),
     ]
     V = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
     last = nodes[-1].output[-1] if tail else "D"
@@ -451,6 +465,10 @@ DISTANCES = [
 ]
 
 
+#: Sixty residual blocks: 2^60 ways lead through them.
+RESIDUAL = [node for i in range(60) for node in (("Tanh", f"z{i}", f"h{i}"), ("Add", f"h{i} z{i}", f"z{i + 1}"))]
+
+
 @pytest.mark.parametrize(
     "onx, rewritten",
     [
@@ -458,6 +476,7 @@ DISTANCES = [
         (scan(DISTANCES, tail=[("Sqrt", "D", "Y")]), "Sub"),
         (scan(DISTANCES, tail=[("Transpose", "D", "T"), ("Sqrt", "T", "Y")]), "Sub"),
         (scan(DISTANCES, tail=[("Neg", "D", "Y")]), "MatMul"),
+        (scan(DISTANCES, tail=[("Neg", "D", "z0"), *RESIDUAL, ("Neg", "z60", "Y")]), "MatMul"),
         (scan(DISTANCES, tail=[("Neg", "passed", "Y")]), "Scan"),
         (scan([*DISTANCES[:2], ("ReduceL1", ["difference", "axes"], ["d"], {"keepdims": 0})]), "Scan"),
         (scan(DISTANCES, n_scans=2), "Scan"),
@@ -495,6 +514,6 @@ def test_one_registers_a_rewriting_of_an_own_operator():
         onx = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("of.a.user", 1)])
         np.testing.assert_array_equal(run(rewrite_model(onx), {"X": X})[0], 2 * X)
         with pytest.raises(ValueError, match="registered already"):
-            rewrite("of.a.user", "Twice")(twice)
+            rewrite("of.a.user", "Twice")(lambda op, node: op.Mul(node.inputs[0], 3.0))
     finally:
-        REWRITES._entries.pop("of.a.user:Twice")
+        REWRITES.unregister("of.a.user:Twice")

@@ -1,19 +1,23 @@
-"""A small network, and training it step by step, for the tests beside."""
+"""A small network and its training step by step, for the tests of this folder."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
+import scipy.sparse
 
 from onnxtrain.optim import SGD, Adam, AdamW, Constant
+from onnxtrain.runtime.device import find_device
 from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.device import find_device
-from onnxtrain.training.loop import Plan, Trainer
+from onnxtrain.training.epoch import EpochEnd
+from onnxtrain.training.loop import StepLoop
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.session import BoundStep
+from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import TrainingState
-from onnxtrain.training.step import build_step
 
+CPU = find_device("cpu")
 NETWORK = """
     <ir_version: 10, opset_import: ["" : 21]>
     network (float[n, 3] X) => (float[n, 2] Y)
@@ -56,44 +60,32 @@ def train(
     strength=0.0,
     epochs=3,
     schedule=CONSTANT,
-    on_gpu=False,
     batch_size=20,
-    device=None,
+    device=CPU,
 ):
     proto, weights = network(dtype)
     onx = weights_as_inputs(proto, NAMES)
     objective = Objective(onx, "Y", "squared_error", NAMES, penalized=("W0", "W1"))
-    groups = (("W0", "W1"),) if strength else ()
-    built = build_step(
-        objective,
+    settings = Settings(
         optimizer,
-        clip_norm=clip_norm,
-        gathered=gathered,
-        weighted=weighted,
-        l1=groups,
-        l2=groups,
-        on_gpu=on_gpu,
-    )
-    state = TrainingState(weights)
-    state.slots = {
-        key[1:]: np.full_like(weights[key[1]], optimizer.initial(key[2])) for key in built.state if key[0] == "slot"
-    }
-
-    def bind(inputs, initial, last):
-        return BoundStep(built, device or find_device("cpu"), 1, inputs, initial, last)
-
-    plan = Plan(
         schedule,
-        batch_size,
+        device,
+        n_threads=1,
+        batch_size=batch_size,
         max_iter=epochs,
         tol=0.01,
         n_iter_no_change=1,
-        strengths=(strength, strength) if strength else (),
+        clip_norm=clip_norm,
+        l1=strength,
+        l2=strength,
     )
-    trainer = Trainer(bind, built, optimizer, problem(dtype, weighted), plan, state, np.random.RandomState(0))
-    for _ in trainer.run(epochs):
-        pass
-    return built, state
+    data = problem(dtype, weighted)
+    if not gathered:
+        data = replace(data, features={"X": scipy.sparse.csr_matrix(data.features["X"])})
+    state = TrainingState(weights)
+    loop = StepLoop(objective, data, settings, optimizer, state, np.random.RandomState(0))
+    loop.run(epochs, EpochEnd(state, settings.tol, settings.n_iter_no_change))
+    return loop.step, state
 
 
 def state_of(state):

@@ -53,7 +53,7 @@ def moved(products, *, size=1.0):
     )
     X, y = rng.normal(size=(64, 3)).astype(np.float32), (size * rng.normal(size=(64, 2))).astype(np.float32)
     numbers = np.array([[1 / len(X), 1]], np.float32)
-    feeds = {step.features["X"]: X, step.inputs["label"]: y, step.inputs["numbers"]: numbers}
+    feeds = {step.features["X"]: X, step.inputs["label"]: y, step.inputs["scalars"]: numbers}
     feeds |= {wire.input: weights[key[1]] for key, wire in step.state.items() if key[0] == "weight"}
     feeds[step.state["loss_sum",].input] = np.zeros((1, 1), np.float32)
     onx = onnx.load_model_from_string(step.onnx)

@@ -1,4 +1,4 @@
-"""Small weights in one row, large ones in several: the same numbers."""
+"""Small weights packed in one row, large ones split into several: the same results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onnxtrain.optim import SGD, Adagrad, Adam, Optimizer, Proximal, RMSprop
 from onnxtrain.training import packing as packing_module
 from onnxtrain.training.packing import Part, Parts, join, part_of
 from onnxtrain.training.step import build_step
+from tests.devices import GPU
 from tests.training.steps import OPTIMIZERS, state_of, train
 
 
@@ -21,12 +22,12 @@ def layout(monkeypatch):
     """Say which weights are small and which are large."""
 
     def set_(**numbers):
-        build_step.cache_clear()
+        build_step.cache.clear()
         for name, number in numbers.items():
             monkeypatch.setattr(packing_module, name, number)
 
     yield set_
-    build_step.cache_clear()
+    build_step.cache.clear()
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -89,7 +90,7 @@ def test_an_optimizer_may_leave_its_memory_as_it_is(layout):
 def test_where_weights_are_left_as_they_are(layout):
     layout(SMALL=0, LARGE=7, ROW=6)
     assert count(train(OPTIMIZERS["sgd"], epochs=1)[0], "Scan") == 0  # two operators
-    assert count(train(Adam(), epochs=1, on_gpu=True)[0], "Scan") == 0
+    assert count(train(Adam(), epochs=1, device=GPU)[0], "Scan") == 0
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ class Forgetful(Optimizer):
 
     slots: ClassVar[tuple[str, ...]] = ("unused",)
 
-    def move(self, op, w, dw, slots, *scalars, decays=True, l1=None):
+    def update(self, op, w, dw, slots, *scalars, slope=None):
         return op.Sub(w, op.Mul(dw, scalars[0])), slots
 
 

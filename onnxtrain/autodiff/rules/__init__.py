@@ -15,7 +15,6 @@ from onnxtrain.autodiff.rules import (
     grid_sample,
     indexing,
     linalg,
-    moving,
     normalization,
     pooling,
     quantized,
@@ -25,6 +24,7 @@ from onnxtrain.autodiff.rules import (
     roi,
     scatter,
     shape,
+    slice_pad,
     softmax,
     trigonometric,
 )
@@ -44,7 +44,6 @@ __all__ = [
     "grid_sample",
     "indexing",
     "linalg",
-    "moving",
     "normalization",
     "pooling",
     "quantized",
@@ -54,6 +53,7 @@ __all__ = [
     "roi",
     "scatter",
     "shape",
+    "slice_pad",
     "softmax",
     "trigonometric",
 ]

@@ -1,8 +1,8 @@
 """Rules of activations.
 
-At the kink of a function that is flat on one side (Relu, HardSigmoid, ...) the
-derivative is that of the flat side, 0; at that of LeakyRelu, PRelu, Elu and
-their like it is that of the left side.
+At the kink of a function that is constant on one side (Relu, HardSigmoid, ...)
+the subgradient is 0, the slope of the constant side. At the kink of LeakyRelu,
+PRelu, Elu and similar functions it is the left derivative.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 from onnxtrain.autodiff.registry import attribute, gradient
 
-# -------------------------------------------------------- straight in pieces
+# ---------------------------------------------------------- piecewise linear
 
 
 @gradient("Relu")

@@ -1,30 +1,29 @@
-"""The derivative of an operator by what it is made of: compute it once more, node by node, and differentiate that."""
+"""Derivatives by decomposition: recompute an operator from simpler ones and differentiate these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.autodiff.engine import backpropagate
 from onnxtrain.autodiff.registry import Gradient
-from onnxtrain.graph import is_float
+from onnxtrain.graph import Op, is_float
 
 __all__ = ["differentiate", "nodes_after"]
 
 
-def differentiate(op: Any, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient) -> list[Gradient]:
-    """Return the gradients of the operands of `node`, which computes what `forward` does.
+def differentiate(op: Op, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient) -> list[Gradient]:
+    """Return the gradients of the operands of `node` by differentiating its decomposition `forward`.
 
     Parameters
     ----------
     op : onnxscript builder
     node : onnx_ir.Node
     forward : callable
-        ``forward(op, node, *inputs) -> outputs``; it appends nodes that have rules.
-        An output may be None where it has no gradient.
+        ``forward(op, node, *inputs) -> outputs``. It appends nodes that have rules.
+        An output without a gradient may be None.
     *dy : onnx_ir.Value or None
         The gradients of the outputs.
     """
@@ -36,10 +35,10 @@ def differentiate(op: Any, node: ir.Node, forward: Callable[..., Sequence[Gradie
     return [None if x is None else found.get(x) for x in node.inputs]
 
 
-def nodes_after(op: Any, last: ir.Node | None) -> list[ir.Node]:
-    """Return the nodes that were appended behind `last`, in order."""
+def nodes_after(op: Op, last: ir.Node | None) -> list[ir.Node]:
+    """Return the nodes appended after `last`, in order."""
     return list(takewhile(lambda node: node is not last, reversed(op.builder.graph)))[::-1]
 
 
-def _last(op: Any) -> ir.Node | None:
+def _last(op: Op) -> ir.Node | None:
     return next(iter(reversed(op.builder.graph)), None)

@@ -1,18 +1,17 @@
-"""Rules of operators of com.microsoft that onnxruntime runs and exporters emit; the gradients are of ai.onnx only.
+"""Rules of com.microsoft operators that onnxruntime runs and exporters emit; the gradients use ai.onnx only.
 
-Most are computed once more from standard operators, and these are differentiated.
+Most operators are recomputed from standard operators, which are differentiated.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 
 _MICROSOFT = "com.microsoft"
 
@@ -23,7 +22,7 @@ def fused_matmul(op, node, dy):
 
 
 def _fused_matmul(op, node, a, b):
-    """Return alpha op(a) op(b); a batch that is transposed has its rows first."""
+    """Return alpha op(a) op(b); an operand with a transposed batch has its rows first."""
     a, b = (
         _transposed(op, x, attribute(node, f"transBatch{side}", 0), attribute(node, f"trans{side}", 0))
         for x, side in ((a, "A"), (b, "B"))
@@ -31,7 +30,7 @@ def _fused_matmul(op, node, a, b):
     return [op.Mul(op.MatMul(a, b), attribute(node, "alpha", 1.0))]
 
 
-def _transposed(op: Any, x: ir.Value, batch: int, matrix: int) -> ir.Value:
+def _transposed(op: Op, x: ir.Value, batch: int, matrix: int) -> ir.Value:
     n = rank(x)
     axes = [*range(1, n - 1), 0, n - 1] if batch else list(range(n))
     if matrix:
@@ -69,15 +68,15 @@ def quick_gelu(op, node, dy):
     return differentiate(op, node, lambda op, _, x: [op.Mul(x, op.Sigmoid(op.Mul(x, alpha)))], dy)
 
 
-def _biased(op: Any, x: ir.Value, b: ir.Value | None) -> ir.Value:
+def _biased(op: Op, x: ir.Value, b: ir.Value | None) -> ir.Value:
     return x if b is None else op.Add(x, b)
 
 
-def _normal_gate(op: Any, x: ir.Value) -> ir.Value:
+def _normal_gate(op: Op, x: ir.Value) -> ir.Value:
     return op.Mul(op.Mul(x, 0.5), op.Add(op.Erf(op.Mul(x, math.sqrt(0.5))), 1.0))
 
 
-def _tanh_gate(op: Any, x: ir.Value) -> ir.Value:
+def _tanh_gate(op: Op, x: ir.Value) -> ir.Value:
     cubic = op.Mul(x, op.Add(op.Mul(op.Mul(x, x), 0.044715), 1.0))
     return op.Mul(op.Mul(x, 0.5), op.Add(op.Tanh(op.Mul(cubic, math.sqrt(2 / math.pi))), 1.0))
 

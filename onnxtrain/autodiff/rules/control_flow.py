@@ -1,9 +1,11 @@
 """Rules of If, Loop and Scan.
 
-A branch is computed once more inside the gradient's If. Loop and Scan keep
-their states before each turn; the gradient is a Scan over these, last turn
-first: its states are the gradients of the states, and sums of the gradients of
-what the body takes from outside.
+The gradient of If recomputes the branch inside its own If. Loop and Scan save
+their states before each iteration. The gradient is a Scan over the saved states
+in reverse order. Its states are the gradients of the states and the accumulated
+gradients of the outer values that the body reads. onnxruntime's Scan supports
+neither zero iterations nor states of unknown rank: if a Loop may have either, the
+gradient is a Loop that reads the saved states one iteration at a time.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import zeros_like
-from onnxtrain.autodiff.engine import backpropagate, captured
+from onnxtrain.autodiff.engine import backpropagate
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import constant, inner_builder, is_float, put_out, unique_name
+from onnxtrain.graph import Op, captured, constant, inner_builder, is_float, put_out, unique_name
 
 
 @gradient("If")
@@ -62,7 +64,7 @@ def scan(op, node, *dy):
 # ----------------------------------------------------------------- branches
 
 
-def _gradient_branch(op: Any, branch: ir.Graph, dy: Sequence[Gradient], wanted: Sequence[ir.Value]) -> ir.Graph:
+def _gradient_branch(op: Op, branch: ir.Graph, dy: Sequence[Gradient], wanted: Sequence[ir.Value]) -> ir.Graph:
     body = branch.clone(allow_outer_scope_values=True)
     inner, nodes = inner_builder(op, body), list(body)
     found = backpropagate(inner, nodes, _incoming(inner, zip(body.outputs, dy, strict=False)), wanted)
@@ -70,13 +72,13 @@ def _gradient_branch(op: Any, branch: ir.Graph, dy: Sequence[Gradient], wanted: 
     return body
 
 
-def _incoming(op: Any, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
-    """Return the gradient of each output of a body, the sum where a value is put out twice."""
+def _incoming(op: Op, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
+    """Return the gradient of each output of a body; those of a value that is output twice are summed."""
     found: dict[ir.Value, ir.Value] = {}
     for y, d in pairs:
         if d is None or not is_float(y):
             continue
-        own = op.Identity(d)  # its shape is that of this body's output; outside it may be less known
+        own = op.Identity(d)  # it has the shape of this body's output; the outer shape may be less specific
         own.type, own.shape = y.type, y.shape or own.shape
         found[y] = op.Add(found[y], own) if y in found else own
     return found
@@ -87,7 +89,7 @@ def _incoming(op: Any, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Va
 
 @dataclass(frozen=True)
 class _Scanned:
-    """A tensor that is sliced, or stacked, along an axis; 1 is from the end."""
+    """A tensor sliced or stacked along an axis; direction 1 starts at the end."""
 
     value: ir.Value
     axis: int
@@ -100,19 +102,19 @@ class _Scanned:
 
 @dataclass(frozen=True)
 class _Walk:
-    """What the forward loop did: where its states are, and what is known of each turn."""
+    """The forward loop: its states and the values saved in each iteration."""
 
     node: ir.Node
     body: ir.Graph
     first_state: int
     first_output: int
     states: int
-    saved: dict[int, _Scanned | None]  # by number of the body's input; None where it must be kept first
-    dscans: dict[int, _Scanned]  # gradients of stacked outputs, by number of the body's output
+    saved: dict[int, _Scanned | None]  # by index of the body's input; None if it is not saved yet
+    dscans: dict[int, _Scanned]  # gradients of stacked outputs, by index of the body's output
 
 
-def _keep(op: Any, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
-    """Return inputs of the body in each turn; those that are known in none are put out by the forward pass."""
+def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
+    """Return the inputs of the body at each iteration; inputs not saved yet become outputs of the forward pass."""
     node, start = walk.node, len(walk.node.outputs)
     values = [walk.body.inputs[k] for k in needed if walk.saved[k] is None]
     inner = inner_builder(op, walk.body)
@@ -131,9 +133,9 @@ def _keep(op: Any, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
 
 
 def _walk_back(
-    op: Any, walk: _Walk, dfinal: Sequence[Gradient]
+    op: Op, walk: _Walk, dfinal: Sequence[Gradient]
 ) -> tuple[list[Gradient], dict[int, ir.Value], list[Gradient]]:
-    """Return the gradients of the first states, of what was sliced, and of what the body takes from outside."""
+    """Return the gradients of the initial states, of the scanned inputs, and of the outer values read by the body."""
     _check_tensors(walk)
     outside = captured(walk.node)
     wanted = [x for x in outside if _varies(x)]
@@ -142,7 +144,14 @@ def _walk_back(
     ends = [zeros_like(op, walk.node.outputs[k]) if dfinal[k] is None else dfinal[k] for k in real]
     body, needed = _gradient_body(op, walk, real, sliced, wanted)
     read = [*_keep(op, walk, needed), *walk.dscans.values()]
-    inputs = [*ends, *(zeros_like(op, x) for x in wanted), *(_last_turn_first(op, s) for s in read)]
+    states = [*ends, *(zeros_like(op, x) for x in wanted)]
+    if walk.node.op_type == "Loop" and not (_turns_once(walk.node) and all(y.shape is not None for y in body.outputs)):
+        primals = [*(walk.node.inputs[walk.first_state + k] for k in real), *wanted]
+        found = iter(_loop_back(op, body, states, [s.value for s in read], primals))
+        dstates = dict(zip(real, found, strict=False))
+        doutside = dict(zip(wanted, found, strict=True))
+        return [dstates.get(k) for k in range(walk.states)], {}, [doutside.get(x) for x in outside]
+    inputs = [*states, *(_last_turn_first(op, s) for s in read)]
     attributes = {
         "body": body,
         "num_scan_inputs": len(read),
@@ -157,25 +166,53 @@ def _walk_back(
     return [dstates.get(k) for k in range(walk.states)], dxs, [doutside.get(x) for x in outside]
 
 
-def _last_turn_first(op: Any, x: _Scanned) -> ir.Value:
-    """Reverse a tensor that the forward pass read, or wrote, from its beginning."""
+def _turns_once(node: ir.Node) -> bool:
+    """Whether a Loop is known to run at least one iteration."""
+    turns, condition = ((x, constant(x)) for x in node.inputs[:2])
+    return all(x is None or (known is not None and known.item() > 0) for x, known in (turns, condition))
+
+
+def _loop_back(
+    op: Op, body: ir.Graph, states: Sequence[ir.Value], read: Sequence[ir.Value], primals: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Append a Loop that is equivalent to a Scan over `read`, starting at the last slice."""
+    turns = op.Squeeze(op.Shape(read[0], start=0, end=1), [0])
+    slices = body.inputs[len(states) :]
+    del body.inputs[len(states) :]
+    turn, going = (
+        ir.Value(name=unique_name(name, op.builder.names), type=ir.TensorType(dtype), shape=ir.Shape([]))
+        for name, dtype in (("turn", ir.DataType.INT64), ("going", ir.DataType.BOOL))
+    )
+    body.inputs[:0] = [turn, going]
+    first, inner = list(body), inner_builder(op, body)
+    at = inner.Sub(inner.Sub(turns, 1), turn)
+    for x, whole in zip(slices, read, strict=True):
+        x.replace_all_uses_with(inner.Gather(whole, at, axis=0))
+    body.extend(first)  # the nodes appended just now come first
+    body.outputs.insert(0, inner.Identity(going))
+    return _append(op, "Loop", [turns, op.initializer(ir.tensor(True, name="true")), *states], {"body": body}, primals)
+
+
+def _last_turn_first(op: Op, x: _Scanned) -> ir.Value:
+    """Reverse a tensor that the forward pass read or wrote from its beginning."""
     if x.direction == 1:
         return x.value
     return op.Slice(x.value, [-1], [np.iinfo(np.int64).min], [x.axis], [-1])
 
 
 def _gradient_body(
-    op: Any, walk: _Walk, real: Sequence[int], sliced: Sequence[int], wanted: Sequence[ir.Value]
+    op: Op, walk: _Walk, real: Sequence[int], sliced: Sequence[int], wanted: Sequence[ir.Value]
 ) -> tuple[ir.Graph, list[int]]:
-    """Return one turn of the backward pass, and which inputs of the forward body it reads.
+    """Return one iteration of the backward pass and the indices of the forward body's inputs that it reads.
 
-    It is (gradients, sums, what is read, gradients of outputs) -> (gradients, sums, gradients of what was sliced).
+    Its signature is
+    (gradients, sums, values read, gradients of outputs) -> (gradients, sums, gradients of scanned inputs).
     """
     body = walk.body.clone(allow_outer_scope_values=True)
     inner, nodes = inner_builder(op, body), list(body)
     inputs, outputs = list(body.inputs), list(body.outputs)
     for k, x in enumerate(inputs):
-        if k not in walk.saved:  # the condition of a Loop: it held in each turn that was made
+        if k not in walk.saved:  # the condition of a Loop: it was true in each iteration that ran
             x.replace_all_uses_with(inner.initializer(ir.tensor(True, name="true")))
     ends = {walk.first_output + k: _like(op, outputs[walk.first_output + k]) for k in real}
     sums, given = [_like(op, x) for x in wanted], {k: _like(op, outputs[k]) for k in walk.dscans}
@@ -190,7 +227,7 @@ def _gradient_body(
     _remove_unused(body)
     needed = [k for k in walk.saved if inputs[k].uses()]
     if not needed and not walk.dscans:
-        needed = [next(iter(walk.saved))]  # a Scan must read something, to know the number of turns
+        needed = [next(iter(walk.saved))]  # a Scan needs an input, which gives the number of iterations
     body.inputs.extend([*ends.values(), *sums, *(inputs[k] for k in needed), *given.values()])
     return body, needed
 
@@ -210,20 +247,20 @@ def _check_tensors(walk: _Walk) -> None:
             )
 
 
-# ------------------------------------------------------------------- graphs
+# ---------------------------------------------------------------- subgraphs
 
 
 def _append(
-    op: Any, op_type: str, inputs: Sequence[ir.Value], attributes: dict[str, Any], primals: Sequence[ir.Value]
+    op: Op, op_type: str, inputs: Sequence[ir.Value], attributes: dict[str, Any], primals: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """Append a node with graphs inside; its outputs have the types and shapes of `primals`."""
+    """Append a node with subgraphs; its outputs have the types and shapes of `primals`."""
     attributes = {name: value for name, value in attributes.items() if value != []}
     outputs = [_like(op, x) for x in primals]
     op.builder.graph.append(ir.node(op_type, inputs, attributes=attributes, outputs=outputs))
     return outputs
 
 
-def _like(op: Any, x: ir.Value) -> ir.Value:
+def _like(op: Op, x: ir.Value) -> ir.Value:
     return ir.Value(name=unique_name(f"{x.name}_grad", op.builder.names), type=x.type, shape=x.shape)
 
 
@@ -232,5 +269,5 @@ def _varies(x: ir.Value) -> bool:
 
 
 def _list(node: ir.Node, name: str, n: int) -> list[int]:
-    """Return a list of `n` attributes, zeros where it is not set."""
+    """Return an attribute that lists `n` integers, zeros if it is not set."""
     return list(attribute(node, name) or [0] * n)

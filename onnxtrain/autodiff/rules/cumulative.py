@@ -18,7 +18,7 @@ def cumsum(op, node, dy):
 
 @gradient("CumProd")
 def cumprod(op, node, dy):
-    """Return before_i * sum_k dy_k * between_ik, products of what precedes x_i and of what follows it up to y_k."""
+    """Return before_i * sum_k dy_k * between_ik: products of the elements before x_i, and after x_i up to y_k."""
     x, axis = node.inputs
     exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
     if constant(axis) is None:
@@ -34,10 +34,11 @@ def cumprod(op, node, dy):
 
 
 def _by_division(op, dy, x, axis, exclusive, reverse):
-    """Return the gradient where the axis is known at run time only.
+    """Return the gradient for an axis known only at run time.
 
-    An element that is 0 counts in the products without another 0, any other
-    element in those without a 0. It is exact, but where several are 0 its own derivative is not.
+    An element that is 0 counts in the products without another 0. Any other
+    element counts in the products without a 0. The gradient is exact, but its own
+    derivative is wrong if several elements are 0.
     """
     zero = op.Equal(x, 0.0)
     factor = op.Where(zero, 1.0, x)

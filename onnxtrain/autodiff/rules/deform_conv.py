@@ -1,12 +1,10 @@
-"""Rule of DeformConv: interpolate the image where each entry of the filters looks, then multiply by the filters.
+"""Rule of DeformConv: interpolate the image at the sampling positions, then multiply by the filters.
 
-``x`` is (N, C, ...), ``w`` the filters (M, C / group, ...) with K entries, ``offset`` (N, groups K axes, ...) how far
-each looks away from its place, ``mask`` (N, groups K, ...) what it counts. A pixel outside of the image is 0.
+``x`` is (N, C, ...), ``w`` the filters (M, C / group, ...) with K entries, ``offset`` (N, groups K axes, ...) the shift
+of each sampling position, ``mask`` (N, groups K, ...) its weight. A pixel outside the image is 0.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,10 +13,10 @@ from onnxtrain.autodiff.broadcast import lengths
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.autodiff.rules.grid_sample import interpolated, linear_taps, real_length
-from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import Window, array_like, explicit
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import describe, rank, static_shape
+from onnxtrain.graph import Op, describe, rank, static_shape
 
 
 @gradient("DeformConv")
@@ -27,7 +25,7 @@ def deform_conv(op, node, dy):
 
 
 def _deformed(op, node, x, w, offset, bias=None, mask=None):
-    """Return (N, M, ...) as a product of matrices: filters by the columns they look at."""
+    """Return (N, M, ...) as a matrix product of the filters and the sampled columns."""
     m, c, *kernel = _filter_shape(node, w)
     window = explicit(node, kernel)
     groups, k = attribute(node, "group", 1), int(np.prod(window.kernel))
@@ -50,8 +48,8 @@ def _filter_shape(node: ir.Node, w: ir.Value) -> tuple[int, ...]:
     return shape
 
 
-def _columns(op: Any, x: ir.Value, offset: ir.Value, window: Window, channels: int, groups: int) -> ir.Value:
-    """Return what each entry of the filters sees at each position: (N, groups, channels of a group, K, positions)."""
+def _columns(op: Op, x: ir.Value, offset: ir.Value, window: Window, channels: int, groups: int) -> ir.Value:
+    """Return the pixel sampled by each filter entry at each position: (N, groups, channels / group, K, positions)."""
     n, k = len(window.kernel), int(np.prod(window.kernel))
     sizes = [real_length(op, x, axis) for axis in range(2, n + 2)]
     split = [0, groups, k, n, *lengths(op, offset, range(2, n + 2))]
@@ -65,8 +63,8 @@ def _columns(op: Any, x: ir.Value, offset: ir.Value, window: Window, channels: i
     return op.Reshape(op.Transpose(found, perm=[0, 1, 3, 2]), [0, groups, channels // groups, k, -1])
 
 
-def _places(op: Any, offset: ir.Value, window: Window, axis: int) -> ir.Value:
-    """Return where the entries of the window are along an axis, unshifted: (K, 1, .., positions, 1, ..)."""
+def _places(op: Op, offset: ir.Value, window: Window, axis: int) -> ir.Value:
+    """Return the coordinates of the window's entries along an axis, without offsets: (K, 1, .., positions, 1, ..)."""
     n, count = len(window.kernel), offset.shape[axis + 2]
     entry = np.unravel_index(np.arange(np.prod(window.kernel)), window.kernel)[axis]
     first = (entry * window.dilations[axis] - window.begins[axis]).reshape(-1, *[1] * n)

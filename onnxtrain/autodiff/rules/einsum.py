@@ -25,12 +25,12 @@ def einsum(op, node, dy):
 
 
 def explicit_terms(node: ir.Node) -> tuple[list[str], str]:
-    """Return the letters of each operand and of the result, the ellipsis spelt out.
+    """Return the letters of each operand and of the result, with the ellipsis expanded.
 
     Raises
     ------
     GradientError
-        A letter stands twice in one operand: the operand's diagonal is taken.
+        A letter occurs twice in one operand: the operand's diagonal is taken.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def _contract(op, others, x, term):
     absent = [axis for axis, letter in enumerate(term) if letter not in known]
     dx = op.Unsqueeze(dx, absent) if absent else dx
     if not all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
-        dx = op.Expand(dx, shape_of(op, x))  # of x and dx, each may be the longer one
+        dx = op.Expand(dx, shape_of(op, x))  # either of x and dx may be the longer one
         longer = [
             a if b == 1 or same_dimension(a, b) else b if a == 1 else None for a, b in zip(x.shape, dims, strict=True)
         ]
@@ -80,7 +80,7 @@ def _contract(op, others, x, term):
 
 
 def _dimension(letter, others):
-    """Return the length of an axis in the result, None where operands may stretch one another."""
+    """Return the length of an axis in the result, None if operands may broadcast along it."""
     dims = [v.shape[t.index(letter)] for v, t in others if letter in t]
     long = [dim for dim in dims if dim != 1]
     if not long:

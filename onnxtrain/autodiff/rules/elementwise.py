@@ -1,4 +1,4 @@
-"""Rules of operators that act on each element: arithmetic, powers, roots, choices.
+"""Rules of elementwise operators: arithmetic, powers, roots, selection.
 
 ``x``, ``a``, ``b`` are operands, ``y`` the result, ``dy`` its gradient. Operands
 are broadcast; the engine sums gradients back.
@@ -66,7 +66,7 @@ def div(op, node, dy):
 def mod(op, node, dy):
     a, b = node.inputs
     (y,) = node.outputs
-    return dy, op.Mul(dy, op.Div(op.Sub(y, a), b))  # y = a - b * q, and q is flat
+    return dy, op.Mul(dy, op.Div(op.Sub(y, a), b))  # y = a - b * q, and q is piecewise constant
 
 
 @gradient("Abs")
@@ -86,7 +86,7 @@ def reciprocal(op, node, dy):
 
 @gradient("Sqrt")
 def sqrt(op, node, dy):
-    """Return dy / 2y. At 0, where the slope is infinite, it is 0: so a norm written sqrt(sum(x * x)) has 0 at 0."""
+    """Return dy / 2y, and 0 at 0, where the slope is infinite: so the gradient of sqrt(sum(x * x)) is 0 at 0."""
     (y,) = node.outputs
     return op.Div(dy, op.Where(op.Equal(y, 0.0), math.inf, op.Add(y, y)))
 
@@ -111,7 +111,7 @@ def erf(op, node, dy):
 
 @gradient("Pow", broadcast=True)
 def power(op, node, dy):
-    """Return the gradients of x**p. Where x is not positive, p has none that is real: 0."""
+    """Return the gradients of x**p; that of p is 0 for x <= 0, where log(x) is not a real number."""
     x, p = node.inputs
     (y,) = node.outputs
     log_x = op.Log(op.Where(op.Greater(x, 0.0), x, 1.0))
@@ -134,7 +134,7 @@ def _cast(op, value, like):
     return value if value.dtype == like.dtype else op.Cast(value, to=like.dtype)
 
 
-# ------------------------------------------------------------------ choices
+# ---------------------------------------------------------------- selection
 
 
 @gradient("Where", broadcast=True)
@@ -145,7 +145,7 @@ def where(op, node, dy):
 
 @gradient("Max", "Min", broadcast=True)
 def extremum(op, node, dy):
-    """Give dy to the largest (smallest) operand; those that are equal share it."""
+    """Pass dy to the largest (smallest) operand; equal operands share it."""
     (y,) = node.outputs
     if len(node.inputs) == 1:
         return dy
@@ -161,7 +161,7 @@ def extremum(op, node, dy):
 
 @gradient("Clip", broadcast=True)
 def clip(op, node, dy):
-    """Give dy to x within the bounds and at them, else to the bound; to `high` where they are crossed."""
+    """Pass dy to x within the bounds and at them, else to the bound; to `high` if the bounds are crossed."""
     x, low, high = (*node.inputs, None, None)[:3]
     (y,) = node.outputs
     dx = op.Where(op.Equal(x, y), dy, 0.0)
@@ -174,9 +174,9 @@ def clip(op, node, dy):
     return dx, dlow, dhigh
 
 
-@gradient("Dropout")
+@gradient("Dropout", flat=(1, 2))
 def dropout(op, node, dy, *_):
-    """Return dy: without training, nothing is dropped."""
+    """Return dy: at inference nothing is dropped."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
     fixed = constant(training)
     if training is not None and (fixed is None or fixed.any()):
@@ -186,9 +186,9 @@ def dropout(op, node, dy, *_):
     return dy
 
 
-@gradient("Range")
+@gradient("Range", flat=(1,))
 def arange(op, node, dy):
-    """Return the gradients of start + i * delta; where the range ends is flat."""
+    """Return the gradients of start + i * delta; the limit has zero gradient."""
     start, _, delta = node.inputs
     (y,) = node.outputs
     steps = op.Div(op.Sub(y, start), delta)

@@ -1,29 +1,29 @@
-"""Operators that are flat on purpose: their derivative is zero wherever it exists."""
+"""Operators declared non-differentiable: their derivative is zero wherever it exists."""
 
 from __future__ import annotations
 
 from onnxtrain.autodiff.registry import no_gradient
 
-# Steps: constant between their jumps.
+# Piecewise constant.
 no_gradient("Sign", "Floor", "Ceil", "Round")
 
-# Integers come out, or numbers of eight bits: the steps of quantization.
+# The outputs are integers or quantized values of eight bits.
 no_gradient("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear")
 
-# Answers and positions.
+# The outputs are booleans or indices.
 no_gradient("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN")
 no_gradient("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero")
 
-# Bits and booleans.
+# The operands are booleans or integers.
 no_gradient("And", "Not", "Or", "Xor")
 no_gradient("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor")
 
-# Only the shape of the operand matters, or it has none.
+# Only the shape of the operand matters, or there is no operand.
 no_gradient("Constant", "ConstantOfShape", "EyeLike", "Shape", "Size")
 no_gradient("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix")
 
-# Drawn at random: what is drawn does not move with the operand.
+# Random draws, which are not reparameterized.
 no_gradient("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
-# Text.
+# Text processing.
 no_gradient("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")

@@ -1,7 +1,8 @@
-"""Rules of Fourier transforms, of a whole signal and of its frames.
+"""Rules of Fourier transforms of a whole signal and of its frames.
 
 The transform of length N is linear, y = F x, so dx = F^H dy, and F^H is N times
-the inverse transform. What was padded to N is cut off, what was cut off is 0.
+the inverse transform. The gradient of a padded signal is cropped, that of a
+cropped signal is padded with zeros.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _short_time(op, node, x, step, window=None, length=None):
 
 
 def _frames(op, x, step, length):
-    """Return which entries of the signal are in each frame, (frames, length)."""
+    """Return the indices of the signal in each frame, (frames, length)."""
     fixed, total = [constant(step), constant(length)], x.shape[1]
     if isinstance(total, int) and all(number is not None for number in fixed):
         step, n = (int(number.item()) for number in fixed)
@@ -56,7 +57,7 @@ def _frames(op, x, step, length):
 
 
 def _steps(op, x, axis):
-    """Return the length of an axis, which may be known at run time only, as a scalar."""
+    """Return the length of an axis, static or computed at run time, as a scalar."""
     fixed = constant(axis)
     n = None if fixed is None or x.shape is None else x.shape[int(fixed.item())]
     return integers(op, n, "steps") if isinstance(n, int) else op.Gather(op.Shape(x), axis)
@@ -68,7 +69,7 @@ def _full_length(op, steps):
 
 
 def _both_halves(op, node, dx, length, axis):
-    """Double the frequencies that stand for two: not 0, and not half the length."""
+    """Double the frequencies that represent two: all but 0 and half the length."""
     n = known_rank(node.inputs[0], node)
     frequency = op.Range(0, _steps(op, dx, axis), 1)
     alone = op.Or(op.Equal(frequency, 0), op.Equal(op.Mul(frequency, 2), length))
@@ -77,7 +78,7 @@ def _both_halves(op, node, dx, length, axis):
 
 
 def _fitted(op, dx, x, steps, axis):
-    """Cut dx to as many steps as x has, or append zeros; take the real part where x has no other."""
+    """Crop dx to the length of x or append zeros; take the real part if x is real."""
     axes = op.Concat(op.Reshape(axis, [1]), [-1], axis=0)
     ends = op.Concat(op.Reshape(steps, [1]), length_of(op, x, -1), axis=0)
     missing = op.Reshape(op.Max(op.Sub(steps, _steps(op, dx, axis)), 0), [1])

@@ -1,14 +1,14 @@
-"""Rules of operators that read an image at given places: GridSample, AffineGrid.
+"""Rules of operators that sample an image at given positions: GridSample, AffineGrid.
 
-GridSample is computed once more as a weighted sum of neighbours, and that is differentiated. Each
-place has, along each axis, neighbours ("taps") with an index and a weight.
+GridSample is recomputed as a weighted sum of neighbours, which is differentiated. Each
+position has, along each axis, neighbours ("taps") with an index and a weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -17,14 +17,14 @@ from onnxtrain.autodiff.broadcast import scalar_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.autodiff.rules.window import array_like
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 
-#: The parameter of the cubic kernel, that of the specification.
+#: The parameter of the cubic kernel in the ONNX specification.
 _A = -0.75
 
 
 class Tap(NamedTuple):
-    """A neighbour of each place along one axis: which one, with which weight; None is 1."""
+    """A neighbour of each position along one axis: its index and its weight; None means 1."""
 
     place: ir.Value
     weight: ir.Value | None
@@ -37,7 +37,7 @@ def grid_sample(op, node, dy):
 
 @gradient("AffineGrid")
 def affine_grid(op, node, dy):
-    """Multiply by the points: the grid is linear in theta, its points with a last coordinate 1 times theta."""
+    """Multiply dy by the points: the grid is the product of the points, with a last coordinate 1, and theta."""
     theta, size = node.inputs
     n = rank(dy) - 2
     plain = array_like(op, np.eye(n, n + 1)[None], theta, "plain")
@@ -50,7 +50,7 @@ def affine_grid(op, node, dy):
 
 
 def _sampled(op, node, x, grid):
-    """Return (N, C, ...): for each place the weighted sum of its neighbours."""
+    """Return (N, C, ...): for each position the weighted sum of its neighbours."""
     n = rank(x) - 2
     lengths = [real_length(op, x, axis) for axis in range(2, n + 2)]
     places = op.Split(grid, axis=-1, num_outputs=n, _outputs=n)
@@ -61,8 +61,8 @@ def _sampled(op, node, x, grid):
     return [op.Reshape(op.Transpose(total, perm=[0, 2, 1]), shape, allowzero=1)]
 
 
-def interpolated(op: Any, entries: ir.Value, taps: Sequence[Sequence[Tap]], lengths: Sequence[ir.Value]) -> ir.Value:
-    """Return the weighted sum of the neighbours of each place.
+def interpolated(op: Op, entries: ir.Value, taps: Sequence[Sequence[Tap]], lengths: Sequence[ir.Value]) -> ir.Value:
+    """Return the weighted sum of the neighbours of each position.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def interpolated(op: Any, entries: ir.Value, taps: Sequence[Sequence[Tap]], leng
     taps : sequence of sequence of Tap
         For each axis of the image the neighbours along it, each (..., places, 1).
     lengths : sequence of onnx_ir.Value
-        Of the axes of the image, as real numbers.
+        The lengths of the axes of the image, as floating-point scalars.
 
     Returns
     -------
@@ -88,32 +88,32 @@ def interpolated(op: Any, entries: ir.Value, taps: Sequence[Sequence[Tap]], leng
     return terms[0] if len(terms) == 1 else op.Sum(*terms)
 
 
-def linear_taps(op: Any, at: ir.Value, length: ir.Value, padding: str) -> list[Tap]:
-    """Return the two neighbours of each place, given in pixels."""
+def linear_taps(op: Op, at: ir.Value, length: ir.Value, padding: str) -> list[Tap]:
+    """Return the two neighbours of each position, given in pixels."""
     low = op.Floor(at)
     t = op.Sub(at, low)
     pairs = [(low, op.Sub(1.0, t)), (op.Add(low, 1.0), t)]
     return [_inside(op, index, weight, length, padding) for index, weight in pairs]
 
 
-def real_length(op: Any, x: ir.Value, axis: int) -> ir.Value:
-    """Return a length of `x` as a number of its type."""
+def real_length(op: Op, x: ir.Value, axis: int) -> ir.Value:
+    """Return the length of an axis of `x` as a scalar of the type of `x`."""
     n = x.shape[axis]
     if isinstance(n, int):
         return scalar_like(op, float(n), x)
     return op.CastLike(op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0]), x)
 
 
-def _flat_index(op: Any, corner: tuple[Tap, ...], lengths: Sequence[ir.Value]) -> ir.Value:
-    """Return the number of a pixel, counted row by row."""
+def _flat_index(op: Op, corner: tuple[Tap, ...], lengths: Sequence[ir.Value]) -> ir.Value:
+    """Return the index of a pixel in row-major order."""
     flat = corner[0].place
     for tap, length in zip(corner[1:], lengths[1:], strict=True):
         flat = op.Add(op.Mul(flat, length), tap.place)
     return op.Cast(flat, to=ir.DataType.INT64)
 
 
-def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[Tap]:
-    """Return the neighbours of a place between -1 and 1 along an axis."""
+def _taps(op: Op, node: ir.Node, place: ir.Value, length: ir.Value) -> list[Tap]:
+    """Return the neighbours of a normalized position, between -1 and 1, along an axis."""
     corners, padding = attribute(node, "align_corners", 0), attribute(node, "padding_mode", "zeros")
     mode = attribute(node, "mode", "linear")
     half = op.Mul(op.Add(place, 1.0), 0.5)
@@ -128,16 +128,16 @@ def _taps(op: Any, node: ir.Node, place: ir.Value, length: ir.Value) -> list[Tap
     return [_inside(op, index, weight, length, padding) for index, weight in taps]
 
 
-def _cubic(op: Any, t: ir.Value, k: int) -> ir.Value:
-    """Return the weight of the k-th neighbour of a place t behind its neighbour 0 (Keys, 1981)."""
+def _cubic(op: Op, t: ir.Value, k: int) -> ir.Value:
+    """Return the weight of the k-th neighbour of a position at distance t after neighbour 0 (Keys, 1981)."""
     s = op.Abs(op.Sub(t, float(k)))
     if k in (0, 1):
         return op.Add(op.Mul(op.Mul(s, s), op.Sub(op.Mul(s, _A + 2), _A + 3)), 1.0)
     return op.Mul(op.Add(op.Mul(op.Add(op.Mul(op.Sub(s, 5.0), s), 8.0), s), -4.0), _A)
 
 
-def _padded(op: Any, at: ir.Value, length: ir.Value, padding: str, corners: int) -> ir.Value:
-    """Return places brought back into the image where the padding says so."""
+def _padded(op: Op, at: ir.Value, length: ir.Value, padding: str, corners: int) -> ir.Value:
+    """Return the positions, moved into the image if the padding mode says so."""
     last = op.Sub(length, 1.0)
     if padding == "reflection":
         low, span = (0.0, last) if corners else (-0.5, length)
@@ -146,8 +146,8 @@ def _padded(op: Any, at: ir.Value, length: ir.Value, padding: str, corners: int)
     return at if padding == "zeros" else op.Clip(at, op.CastLike(0.0, at), last)
 
 
-def _inside(op: Any, index: ir.Value, weight: ir.Value | None, length: ir.Value, padding: str) -> Tap:
-    """Return a tap that reads inside the image; with zeros around it, what is outside weighs nothing."""
+def _inside(op: Op, index: ir.Value, weight: ir.Value | None, length: ir.Value, padding: str) -> Tap:
+    """Return a tap with its index inside the image; with zero padding, outside neighbours have weight 0."""
     inside = op.Clip(index, op.CastLike(0.0, index), op.Sub(length, 1.0))
     if padding == "zeros":
         there = op.Equal(inside, index)

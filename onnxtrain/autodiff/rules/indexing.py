@@ -1,4 +1,4 @@
-"""Rules of operators that pick elements: what was picked twice is added twice."""
+"""Rules of operators that select elements; the gradients of an element selected twice are summed."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ from onnxtrain.autodiff.broadcast import (
     zeros_like,
 )
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.moving import add_at_positions, concatenated
+from onnxtrain.autodiff.rules.slice_pad import add_at_positions, pad_along
 from onnxtrain.graph import constant, rank, static_shape
 
 
 @gradient("Gather")
 def gather(op, node, dy):
-    """Add slices of dy: a Pad for one slice that is known, else ScatterND with the axis in front."""
+    """Scatter slices of dy: a Pad for one constant index, else ScatterND with the axis moved to the front."""
     x, indices = node.inputs
     axis, picked = _axis(node, 0), constant(indices)
     if picked is not None and picked.ndim == 0 and rank(x) is not None:
-        return op.Pad(op.Unsqueeze(dy, [axis]), _around(op, x, axis, int(picked)), None, [axis])
+        before, after = _around(op, x, axis, int(picked))
+        return pad_along(op, op.Unsqueeze(dy, [axis]), [axis], [before], [after], rank(x))
     if axis == 0:
         return _add_slices(op, shape_of(op, x), op.Unsqueeze(indices, [-1]), dy)
     return _gather_back(op, dy, indices, x, axis, known_rank(x, node), known_rank(indices, node))
 
 
 def _add_slices(op, shape, indices, dy):
+    if indices.dtype == ir.DataType.INT32:  # ScatterND takes int64 only
+        indices = op.Cast(indices, to=ir.DataType.INT64)
     return add_into_zeros(op, lambda zeros, dy: op.ScatterND(zeros, indices, dy, reduction="add"), dy, shape)
 
 
 def _axis(node, default):
-    """Return the axis, not negative where the number of axes is known."""
+    """Return the axis, normalized to be non-negative if the rank is known."""
     axis, n = attribute(node, "axis", default), rank(node.inputs[0])
     return axis if n is None else axis % n
 
 
 def _around(op, x, axis, i):
-    """Return the number of slices before and after the slice i."""
+    """Return the number of slices before and after slice i."""
     n = x.shape[axis]
     if isinstance(n, int):
-        return integers(op, [i % n, n - 1 - i % n], "pads")
+        return i % n, n - 1 - i % n
     length = length_of(op, x, axis)
-    return concatenated(op, [i, op.Sub(length, [i + 1])] if i >= 0 else [op.Sub(length, [-i]), -1 - i])
+    return (i, op.Sub(length, [i + 1])) if i >= 0 else (op.Sub(length, [-i]), -1 - i)
 
 
 def _gather_back(op, dy, indices, x, axis, n, q):
-    """Bring the axis of x, and the q axes of the indices, to the front; add there; and back."""
+    """Move the axis of x and the q axes of the indices to the front, add there, and move the axes back."""
     front = [axis, *range(axis), *range(axis + 1, n)]
     dy_front = [*range(axis, axis + q), *range(axis), *range(axis + q, n + q - 1)]
     shape = static_shape(x)
@@ -94,7 +97,7 @@ def top_k(op, node, dy, _):
 
 @gradient("OneHot")
 def one_hot(op, node, dy):
-    """Return what falls on the value off, then what falls on the value on."""
+    """Return the gradients of the off value and of the on value."""
     indices, depth, values = node.inputs
     hot = op.OneHot(indices, depth, op.initializer(_zero_one(values)), axis=attribute(node, "axis", -1))
     on = op.ReduceSum(op.Mul(dy, hot), keepdims=0)
@@ -108,7 +111,7 @@ def _zero_one(values):
 
 @gradient("Unique")
 def unique(op, node, dy, *_):
-    """Elements that are equal share dy."""
+    """Equal elements share dy."""
     (x,) = node.inputs
     axis = attribute(node, "axis")
     order = {"sorted": attribute(node, "sorted", 1)} | ({} if axis is None else {"axis": axis})

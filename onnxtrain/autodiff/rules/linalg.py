@@ -33,7 +33,7 @@ def _of_left(op, dy, a, b):
 
 
 def _of_right(op, dy, a, b):
-    """Return a^T @ dy, summed to the batch of b; a matrix b sees one matrix of all rows of a."""
+    """Return a^T @ dy, summed to the batch of b; for a matrix b the batch of a is flattened into rows."""
     if len(b.shape) == 2:
         return op.Gemm(_as_matrix(op, a), _as_matrix(op, dy), transA=1)
     return _sum_batch(op, op.MatMul(_transposed(op, a), dy), dy, b)
@@ -49,7 +49,7 @@ def _transposed(op, x):
 
 
 def _sum_batch(op, product, dy, x):
-    """Sum a product with dy over the axes of the batch along which x was stretched."""
+    """Sum a product with dy over the batch axes along which x was broadcast."""
     product.shape = ir.Shape([*dy.shape[:-2], *x.shape[-2:]])
     return sum_to(op, product, x)
 
@@ -79,7 +79,7 @@ def trilu(op, node, dy):
 
 @gradient("Det")
 def det(op, node, dy):
-    """Return dy times the cofactors: right for a singular matrix too, where the inverse is not."""
+    """Return dy times the cofactors, which exist for a singular matrix too, unlike the inverse."""
     (x,) = node.inputs
     known_rank(x, node)
     n = next((n for n in x.shape[-2:] if isinstance(n, int)), None)
@@ -88,7 +88,7 @@ def det(op, node, dy):
 
 
 def _cofactors(op, x, n):
-    """Return (-1)**(i + j) times the determinant of x without row i and column j, at [..., i, j]."""
+    """Return at [..., i, j] (-1)**(i + j) times the determinant of x without row i and column j."""
     rank = len(x.shape)
     others, signs = _others_and_signs(op, x) if n is None else _known_others_and_signs(op, x, n)
     rows = op.Gather(x, others, axis=rank - 2)  # [..., i, n - 1, n]
@@ -98,14 +98,14 @@ def _cofactors(op, x, n):
 
 
 def _known_others_and_signs(op, x, n):
-    """Return, for each of n rows, the other ones, (n, n - 1), and (-1)**(i + j), (n, n)."""
+    """Return the indices of the other rows for each of n rows, (n, n - 1), and (-1)**(i + j), (n, n)."""
     others = integers(op, [[j for j in range(n) if j != i] for i in range(n)], "others")
     signs = np.fromfunction(lambda i, j: (-1.0) ** (i + j), (n, n))
     return others, op.initializer(ir.tensor(signs.tolist(), dtype=x.dtype, name="signs"))
 
 
 def _others_and_signs(op, x):
-    """Return the same for a number of rows that is known at run time."""
+    """Return the same for a number of rows known only at run time."""
     numbers = op.Range(0, op.Squeeze(op.Shape(x, start=-1), [0]), 1)
     i, j = op.Unsqueeze(numbers, [1]), op.Slice(numbers, [0], [-1])
     others = op.Add(j, op.Cast(op.GreaterOrEqual(j, i), to=ir.DataType.INT64))

@@ -9,7 +9,6 @@ Over a group of entries with mean :math:`m` and variance :math:`v`, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,7 +16,7 @@ from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like,
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.autodiff.rules.window import covering
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 
 
 @gradient("BatchNormalization")
@@ -36,7 +35,7 @@ def batch_normalization(op, node, dy, *running):
 
 
 def _trained_batch_normalization(op, node, x, scale, bias, mean, variance):
-    """Return the outputs of BatchNormalization in training mode, where the batch gives mean and variance."""
+    """Return the outputs of BatchNormalization in training mode, which uses the mean and variance of the batch."""
     rows, momentum = [0, *range(2, rank(x))], attribute(node, "momentum", 0.9)
     m = op.ReduceMean(x, rows, keepdims=1)
     centered = op.Sub(x, m)
@@ -93,7 +92,7 @@ def group_normalization(op, node, dy):
 
 
 def _normalized_groups(op, node, x, scale, bias):
-    """Return what GroupNormalization is: a layer normalization of each group, then a scale by channel."""
+    """Return GroupNormalization as a layer normalization of each group and a scale and bias per channel."""
     grouped = op.Reshape(x, [0, attribute(node, "num_groups"), -1])
     centered = op.Sub(grouped, op.ReduceMean(grouped, [2], keepdims=1))
     r = _inverse_deviation(op, centered, [2], attribute(node, "epsilon", 1e-5))
@@ -131,49 +130,49 @@ def lp_normalization(op, node, dy):
     axis, p = [attribute(node, "axis", -1)], attribute(node, "p", 2)
     norm = op.ReduceL1(x, axis, keepdims=1) if p == 1 else op.ReduceL2(x, axis, keepdims=1)
     along = op.Mul(op.Sign(x) if p == 1 else y, op.ReduceSum(op.Mul(dy, y), axis, keepdims=1))
-    return op.Where(op.Equal(norm, 0.0), 0.0, op.Div(op.Sub(dy, along), norm))  # the operator is flat (0) at 0
+    return op.Where(op.Equal(norm, 0.0), 0.0, op.Div(op.Sub(dy, along), norm))  # the operator has zero gradient at 0
 
 
-# ------------------------------------------------------------------- pieces
+# ------------------------------------------------------------------ helpers
 
 
 def _last_axes(node: ir.Node) -> list[int]:
-    """Return the axes from the attribute ``axis`` on."""
+    """Return the axes from the attribute ``axis`` to the last."""
     n = rank(node.inputs[0])
     return list(range(attribute(node, "axis", -1) % n, n))
 
 
-def _inverse_deviation(op: Any, centered: ir.Value, axes: Sequence[int], epsilon: float) -> ir.Value:
+def _inverse_deviation(op: Op, centered: ir.Value, axes: Sequence[int], epsilon: float) -> ir.Value:
     variance = op.ReduceMean(op.Mul(centered, centered), axes, keepdims=1)
     return op.Reciprocal(op.Sqrt(op.Add(variance, epsilon)))
 
 
 def _through_deviation(
-    op: Any, dnormal: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int], *, centered: bool
+    op: Op, dnormal: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int], *, centered: bool
 ) -> ir.Value:
-    """Return the gradient of x where ``normal`` is ``r x``, or ``r (x - mean)`` with `centered`."""
+    """Return the gradient of x for ``normal = r x``, or ``normal = r (x - mean)`` with `centered`."""
     along = op.Mul(normal, op.ReduceMean(op.Mul(dnormal, normal), axes, keepdims=1))
     rest = op.Sub(dnormal, along)
     return op.Mul(r, op.Sub(rest, op.ReduceMean(dnormal, axes, keepdims=1)) if centered else rest)
 
 
-def _mean_slope(op: Any, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Return ones in the shape of `x` over the number of entries along `axes`."""
+def _mean_slope(op: Op, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """Return 1/n in the shape of `x`, with n the number of entries along `axes`."""
     ones = expand_like(op, scalar_like(op, 1.0, x), x)
     return op.Div(ones, op.ReduceSum(ones, axes, keepdims=1))
 
 
-def _deviation_slope(op: Any, dr: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Return the gradient of x that comes from r itself: dr/dx = -r**2 normal / n."""
+def _deviation_slope(op: Op, dr: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """Return the gradient of x through r: dr/dx = -r**2 normal / n."""
     return op.Neg(op.Mul(op.Mul(_mean_slope(op, normal, axes), normal), op.Mul(dr, op.Mul(r, r))))
 
 
-def _plus(op: Any, a: Gradient, b: Gradient) -> Gradient:
+def _plus(op: Op, a: Gradient, b: Gradient) -> Gradient:
     if a is None or b is None:
         return a if b is None else b
     return op.Add(a, b)
 
 
-def _column(op: Any, per_channel: ir.Value, x: ir.Value) -> ir.Value:
-    """Return the numbers (C,) along the second axis of `x` (N, C, ...)."""
+def _column(op: Op, per_channel: ir.Value, x: ir.Value) -> ir.Value:
+    """Return a per-channel vector (C,), reshaped to the second axis of `x` (N, C, ...)."""
     return per_channel if rank(x) == 2 else op.Unsqueeze(per_channel, list(range(1, rank(x) - 1)))

@@ -1,7 +1,7 @@
 """Rules of pooling.
 
-An average over a window is one matrix per spatial axis, so its transpose is one product per axis.
-Of equal entries, MaxPool hands the gradient to the one the forward pass chose, GlobalMaxPool shares it equally.
+Averaging over a window is one matrix per spatial axis, so its adjoint is one matrix product per axis.
+For equal maxima, MaxPool passes the gradient to the entry chosen by the forward pass; GlobalMaxPool splits it equally.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, covering, explicit, sliding, sliding_pads
-from onnxtrain.graph import constant, rank, static_shape
+from onnxtrain.graph import Op, constant, rank, static_shape
 
 
 @gradient("MaxPool")
@@ -29,8 +29,8 @@ def max_pool(op, node, dy, _=None):
     return reshape_like(op, dx, x)
 
 
-def _positions(op: Any, node: ir.Node) -> ir.Value:
-    """Return where MaxPool found each maximum, counted through the whole input, row by row."""
+def _positions(op: Op, node: ir.Node) -> ir.Value:
+    """Return the index of each maximum of MaxPool in the flattened input, in row-major order."""
     (x,) = node.inputs
     if attribute(node, "storage_order", 0) == 1:
         rows = {name: a.value for name, a in node.attributes.items() if name != "storage_order"}
@@ -47,7 +47,7 @@ def _positions(op: Any, node: ir.Node) -> ir.Value:
 def max_unpool(op, node, dy):
     x, chosen, *_ = node.inputs
     window = explicit(node, attribute(node, "kernel_shape"))
-    if len(node.inputs) == 3:  # positions are counted in the shape before it is padded to the one given
+    if len(node.inputs) == 3:  # positions are counted in the shape before padding to the given output shape
         space = op.Slice(shape_of(op, x), [2], [rank(x)])
         reach = op.Add(op.Mul(op.Sub(space, [1]), list(window.strides)), _trimmed(window))
         dy = op.Slice(dy, [0] * len(window.kernel), reach, list(range(2, rank(x))))
@@ -60,7 +60,7 @@ def _trimmed(window: Window) -> list[int]:
 
 @gradient("AveragePool")
 def average_pool(op, node, dy):
-    dy.shape = dy.shape or ir.Shape([None] * rank(node.inputs[0]))  # an open window leaves even that open
+    dy.shape = dy.shape or ir.Shape([None] * rank(node.inputs[0]))  # an unknown window: not even a rank is inferred
     return along_axes(op, dy, _matrices(op, node, attribute(node, "count_include_pad", 0)))
 
 
@@ -102,25 +102,25 @@ def global_lp_pool(op, node, dy):
     return op.Mul(_over_power(op, dy, y, p), _signed_power(op, x, p))
 
 
-def _over_power(op: Any, dy: ir.Value, y: ir.Value, p: int) -> ir.Value:
-    """Return dy / y**(p - 1), 0 where the norm y is 0."""
+def _over_power(op: Op, dy: ir.Value, y: ir.Value, p: int) -> ir.Value:
+    """Return dy / y**(p - 1), and 0 if the norm y is 0."""
     if p == 1:
         return dy
     power = y if p == 2 else op.Pow(y, float(p - 1))
     return op.Where(op.Greater(y, 0.0), op.Div(dy, power), 0.0)
 
 
-def _signed_power(op: Any, x: ir.Value, p: int) -> ir.Value:
+def _signed_power(op: Op, x: ir.Value, p: int) -> ir.Value:
     """Return sign(x) |x|**(p - 1)."""
     if p == 1:
         return op.Sign(x)
     return x if p == 2 else op.Mul(x, op.Pow(op.Abs(x), float(p - 2)))
 
 
-def _matrices(op: Any, node: ir.Node, include_pads: int | None) -> dict[int, ir.Value]:
-    """Return, for each spatial axis, which entry each window covers, over the number of entries it counts.
+def _matrices(op: Op, node: ir.Node, include_pads: int | None) -> dict[int, ir.Value]:
+    """Return, for each spatial axis, the matrix of the entries in each window, divided by their number.
 
-    With `include_pads` None nothing is divided; otherwise padded entries count, or do not.
+    With `include_pads` None there is no division. Otherwise it says whether padded entries count.
     """
     (x,), (y,) = node.inputs, node.outputs
     window, begins, ends = _padding(op, node)
@@ -140,8 +140,8 @@ def _matrices(op: Any, node: ir.Node, include_pads: int | None) -> dict[int, ir.
     return matrices
 
 
-def _padding(op: Any, node: ir.Node) -> tuple[Window, Sequence[Any], Sequence[Any]]:
-    """Return the window and its padding along each axis, as numbers or as scalars at run time."""
+def _padding(op: Op, node: ir.Node) -> tuple[Window, Sequence[Any], Sequence[Any]]:
+    """Return the window and its padding along each axis, as ints or as scalars computed at run time."""
     (x,) = node.inputs
     kernel = attribute(node, "kernel_shape")
     window = sliding(node, kernel, x)
@@ -162,9 +162,9 @@ def _averaging(covered: np.ndarray, window: Sequence[int], include_pads: int) ->
 
 
 def _counts(
-    op: Any, x: ir.Value, covered: ir.Value, sizes: Sequence[Any], window: Sequence[Any], include_pads: int
+    op: Op, x: ir.Value, covered: ir.Value, sizes: Sequence[Any], window: Sequence[Any], include_pads: int
 ) -> ir.Value:
-    """Return the number of entries that each window counts, at least 1, (positions, 1)."""
+    """Return the divisor of each window, the number of entries it counts and at least 1, (positions, 1)."""
     if not include_pads:
         return op.Max(op.ReduceSum(covered, [1], keepdims=1), 1.0)
     (positions, entries), (k, s, d, begin, end) = sizes, window
@@ -173,7 +173,7 @@ def _counts(
     return op.CastLike(op.Unsqueeze(op.Max(counts, 1), [1]), x)
 
 
-def _scalar(op: Any, x: ir.Value, axis: int) -> Any:
-    """Return a length as a number, or as a scalar at run time."""
+def _scalar(op: Op, x: ir.Value, axis: int) -> Any:
+    """Return a length as an int, or as a scalar computed at run time."""
     n = None if x.shape is None else x.shape[axis]
     return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])

@@ -1,23 +1,22 @@
-"""Rules of quantization: only scales are real numbers that move.
+"""Rules of quantization: only the scales are differentiable.
 
-Integers, numbers of eight bits or fewer, and zero points of their types are flat.
+Integers, types of eight bits or fewer, and zero points of these types have zero gradient.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of, lengths, reshape_like, sum_to, summing_type
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
-from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.slice_pad import concatenated, pad_along
+from onnxtrain.graph import Op
 
 
 @gradient("DequantizeLinear")
 def dequantize_linear(op, node, dy):
-    """Return the gradient of the scale: the operator is linear in it. For a scale of 1 it gives the slope."""
+    """Return the gradient of the scale, in which the operator is linear: its slope is the result for a scale of 1."""
     x, scale, *zero = node.inputs
     same = {name: node.attributes[name].value for name in ("axis", "block_size") if name in node.attributes}
     one = op.initializer(ir.tensor(1.0, dtype=ir.DataType.FLOAT, name="one"))
@@ -27,8 +26,8 @@ def dequantize_linear(op, node, dy):
     return None, op.Cast(_summed(op, node, products), to=scale.dtype)
 
 
-def _summed(op: Any, node: ir.Node, products: ir.Value) -> ir.Value:
-    """Return the sum of what one scale stands for: all, a place on an axis, or a block."""
+def _summed(op: Op, node: ir.Node, products: ir.Value) -> ir.Value:
+    """Return the sum over the elements that share a scale: per tensor, per axis, or per block."""
     x, scale, *_ = node.inputs
     if known_rank(scale, node) == 0:
         return op.ReduceSum(products, keepdims=0)
@@ -40,7 +39,7 @@ def _summed(op: Any, node: ir.Node, products: ir.Value) -> ir.Value:
     return sum_to(op, op.ReduceSum(products, others, keepdims=0) if others else products, scale)
 
 
-def _sum_blocks(op: Any, products: ir.Value, x: ir.Value, scale: ir.Value, axis: int, size: int) -> ir.Value:
+def _sum_blocks(op: Op, products: ir.Value, x: ir.Value, scale: ir.Value, axis: int, size: int) -> ir.Value:
     """Return the sum of each block along an axis; the last one may be shorter."""
     dims = lengths(op, scale, range(len(scale.shape)))
     blocks, n = dims[axis], x.shape[axis]
@@ -48,7 +47,7 @@ def _sum_blocks(op: Any, products: ir.Value, x: ir.Value, scale: ir.Value, axis:
         missing = blocks * size - n
     else:
         missing = op.Sub(op.Mul(length_of(op, scale, axis), [size]), length_of(op, x, axis))
-    padded = op.Pad(products, concatenated(op, [0, missing]), None, [axis]) if missing != 0 else products
+    padded = pad_along(op, products, [axis], [0], [missing], len(dims)) if missing != 0 else products
     split = concatenated(op, [*dims[: axis + 1], size, *dims[axis + 1 :]])
     return reshape_like(op, op.ReduceSum(op.Reshape(padded, split, allowzero=1), [axis + 1], keepdims=0), scale)
 
@@ -59,6 +58,6 @@ def dynamic_quantize_linear(op, node, *dy):
 
 
 def _scale_of_a_range(op, node, x):
-    """Return the scale only: what else the operator gives are integers."""
+    """Return the scale only: the other outputs of the operator are integers."""
     high, low = op.Max(op.ReduceMax(x, keepdims=0), 0.0), op.Min(op.ReduceMin(x, keepdims=0), 0.0)
     return [None, op.Cast(op.Div(op.Sub(high, low), 255.0), to=ir.DataType.FLOAT)]

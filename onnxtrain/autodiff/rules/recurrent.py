@@ -1,4 +1,4 @@
-"""Rules of RNN, GRU and LSTM: each is a Scan of its own turn, and that is differentiated.
+"""Rules of RNN, GRU and LSTM: each is recomputed as a Scan over time steps, which is differentiated.
 
 ``x`` is (T, N, inputs), ``h`` and ``c`` the states (N, H), ``w`` and ``r`` the weights of one
 direction, ``p`` the peepholes.
@@ -18,9 +18,9 @@ from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import scan
+from onnxtrain.graph import Op, scan
 
-#: A turn of the recurrence: (op, x_t, states) -> new states.
+#: A step of the recurrence: (op, x_t, states) -> new states.
 Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]
 
 
@@ -39,7 +39,7 @@ def lstm(op, node, *dy):
     return differentiate(op, node, partial(_recurrent, turn=_lstm, gates=4), *dy)
 
 
-# -------------------------------------------------------------------- turns
+# -------------------------------------------------------------------- steps
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Direction:
     functions: Sequence[Callable[[Any, ir.Value], ir.Value]]
 
 
-def _rnn(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+def _rnn(op: Op, d: _Direction) -> tuple[ir.Value | None, Turn]:
     (f,) = d.functions
 
     def turn(op, x, states):
@@ -65,7 +65,7 @@ def _rnn(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
     return _sum(op, d.wb, d.rb), turn
 
 
-def _lstm(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+def _lstm(op: Op, d: _Direction) -> tuple[ir.Value | None, Turn]:
     f, g, last = d.functions
     coupled = attribute(d.node, "input_forget", 0)
     pi, po, pf = (None, None, None) if d.p is None else op.Split(d.p, axis=0, num_outputs=3, _outputs=3)
@@ -81,7 +81,7 @@ def _lstm(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
     return _sum(op, d.wb, d.rb), turn
 
 
-def _gru(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
+def _gru(op: Op, d: _Direction) -> tuple[ir.Value | None, Turn]:
     f, g = d.functions
     n = _units(d.node)
     r_gates, r_new = op.Split(d.r, [2 * n, n], axis=1, _outputs=2)
@@ -104,15 +104,15 @@ def _gru(op: Any, d: _Direction) -> tuple[ir.Value | None, Turn]:
     return _sum(op, d.wb, d.rb), reset_first
 
 
-def _mix(op: Any, z: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
+def _mix(op: Op, z: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
     return op.Add(new, op.Mul(z, op.Sub(old, new)))  # (1 - z) new + z old
 
 
-def _peep(op: Any, gate: ir.Value, p: ir.Value | None, c: ir.Value) -> ir.Value:
+def _peep(op: Op, gate: ir.Value, p: ir.Value | None, c: ir.Value) -> ir.Value:
     return gate if p is None else op.Add(gate, op.Mul(p, c))
 
 
-def _sum(op: Any, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
+def _sum(op: Op, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
     return a if b is None else op.Add(a, b)
 
 
@@ -145,8 +145,8 @@ def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, 
     return [y, *finals]
 
 
-def _scan(op: Any, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: ir.Value | None) -> list[ir.Value]:
-    """Return the last states and the first state of each turn; past the length of a row states stay and Y is 0."""
+def _scan(op: Op, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: ir.Value | None) -> list[ir.Value]:
+    """Return the last states and the first state at each step; past a row's length, states are kept and Y is 0."""
     xs = [x]
     if lengths is not None:
         turns = op.Unsqueeze(op.Range(0, op.Squeeze(op.Shape(x, start=0, end=1), [0]), 1), [1, 2])
@@ -163,20 +163,20 @@ def _scan(op: Any, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths:
     return scan(op, body, xs, states)
 
 
-def _reversed(op: Any, x: ir.Value, lengths: ir.Value | None) -> ir.Value:
-    """Return `x` with the turns of each row, as many as it has, in reverse order."""
+def _reversed(op: Op, x: ir.Value, lengths: ir.Value | None) -> ir.Value:
+    """Return `x` with the steps of each row reversed, up to its length."""
     if lengths is None:
         return op.Slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1])
     return op.ReverseSequence(x, op.Cast(lengths, to=ir.DataType.INT64), time_axis=0, batch_axis=1)
 
 
-def _of_direction(op: Any, v: ir.Value | None, k: int, directions: int) -> ir.Value | None:
+def _of_direction(op: Op, v: ir.Value | None, k: int, directions: int) -> ir.Value | None:
     if v is None:
         return None
     return op.Squeeze(v, [0]) if directions == 1 else op.Gather(v, k, axis=0)
 
 
-def _zero_state(op: Any, x: ir.Value, node: ir.Node) -> ir.Value:
+def _zero_state(op: Op, x: ir.Value, node: ir.Node) -> ir.Value:
     rows, n, zero = x.shape[1], _units(node), ir.tensor([0.0], dtype=x.dtype)
     shape = [rows, n] if isinstance(rows, int) else op.Concat(op.Shape(x, start=1, end=2), [n], axis=0)
     state = op.ConstantOfShape(shape, value=zero)
@@ -185,17 +185,17 @@ def _zero_state(op: Any, x: ir.Value, node: ir.Node) -> ir.Value:
 
 
 def _units(node: ir.Node) -> Any:
-    """Return the length of a state; the weights may be computed, and their shape not be known."""
+    """Return the length of a state, found without a static shape: the weights may be computed."""
     return attribute(node, "hidden_size") or node.inputs[2].shape[2]
 
 
-def _joined(op: Any, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+def _joined(op: Op, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
 
 
 # -------------------------------------------------------------- activations
 
-#: By name, in lower case: (number of parameters, their defaults, the function).
+#: By name in lower case: (number of parameters, their defaults, the function).
 _FUNCTIONS: dict[str, tuple[tuple[float, ...], Callable[..., ir.Value]]] = {
     "sigmoid": ((), lambda op, x: op.Sigmoid(x)),
     "tanh": ((), lambda op, x: op.Tanh(x)),
@@ -214,11 +214,11 @@ _DEFAULTS = {1: ["Tanh"], 3: ["Sigmoid", "Tanh"], 4: ["Sigmoid", "Tanh", "Tanh"]
 
 
 def _activations(node: ir.Node, gates: int) -> list[list[Callable[[Any, ir.Value], ir.Value]]]:
-    """Return the activation functions of each direction; their parameters are used up in order."""
+    """Return the activation functions of each direction; they consume the parameters in order."""
     defaults = _DEFAULTS[gates]
     names = attribute(node, "activations") or defaults * 2
     alphas, betas = (iter(attribute(node, f"activation_{name}") or ()) for name in ("alpha", "beta"))
-    # onnxruntime clips what goes into the gates and into a new state, and not what comes out of the cell
+    # onnxruntime clips the inputs of the gates and of a new state, but not the output of the cell
     limits = [attribute(node, "clip", 0.0) * (i % len(defaults) < 2) for i in range(len(names))]
     functions = [_activation(node, name, alphas, betas, clip) for name, clip in zip(names, limits, strict=True)]
     return [functions[i : i + len(defaults)] for i in range(0, len(functions), len(defaults))]

@@ -1,9 +1,9 @@
 """Rules of reductions.
 
-``y = f(x)`` over some axes, which may be an input known at run time only.
-:func:`_spread` brings what has the shape of ``y`` to one that broadcasts with
-``x``. Where ``noop_with_empty_axes`` leaves no axis, what is done to each element
-before and after the sum is still done.
+``y = f(x)`` over some axes, which may be an input known only at run time.
+:func:`_spread` reshapes a value of the shape of ``y`` so that it broadcasts with
+``x``. If ``noop_with_empty_axes`` leaves no axis, the elementwise functions before
+and after the sum are still applied.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from onnxtrain.graph import constant, rank
 
 
 def _axes(node):
-    """Return the axes: a value, or None where there is no such input."""
+    """Return the input ``axes``, None if it is absent."""
     return node.inputs[1] if len(node.inputs) > 1 else None
 
 
 def _spread(op, node, v):
-    """Return `v`, of the shape of the result, in a shape that broadcasts with the operand."""
+    """Return `v`, which has the shape of the result, reshaped to broadcast with the operand."""
     x, axes = node.inputs[0], _axes(node)
     if attribute(node, "keepdims", 1) or axes is None:
         return v
     fixed = constant(axes)
     if fixed is not None and rank(x) is not None and set(fixed % rank(x)) == set(range(fixed.size)):
-        return v  # the first axes are gone: what is left is aligned
+        return v  # leading axes were reduced: the remaining ones are aligned
     return op.Unsqueeze(v, axes)
 
 
 def _again(op, node, reduction, x):
-    """Return another reduction of `x` over the same axes, which are kept with length 1."""
+    """Return another reduction of `x` over the same axes, kept with length 1."""
     axes = _axes(node)
     noop = attribute(node, "noop_with_empty_axes", 0)
     return getattr(op, reduction)(x, *([] if axes is None else [axes]), keepdims=1, noop_with_empty_axes=noop)
 
 
 def _reduced_axes(node):
-    """Return the axes as numbers, None where they are known at run time only."""
+    """Return the axes as ints, None if they are known only at run time."""
     x, axes = node.inputs[0], _axes(node)
     fixed = np.zeros(0, np.int64) if axes is None else constant(axes)
     if fixed is None or rank(x) is None:
@@ -68,7 +68,7 @@ def reduce_mean(op, node, dy):
 
 
 def _count(op, node):
-    """Return the number of elements behind each mean, as a number or a scalar."""
+    """Return the number of elements averaged by each mean, as an int or a scalar."""
     (x, *_), (y,) = node.inputs, node.outputs
     axes = _reduced_axes(node)
     dims = None if axes is None else [x.shape[axis] for axis in axes]
@@ -89,7 +89,7 @@ def reduce_l1(op, node, dy):
 
 @gradient("ReduceL2")
 def reduce_l2(op, node, dy):
-    """Return dy * x / y, and 0 where all of x is 0."""
+    """Return dy * x / y, and 0 if all of x is 0."""
     (y,) = node.outputs
     ratio = op.Div(dy, op.Where(op.Equal(y, 0.0), math.inf, y))
     return op.Mul(_spread(op, node, ratio), node.inputs[0])
@@ -110,7 +110,7 @@ def reduce_log_sum_exp(op, node, dy):
 
 @gradient("ReduceMax", "ReduceMin")
 def reduce_extremum(op, node, dy):
-    """Give dy to the largest (smallest) element; those that are equal share it."""
+    """Pass dy to the largest (smallest) element; equal elements share it."""
     (x, *_), (y,) = node.inputs, node.outputs
     chosen = op.Cast(op.Equal(x, _spread(op, node, y)), to=x.dtype)
     share = op.Div(_spread(op, node, dy), _again(op, node, "ReduceSum", chosen))
@@ -122,7 +122,7 @@ def reduce_extremum(op, node, dy):
 
 @gradient("ReduceProd")
 def reduce_prod(op, node, dy):
-    """Multiply dy by the product of the other elements, axis after axis; no division, so zeros are no matter."""
+    """Multiply dy by the product of the other elements, axis by axis; without division, so zeros are exact."""
     x, axes = node.inputs[0], _reduced_axes(node)
     if axes is None:
         return op.Mul(_spread(op, node, dy), _others_by_division(op, node, x))
@@ -136,13 +136,13 @@ def reduce_prod(op, node, dy):
 
 
 def product_of_others(op, x, axis):
-    """Return at each element the product of the others along an axis: exact, for the square of its length."""
+    """Return at each element the product of the others along an axis: exact, at quadratic cost in its length."""
     pairs = op.Where(compare_positions(op, "Equal", x, axis), 1.0, op.Unsqueeze(x, [axis]))
     return op.ReduceProd(pairs, [axis + 1], keepdims=0)
 
 
 def compare_positions(op, comparison, x, axis):
-    """Return booleans (n, n, 1, ..., 1), true where i = j, i < j, ..., for an axis of length n of x."""
+    """Return a mask (n, n, 1, ..., 1) of i = j, i < j, ..., for an axis of length n of x."""
     n, behind = x.shape[axis], [1] * (rank(x) - axis - 1)
     if isinstance(n, int):
         i, j = np.ogrid[:n, :n]
@@ -155,10 +155,10 @@ def compare_positions(op, comparison, x, axis):
 
 
 def _others_by_division(op, node, x):
-    """Return the product of the other elements where axes are known at run time only.
+    """Return the product of the other elements for axes known only at run time.
 
-    The product of those that are not 0 is divided by the element, and is 0 where
-    another element is. It is exact, but where several are 0 its own derivative is not.
+    The product of the nonzero elements is divided by the element; it is 0 if another
+    element is 0. The result is exact, but its own derivative is wrong if several are 0.
     """
     zero = op.Equal(x, 0.0)
     is_zero = op.Cast(zero, to=x.dtype)

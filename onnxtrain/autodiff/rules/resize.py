@@ -1,12 +1,10 @@
-"""Rule of Resize; the region of interest and the scales only say where to look: the standard declares them flat.
+"""Rule of Resize; ONNX declares the region of interest, the scales and the sizes non-differentiable.
 
-Along each axis the operator is one matrix, whatever the mode: the operator
-itself, applied to the identity, is that matrix. Its transpose brings the gradient back.
+In every mode the operator is one matrix along each axis: the operator applied to
+the identity. The gradient is the product with its transpose.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -14,9 +12,9 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import integers, shape_of
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.window import along_axes, array_like
-from onnxtrain.graph import constant, rank, same_dimension
+from onnxtrain.graph import Op, constant, rank, same_dimension
 
-#: Attributes that mean the same for one axis as for all.
+#: Attributes that keep their meaning when the operator is applied to one axis.
 _ATTRIBUTES = (
     "antialias",
     "coordinate_transformation_mode",
@@ -27,9 +25,9 @@ _ATTRIBUTES = (
 )
 
 
-@gradient("Resize")
+@gradient("Resize", flat=(1, 2, 3))
 def resize(op, node, dy):
-    """Return the gradient of x; ONNX declares the region, the scales and the sizes not differentiable."""
+    """Return the gradient of x; ONNX declares the region, the scales and the sizes non-differentiable."""
     x, roi = [*node.inputs, None][:2]
     (y,) = node.outputs
     axes = [axis % rank(x) for axis in attribute(node, "axes") or range(rank(x))]
@@ -45,8 +43,8 @@ def resize(op, node, dy):
     return along_axes(op, dy, matrices)
 
 
-def _matrix(op: Any, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.Value | None) -> ir.Value:
-    """Return the matrix (to, from) of the operator along one axis: what it makes of the identity."""
+def _matrix(op: Op, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.Value | None) -> ir.Value:
+    """Return the matrix (to, from) of the operator along one axis: its result for the identity."""
     x, y = node.inputs[0], node.outputs[0]
     same = {name: node.attributes[name].value for name in _ATTRIBUTES if name in node.attributes}
     eye = _identity(op, x, axis)
@@ -55,7 +53,7 @@ def _matrix(op: Any, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.V
     return op.Resize(eye, roi, None, op.Concat(_length(op, y, axis), _length(op, x, axis), axis=0), **same)
 
 
-def _identity(op: Any, x: ir.Value, axis: int) -> ir.Value:
+def _identity(op: Op, x: ir.Value, axis: int) -> ir.Value:
     n = x.shape[axis]
     if isinstance(n, int):
         return array_like(op, np.eye(n), x, "identity")
@@ -64,26 +62,26 @@ def _identity(op: Any, x: ir.Value, axis: int) -> ir.Value:
     return op.EyeLike(square)
 
 
-def _length(op: Any, x: ir.Value, axis: int) -> ir.Value:
+def _length(op: Op, x: ir.Value, axis: int) -> ir.Value:
     n = x.shape[axis]
     return integers(op, [n], "length") if isinstance(n, int) else op.Shape(x, start=axis, end=axis + 1)
 
 
-def _entry(op: Any, values: ir.Value, k: int) -> ir.Value:
+def _entry(op: Op, values: ir.Value, k: int) -> ir.Value:
     found = constant(values)
     if found is not None:
         return op.initializer(ir.tensor(found[k : k + 1], name="scale"))
     return op.Slice(values, [k], [k + 1], [0])
 
 
-def _edges(op: Any, roi: ir.Value, k: int, n: int) -> ir.Value:
-    """Return the region of one axis, and all of the axis of the identity that is not resized."""
+def _edges(op: Op, roi: ir.Value, k: int, n: int) -> ir.Value:
+    """Return the region of one axis, and the full range for the axis of the identity that is not resized."""
     start, end = _entry(op, roi, k), _entry(op, roi, n + k)
     return op.Concat(start, op.CastLike([0.0], roi), end, op.CastLike([1.0], roi), axis=0)
 
 
-def _scales(op: Any, node: ir.Node, axes: list[int]) -> ir.Value | None:
-    """Return the scales; None where sizes say more exactly what they are."""
+def _scales(op: Op, node: ir.Node, axes: list[int]) -> ir.Value | None:
+    """Return the scales; None if the output sizes determine them more exactly."""
     x, _, scales, sizes = [*node.inputs, None, None][:4]
     policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
     if sizes is None:

@@ -1,14 +1,14 @@
 r"""Rules of RoiAlign and MaxRoiPool.
 
-Of RoiAlign, along each axis a bin of a region averages linear interpolations at some places. With
-:math:`h(t) = \max(0, 1 - |t|)` and the n places :math:`p` of a bin, pixel :math:`j` counts
-:math:`A_j = \frac{1}{n} \sum_p h(p - j)`, so that each region is
+In RoiAlign a bin of a region averages, along each axis, linear interpolations at sampling points. With
+:math:`h(t) = \max(0, 1 - |t|)` and the n sampling points :math:`p` of a bin, pixel :math:`j` has weight
+:math:`A_j = \frac{1}{n} \sum_p h(p - j)`, so each region is
 
 .. math:: y = A\, x\, B^\top
 
-linear in ``x`` and smooth in the corners of the region as long as no place moves over a pixel. The number
-of places that a region is wide enough for, and the image it looks at, are flat. So are the regions of
-MaxRoiPool, which are rounded to pixels.
+linear in ``x``, and smooth in the corners of the region as long as no sampling point crosses a pixel. The
+number of sampling points, which depends on the size of the region, and the index of its image have zero
+gradient. So have the regions of MaxRoiPool, which are rounded to pixels.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from onnxtrain.autodiff.broadcast import lengths, scalar_like
 from onnxtrain.autodiff.registry import attribute, gradient
 from onnxtrain.autodiff.rules.compose import differentiate
 from onnxtrain.autodiff.rules.grid_sample import real_length
-from onnxtrain.autodiff.rules.moving import concatenated
+from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import array_like
+from onnxtrain.graph import Op
 
 
 class _Samples(NamedTuple):
-    """Where the bins of each region look along one axis."""
+    """The sampling points of the bins of each region along one axis."""
 
     places: ir.Value  # (R, bins, samples), inside the image
-    weights: ir.Value  # 1 over the number of samples of a bin; 0 for what is far outside, or no sample
+    weights: ir.Value  # 1 over the number of samples of a bin; 0 for points far outside and for unused samples
     wanted: ir.Value  # (R, 1, samples): a smaller region has fewer samples than the largest
 
 
 @gradient("RoiAlign")
 def roi_align(op, node, dy):
-    """Differentiate the image and the regions; which image a region is of, and its number of samples, are flat."""
+    """Differentiate the image and the regions; the image index and the number of samples have zero gradient."""
     return differentiate(op, node, _largest if attribute(node, "mode", "avg") == "max" else _average, dy)
 
 
 @gradient("MaxRoiPool")
 def max_roi_pool(op, node, dy):
-    """Differentiate the image; the regions are rounded to pixels, and flat."""
+    """Differentiate the image; the regions are rounded to pixels and have zero gradient."""
     return differentiate(op, node, _largest_of_bins, dy)
 
 
 def _average(op, node, x, rois, images):
-    """Return the mean of the samples: a matrix per axis and region. Nothing in between is an image per region."""
+    """Return the mean of the samples by one matrix per axis and region, without a copy of the image per region."""
     rows, columns = (_matrix(op, x, _samples(op, node, x, rois, axis), axis) for axis in (2, 3))
     chosen = op.CastLike(op.Equal(op.CastLike(op.Unsqueeze(images, [1]), x), _below(op, x, _length(op, x, 0))), x)
     rows = op.Mul(op.Unsqueeze(chosen, [1, 3]), op.Unsqueeze(rows, [2]))  # (R, bins, N, height)
@@ -58,7 +59,7 @@ def _average(op, node, x, rois, images):
 
 
 def _largest(op, node, x, rois, images):
-    """Return the largest of the pixels around the samples, each times its weight: that is how ONNX has it."""
+    """Return the largest of the pixels around the samples, each times its weight, as ONNX defines it."""
     tall, wide = (_corners(op, x, _samples(op, node, x, rois, axis), axis) for axis in (2, 3))
     (row, wy, row_wanted), (column, wx, column_wanted) = (
         [op.Unsqueeze(v, axes) for v in corners] for corners, axes in ((tall, [3, 4]), (wide, [1, 2]))
@@ -73,7 +74,7 @@ def _largest(op, node, x, rois, images):
 
 
 def _largest_of_bins(op, node, x, rois):
-    """Return the largest pixel of each bin, axis after axis; what is in no bin counts as -inf."""
+    """Return the largest pixel of each bin, axis by axis; pixels outside a bin count as -inf."""
     rows, columns = (_bins(op, node, x, rois, axis) for axis in (2, 3))
     least = scalar_like(op, float("-inf"), x)
     pages = op.Gather(x, _int64(op, op.Squeeze(op.Slice(rois, [0], [1], [1]), [1])), axis=0)
@@ -82,8 +83,8 @@ def _largest_of_bins(op, node, x, rois):
     return [op.ReduceMax(op.Where(op.Unsqueeze(rows, [1, 4]), narrow, least), [3], keepdims=0)]
 
 
-def _bins(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> ir.Value:
-    """Return which pixels each bin holds along an axis, (R, bins, pixels)."""
+def _bins(op: Op, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> ir.Value:
+    """Return the mask of the pixels in each bin along an axis, (R, bins, pixels)."""
     bins = attribute(node, "pooled_shape")[axis - 2]
     corners = op.Floor(op.Add(op.Mul(rois, attribute(node, "spatial_scale", 1.0)), 0.5))
     start, end = (op.Slice(corners, [i], [i + 1], [1]) for i in (4 - axis, 6 - axis))  # (R, 1)
@@ -94,7 +95,7 @@ def _bins(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> ir.
     return op.And(op.GreaterOrEqual(pixels, op.Unsqueeze(low, [2])), op.Less(pixels, op.Unsqueeze(high, [2])))
 
 
-def _samples(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> _Samples:
+def _samples(op: Op, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> _Samples:
     half = attribute(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale, per_bin = attribute(node, "spatial_scale", 1.0), attribute(node, "sampling_ratio", 0)
     bins = attribute(node, "output_height" if axis == 2 else "output_width", 1)
@@ -112,36 +113,36 @@ def _samples(op: Any, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> 
     return _Samples(op.Clip(place, op.CastLike(0.0, x), last), op.Div(op.CastLike(seen, x), some), wanted)
 
 
-def _matrix(op: Any, x: ir.Value, samples: _Samples, axis: int) -> ir.Value:
-    """Return how much each pixel counts for each bin, (R, bins, pixels)."""
+def _matrix(op: Op, x: ir.Value, samples: _Samples, axis: int) -> ir.Value:
+    """Return the weight of each pixel in each bin, (R, bins, pixels)."""
     distance = op.Abs(op.Sub(op.Unsqueeze(samples.places, [3]), _below(op, x, _length(op, x, axis))))
     return op.ReduceSum(op.Mul(op.Relu(op.Sub(1.0, distance)), op.Unsqueeze(samples.weights, [3])), [2], keepdims=0)
 
 
-def _corners(op: Any, x: ir.Value, samples: _Samples, axis: int) -> list[ir.Value]:
-    """Return the pixels on both sides of each sample, their weights, and which are wanted, (R, bins, 2 samples)."""
+def _corners(op: Op, x: ir.Value, samples: _Samples, axis: int) -> list[ir.Value]:
+    """Return the pixels on both sides of each sample, their weights and the mask of used ones, (R, bins, 2 samples)."""
     low = op.Floor(samples.places)
     high = op.Min(op.Add(low, 1.0), op.Sub(real_length(op, x, axis), 1.0))
     t, seen = op.Sub(samples.places, low), op.Sign(samples.weights)
-    weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), t, axis=2)  # what is far outside was moved onto a pixel: t = 0
+    weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), t, axis=2)  # a point far outside was moved onto a pixel: t = 0
     wanted = op.Concat(samples.wanted, samples.wanted, axis=2)
     return [_int64(op, op.Concat(low, high, axis=2)), weights, wanted]
 
 
-def _length(op: Any, x: ir.Value, axis: int) -> Any:
+def _length(op: Op, x: ir.Value, axis: int) -> Any:
     n = x.shape[axis]
     return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
 
 
-def _below(op: Any, x: ir.Value, n: Any) -> ir.Value:
-    """Return 0, 1, ... below n in the type of `x`."""
+def _below(op: Op, x: ir.Value, n: Any) -> ir.Value:
+    """Return 0, 1, ..., n - 1 in the type of `x`."""
     return array_like(op, range(n), x, "numbers") if isinstance(n, int) else op.CastLike(op.Range(0, n, 1), x)
 
 
-def _most(op: Any, number: ir.Value) -> ir.Value:
-    """Return the largest of the numbers of samples, at least 1: there may be no region."""
+def _most(op: Op, number: ir.Value) -> ir.Value:
+    """Return the largest sample count, at least 1: there may be no region."""
     return op.ReduceMax(op.Concat(_int64(op, op.Reshape(number, [-1])), [1], axis=0), keepdims=0)
 
 
-def _int64(op: Any, x: ir.Value) -> ir.Value:
+def _int64(op: Op, x: ir.Value) -> ir.Value:
     return op.Cast(x, to=ir.DataType.INT64)

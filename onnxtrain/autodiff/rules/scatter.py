@@ -1,8 +1,8 @@
 """Rules of operators that write elements into a tensor.
 
 ``y`` is ``data`` with ``updates`` written, added, multiplied or compared at
-positions. ScatterElements and ScatterND differ in how positions are told, so
-each rule works on a pair of functions, one that writes and one that reads.
+positions. ScatterElements and ScatterND index positions differently, so each
+rule takes a pair of functions, one that writes and one that reads.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def _scatter(op, node, dy, write, read):
 
 
 def _other_factors(op, data, updates, put, get):
-    """Return at each update the product of the data and of the other updates at its position.
+    """Return, for each update, the product of the data and of the other updates at its position.
 
-    The product of those that are not 0 is divided by the update, and is 0 where
-    another update is. It is exact, but where several are 0 its own derivative is not.
+    The product of the nonzero factors is divided by the update; it is 0 if another
+    factor is 0. The result is exact, but its own derivative is wrong if several are 0.
     """
     zero = op.Equal(updates, 0.0)
     is_zero = op.Cast(zero, to=updates.dtype)
@@ -60,7 +60,7 @@ def _other_factors(op, data, updates, put, get):
 
 
 def _extremum(op, dy, data, updates, y, put, get):
-    """Give dy to the largest (smallest) of what meets at a position; those that are equal share it."""
+    """Pass dy to the largest (smallest) element at each position; equal elements share it."""
     kept, written = op.Equal(data, y), op.Equal(updates, get(y))
     numbers = [op.Cast(chosen, to=summing_type(y.dtype)) for chosen in (kept, written)]
     share = op.Div(dy, op.Cast(put(*numbers, "add"), to=y.dtype))
@@ -69,7 +69,7 @@ def _extremum(op, dy, data, updates, y, put, get):
 
 @gradient("TensorScatter")
 def tensor_scatter(op, node, dy):
-    """Return dy without what was overwritten, and what was: steps of one axis, from an index of each row on."""
+    """Return dy with zeros at the overwritten steps, and dy at these steps, which start at an index per row."""
     cache, update, start = (*node.inputs, None)[:3]
     mode, n = attribute(node, "mode", "linear"), known_rank(cache, node)
     axis = attribute(node, "axis", -2) % n

@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of, zeros_like
 from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.graph import constant, static_shape
+from onnxtrain.graph import constant, rank, static_shape
 
 # ------------------------------------------------------------------- shapes
 
@@ -25,7 +25,8 @@ def squeeze(op, node, dy):
 @gradient("Unsqueeze")
 def unsqueeze(op, node, dy):
     _, axes = node.inputs
-    return op.Squeeze(dy, axes)
+    # onnxruntime takes axes without an axis of their own for Unsqueeze, not for Squeeze
+    return op.Squeeze(dy, axes if rank(axes) == 1 else op.Reshape(axes, [-1]))
 
 
 @gradient("Transpose")
@@ -41,7 +42,7 @@ def expand(op, node, dy):
 
 @gradient("Tile")
 def tile(op, node, dy):
-    """Split each axis in (repeats, length) and sum over the repeats."""
+    """Split each axis into (repeats, length) and sum over the repeats."""
     x, repeats = node.inputs
     n = known_rank(x, node)
     shape, fixed = static_shape(x), constant(repeats)
@@ -55,7 +56,7 @@ def tile(op, node, dy):
     return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0) if axes else dy, x)
 
 
-# --------------------------------------------------------- pieces and orders
+# ------------------------------------------------- concatenation and permutation
 
 
 @gradient("Concat")
@@ -91,7 +92,7 @@ def space_to_depth(op, node, dy):
 
 @gradient("DepthToSpace")
 def depth_to_space(op, node, dy):
-    """Put blocks back into channels; SpaceToDepth puts the block first, mode CRD has it last."""
+    """Move blocks back into channels; SpaceToDepth puts the block axes first, mode CRD has them last."""
     block = attribute(node, "blocksize")
     dx = op.SpaceToDepth(dy, blocksize=block)
     if attribute(node, "mode", "DCR") == "DCR":

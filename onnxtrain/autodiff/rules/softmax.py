@@ -1,18 +1,16 @@
-"""Rules of Softmax, LogSoftmax and of the two losses on scores.
+"""Rules of Softmax, LogSoftmax and the two losses on scores.
 
 ``p`` are probabilities, ``t`` the class indices, ``w`` the weights of the classes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.registry import attribute, gradient, no_gradient
 from onnxtrain.autodiff.rules.window import array_like
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 
 no_gradient("Hardmax")
 
@@ -28,7 +26,7 @@ def softmax(op, node, dy):
 
 
 def _is_replaced(p: ir.Value) -> bool:
-    """Whether the graph replaces entries of `p`, as attention does where all of a row is -inf: 0 NaN is NaN."""
+    """Whether the graph replaces entries of `p`, as attention does for rows of -inf only: 0 * NaN is NaN."""
     users = p.consumers()
     copies = [y for user in users if user.op_type in ("Cast", "CastLike", "Identity") for y in user.outputs]
     return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in copies)
@@ -60,9 +58,9 @@ def softmax_cross_entropy(op, node, dy, dlog_p=None):
 
 
 def _weighted_scores(
-    op: Any, node: ir.Node, dy: ir.Value, x: ir.Value, t: ir.Value, w: ir.Value | None = None
+    op: Op, node: ir.Node, dy: ir.Value, x: ir.Value, t: ir.Value, w: ir.Value | None = None
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Return the gradient of -sum(w[t] * x[t]) to `x` and `w`; of that over sum(w[t]) where the loss is a mean."""
+    """Return the gradients of -sum(w[t] * x[t]), divided by sum(w[t]) for a mean, with respect to `x` and `w`."""
     reduction = attribute(node, "reduction", "mean")
     hit = _hits(op, node, x, t)
     weight = op.CastLike(hit, x) if w is None else op.Where(hit, op.Reshape(w, _column(x)), 0.0)
@@ -77,8 +75,8 @@ def _weighted_scores(
     return op.Mul(weight, scale), dw
 
 
-def _hits(op: Any, node: ir.Node, x: ir.Value, t: ir.Value) -> ir.Value:
-    """Return where a class is the label, in the shape (N, C, ...) of `x`; the class to ignore never is."""
+def _hits(op: Op, node: ir.Node, x: ir.Value, t: ir.Value) -> ir.Value:
+    """Return the one-hot mask of the labels in the shape (N, C, ...) of `x`; the ignored class is never set."""
     ignored = attribute(node, "ignore_index")
     n = x.shape[1]
     if isinstance(n, int):
@@ -87,11 +85,11 @@ def _hits(op: Any, node: ir.Node, x: ir.Value, t: ir.Value) -> ir.Value:
         count = op.Squeeze(op.Shape(x, start=1, end=2), [0])
         classes = op.CastLike(op.Reshape(op.Range(0, count, 1), _column(x)), t)
     hit = op.Equal(op.Unsqueeze(t, [1]), classes)
-    if ignored is None or ignored < 0:  # a negative label hits no class
+    if ignored is None or ignored < 0:  # a negative label matches no class
         return hit
     return op.And(hit, op.Not(op.Equal(classes, op.CastLike(ignored, t))))
 
 
 def _column(x: ir.Value) -> list[int]:
-    """Return the shape that lays C numbers along the second axis of (N, C, ...)."""
+    """Return the shape that broadcasts a vector (C,) along the second axis of (N, C, ...)."""
     return [-1, *[1] * (rank(x) - 2)]

@@ -1,7 +1,7 @@
 """Rules of trigonometric and hyperbolic functions and their inverses.
 
-Roots are of products, ``(1 - x) * (1 + x)`` and not ``1 - x * x``: they keep
-their digits near the end of the domain.
+Roots are taken of products, ``(1 - x) * (1 + x)`` and not ``1 - x * x``, which
+would lose digits near the ends of the domain.
 """
 
 from __future__ import annotations

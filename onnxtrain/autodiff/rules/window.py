@@ -1,4 +1,4 @@
-"""How a window slides: what Conv, ConvTranspose and the poolings have in common.
+"""The geometry of sliding windows, shared by Conv, ConvTranspose and the poolings.
 
 ``small`` is the tensor with one entry per position of the window, ``large`` the one the window slides over.
 """
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import shape_of
 from onnxtrain.autodiff.registry import attribute
-from onnxtrain.graph import rank
+from onnxtrain.graph import Op, rank
 
 __all__ = [
     "Window",
@@ -32,9 +32,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a node, one number per spatial axis."""
+    """The window of a node, one value per spatial axis."""
 
-    kernel: tuple[Any, ...]  # None where the filters have no static shape
+    kernel: tuple[Any, ...]  # None if the filters have no static shape
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     begins: tuple[int, ...]
@@ -42,29 +42,29 @@ class Window:
 
     @property
     def extents(self) -> tuple[Any, ...]:
-        """The length of the window over the large tensor, gaps included; None where it is not known."""
+        """The length of the window over the large tensor, including dilation gaps; None if unknown."""
         lengths = zip(self.kernel, self.dilations, strict=True)
         return tuple(None if k is None else (k - 1) * d + 1 for k, d in lengths)
 
     @property
     def pads(self) -> list[int]:
-        """The padding as ONNX has it: all begins, then all ends."""
+        """The padding in ONNX order: all begins, then all ends."""
         return [*self.begins, *self.ends]
 
     def with_padding(self, begins: Any, ends: Any) -> Window:
-        """Return the same window with other padding."""
+        """Return a copy of the window with other padding."""
         return Window(self.kernel, self.strides, self.dilations, tuple(begins), tuple(ends))
 
 
 def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window | None:
-    """Return the window of Conv or of a pooling that slides over `large`; None where the padding is not known."""
+    """Return the window of Conv or of a pooling that slides over `large`; None if the padding is unknown."""
     window = explicit(node, kernel)
     same = attribute(node, "auto_pad", "NOTSET")
     if not same.startswith("SAME"):
         return window
     totals = []
     for n, extent, stride in zip(list(large.shape)[2:], window.extents, window.strides, strict=True):
-        n = 1 if stride == 1 else n  # with stride 1 the padding is the same for any
+        n = 1 if stride == 1 else n  # with stride 1 the padding does not depend on the length
         if extent is None or not isinstance(n, int):
             return None
         totals.append(max(0, (-(-n // stride) - 1) * stride + extent - n))
@@ -72,7 +72,7 @@ def sliding(node: ir.Node, kernel: Any, large: ir.Value) -> Window | None:
 
 
 def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window | None:
-    """Return the window of ConvTranspose, which spreads `small`; None where the padding is not known."""
+    """Return the window of ConvTranspose, which spreads `small`; None if the padding is unknown."""
     window = explicit(node, kernel)
     same, shape = attribute(node, "auto_pad", "NOTSET"), attribute(node, "output_shape")
     if shape is None and not same.startswith("SAME"):
@@ -80,7 +80,7 @@ def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window | None:
     extra = attribute(node, "output_padding") or [0] * len(window.kernel)
     totals = []
     for i, (extent, stride) in enumerate(zip(window.extents, window.strides, strict=True)):
-        n = 1 if shape is None else small.shape[i + 2]  # without a shape the output is stride times as long
+        n = 1 if shape is None else small.shape[i + 2]  # without output_shape the output is stride times as long
         if extent is None or not isinstance(n, int):
             return None
         total = stride * n if shape is None else shape[i - len(window.kernel)]
@@ -88,8 +88,8 @@ def transposed(node: ir.Node, kernel: Any, small: ir.Value) -> Window | None:
     return window.with_padding(*_halves(totals, larger_end=same == "SAME_UPPER"))
 
 
-def sliding_pads(op: Any, node: ir.Node, kernel: ir.Value, large: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return the padding of :func:`sliding` at run time, all begins and all ends."""
+def sliding_pads(op: Op, node: ir.Node, kernel: ir.Value, large: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return the padding of :func:`sliding`, computed at run time: all begins and all ends."""
     window = explicit(node, [None] * (rank(large) - 2))
     lengths, strides = op.Shape(large, start=2), list(window.strides)
     steps = op.Div(op.Add(lengths, [stride - 1 for stride in strides]), strides)
@@ -97,8 +97,8 @@ def sliding_pads(op: Any, node: ir.Node, kernel: ir.Value, large: ir.Value) -> t
     return _run_time_halves(op, node, op.Max(op.Sub(reach, lengths), [0]))
 
 
-def transposed_pads(op: Any, node: ir.Node, kernel: ir.Value, small: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return how much ConvTranspose cuts off at run time; behind the end negative where it appends zeros."""
+def transposed_pads(op: Op, node: ir.Node, kernel: ir.Value, small: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return the lengths that ConvTranspose crops, computed at run time; a negative one at the end appends zeros."""
     window = explicit(node, [None] * (rank(small) - 2))
     lengths, strides, shape = op.Shape(small, start=2), list(window.strides), attribute(node, "output_shape")
     extra = attribute(node, "output_padding") or [0] * len(strides)
@@ -110,29 +110,29 @@ def transposed_pads(op: Any, node: ir.Node, kernel: ir.Value, small: ir.Value) -
     return begins, op.Sub(total, begins)
 
 
-def _extents(op: Any, window: Window, kernel: ir.Value) -> ir.Value:
+def _extents(op: Op, window: Window, kernel: ir.Value) -> ir.Value:
     return op.Add(op.Mul(op.Sub(kernel, [1]), list(window.dilations)), [1])
 
 
-def _run_time_halves(op: Any, node: ir.Node, total: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _run_time_halves(op: Op, node: ir.Node, total: ir.Value) -> tuple[ir.Value, ir.Value]:
     less = op.Div(total, [2])
     more = op.Sub(total, less)
     return (less, more) if attribute(node, "auto_pad", "NOTSET") == "SAME_UPPER" else (more, less)
 
 
-def covering(op: Any, x: ir.Value, sizes: tuple[Any, Any], k: int, stride: int, dilation: int, begin: Any) -> ir.Value:
-    """Return which entries each position of a window covers, 1 or 0, as a matrix of the type of `x`.
+def covering(op: Op, x: ir.Value, sizes: tuple[Any, Any], k: int, stride: int, dilation: int, begin: Any) -> ir.Value:
+    """Return the 0/1 matrix, in the type of `x`, of the entries that each position of a window covers.
 
     Parameters
     ----------
     op : onnxscript builder
     x : onnx_ir.Value
     sizes : (positions, entries)
-        Of the matrix: numbers, or int64 scalars at run time.
+        The shape of the matrix: ints, or int64 scalars computed at run time.
     k, stride, dilation : int
-        Of the window.
+        Size, stride and dilation of the window.
     begin : int or onnx_ir.Value
-        How far the first position begins before the first entry.
+        The padding before the first entry.
     """
     positions, entries = sizes
     if all(isinstance(n, int) for n in (positions, entries, begin)):
@@ -147,9 +147,9 @@ def covering(op: Any, x: ir.Value, sizes: tuple[Any, Any], k: int, stride: int, 
     return op.CastLike(covered, x)
 
 
-def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
-    """Return the beginning of `dx`, as long as `x` along `axes`."""
-    if dx.shape is None:  # with open dimensions not even the number of axes of a convolution is inferred
+def crop_like(op: Op, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
+    """Return `dx` cropped at the end to the length of `x` along `axes`."""
+    if dx.shape is None:  # with unknown dimensions not even the rank of a convolution is inferred
         wrong = list(axes)
     else:
         wrong = [axis for axis in axes if not isinstance(x.shape[axis], int) or x.shape[axis] != dx.shape[axis]]
@@ -159,13 +159,13 @@ def crop_like(op: Any, dx: ir.Value, x: ir.Value, axes: range) -> ir.Value:
     return op.Slice(dx, [0] * len(wrong), ends, wrong)
 
 
-def array_like(op: Any, array: Any, x: ir.Value, name: str) -> ir.Value:
+def array_like(op: Op, array: Any, x: ir.Value, name: str) -> ir.Value:
     """Return an array as a constant of the type of `x`."""
     return op.initializer(ir.tensor(np.asarray(array).astype(x.dtype.numpy()), dtype=x.dtype, name=name))
 
 
-def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Value:
-    """Multiply `dy` along each axis by a matrix (of its length, to)."""
+def along_axes(op: Op, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Value:
+    """Multiply `dy` along each axis by a matrix (length of the axis, new length)."""
     last = rank(dy) - 1
     for axis, matrix in matrices.items():
         if axis == last:
@@ -180,7 +180,7 @@ def along_axes(op: Any, dy: ir.Value, matrices: Mapping[int, ir.Value]) -> ir.Va
 
 
 def explicit(node: ir.Node, kernel: Any) -> Window:
-    """Return the window of a node whose padding is given."""
+    """Return the window of a node with explicit padding."""
     n = len(kernel)
     pads = attribute(node, "pads") or [0] * (2 * n)
     strides, dilations = (attribute(node, name) or [1] * n for name in ("strides", "dilations"))

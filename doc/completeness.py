@@ -1,0 +1,62 @@
+"""What the documentation must hold: every public name, and no error instead of text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+
+import onnxtrain
+from onnxtrain import errors, optim, testing
+
+
+def public_names() -> Iterator[str]:
+    """Return every public name of the package, and of the classes among them every method and attribute."""
+    for module in (onnxtrain, errors, optim, testing):
+        for name in getattr(module, "__all__", None) or defined_in(module):
+            value = getattr(module, name)
+            if callable(value):  # no module, no table
+                yield f"{module.__name__}.{name}"
+            if inspect.isclass(value):
+                yield from (f"{module.__name__}.{name}.{member}" for member in members(value))
+
+
+def defined_in(module) -> list[str]:
+    """Return the public names that a module without ``__all__`` defines itself."""
+    own = (name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
+    return [name for name in own if not name.startswith("_")]
+
+
+def members(cls: type) -> Iterator[str]:
+    """Return the public methods and properties of a class, and the attributes that its docstring lists."""
+    for name in dir(cls):
+        if not name.startswith("_") and not _is_of_python(cls, name):
+            value = inspect.getattr_static(cls, name)
+            if isinstance(value, property) or callable(getattr(cls, name)):
+                yield name
+    section = re.search(
+        r"^Attributes\n-+\n(.*?)(?=^[^\n]+\n-+$|\Z)", inspect.getdoc(cls) or "", re.DOTALL | re.MULTILINE
+    )
+    for names in re.findall(r"^(\w.*?)(?: :.*)?$", section[1] if section else "", re.MULTILINE):
+        yield from names.split(", ")
+
+
+def _is_of_python(cls: type, name: str) -> bool:
+    home = next((base.__module__ for base in cls.__mro__ if name in vars(base)), "builtins")
+    return home in ("builtins", "enum")
+
+
+def undocumented(names: Iterable[str], inventory: Container[str]) -> list[str]:
+    """Return the names that the inventory of the documentation lacks."""
+    return sorted({name for name in names if name not in inventory})
+
+
+def shown_errors(folder: Path) -> list[str]:
+    """Return where a page reads ERROR or WARNING: that is how docutils and themes say that a part is missing."""
+    return [
+        f"{page.relative_to(folder)}:{number}: {line.strip()[:100]}"
+        for page in sorted(folder.rglob("*.html"))
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"\b(ERROR|WARNING)\b", line)
+    ]

@@ -1,0 +1,263 @@
+"""Every cache of onnxtrain: the results built last, keyed by their arguments.
+
+Graphs, sessions and converted estimators share one bound in bytes; the least recently used entry is dropped
+first, in any of the caches. A key is compared by its content. The bytes of a model are often part of several
+keys and values: they count once.
+
+Small tables that the models of a user cannot fill, such as schemas of operators, are bounded by number instead.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, wraps
+from inspect import isroutine
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from onnxtrain.errors import ParameterError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Bytes objects of at least this size are counted once, however many keys and values share them.
+_LARGE = 4096
+
+#: Approximate bytes of an object besides its content.
+_OBJECT = 64
+
+
+class _Entry(NamedTuple):
+    value: Any
+    n_bytes: int  # without those of `large`
+    large: tuple[bytes, ...]
+
+
+class _Memory:
+    """The entries of all caches, those asked for last at the end."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self.n_bytes = 0
+        self.entries: OrderedDict[tuple[Cache, Hashable], _Entry] = OrderedDict()
+        self.lock = threading.RLock()
+        self._holders: Counter[int] = Counter()
+
+    def find(self, key: tuple[Cache, Hashable]) -> _Entry | None:
+        with self.lock:
+            entry = self.entries.get(key)
+            if entry is not None:
+                self.entries.move_to_end(key)
+            return entry
+
+    def keep(self, key: tuple[Cache, Hashable], entry: _Entry) -> None:
+        dropped = self.drop([key])
+        with self.lock:
+            self.entries[key] = entry
+            self.n_bytes += entry.n_bytes
+            for part in entry.large:
+                self.n_bytes += 0 if id(part) in self._holders else len(part)
+                self._holders[id(part)] += 1
+        dropped += self.shrink()
+
+    def shrink(self) -> list[_Entry]:
+        """Drop entries to stay within the limit; return them."""
+        dropped = []
+        with self.lock:
+            while self.n_bytes > self.limit and self.entries:
+                dropped += self.drop([next(iter(self.entries))])
+        return dropped
+
+    def drop(self, keys: list[tuple[Cache, Hashable]]) -> list[_Entry]:
+        """Return the dropped entries: a session takes time to close, which must not happen under the lock."""
+        with self.lock:
+            dropped = [self.entries.pop(key) for key in keys if key in self.entries]
+            for entry in dropped:
+                self.n_bytes -= entry.n_bytes
+                for part in entry.large:
+                    self._holders[id(part)] -= 1
+                    if not self._holders[id(part)]:
+                        del self._holders[id(part)]
+                        self.n_bytes -= len(part)
+        return dropped
+
+
+#: Of 256 MB: some dozen steps of a model of 1 MB, with their sessions.
+_MEMORY = _Memory(256 * 2**20)
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # a child could find the lock held by a thread that it does not have
+    os.register_at_fork(
+        before=_MEMORY.lock.acquire, after_in_parent=_MEMORY.lock.release, after_in_child=_MEMORY.lock.release
+    )
+
+_CACHES: list[Cache] = []
+_TABLES: list[Any] = []
+
+
+class Cache(Generic[T]):
+    """One kind of things that are kept.
+
+    Parameters
+    ----------
+    name : str
+
+    Attributes
+    ----------
+    misses : int
+        How often something was built.
+
+    Examples
+    --------
+    >>> squares = Cache("squares")
+    >>> squares.keep(3, 9)
+    9
+    >>> squares.find(3), squares.find(4)
+    (9, None)
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.misses = 0
+        _CACHES.append(self)
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def find(self, key: Hashable) -> T | None:
+        """Return the entry of a key, None if there is none."""
+        entry = _MEMORY.find((self, key))
+        return None if entry is None else entry.value
+
+    def keep(self, key: Hashable, value: T, n_bytes: int | None = None) -> T:
+        """Keep a value and return it; `n_bytes` where it cannot be found out."""
+        self.misses += 1
+        large: dict[int, bytes] = {}
+        size = _n_bytes(key, large) + (_n_bytes(value, large) if n_bytes is None else n_bytes)
+        if size + sum(map(len, large.values())) <= _MEMORY.limit:
+            _MEMORY.keep((self, key), _Entry(value, size, tuple(large.values())))
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        _MEMORY.drop(self._keys())
+
+    def _keys(self) -> list[tuple[Cache, Hashable]]:
+        with _MEMORY.lock:
+            return [key for key in _MEMORY.entries if key[0] is self]
+
+
+def cached(function: Callable[P, T]) -> Callable[P, T]:
+    """Memoize a function; its attribute ``cache`` keeps the results.
+
+    Arguments are compared by content and type. Results are shared, and must not be changed.
+    """
+    cache: Cache[tuple[T]] = Cache(f"{function.__module__}.{function.__qualname__}")
+
+    @wraps(function)
+    def build(*args: P.args, **kwargs: P.kwargs) -> T:
+        key = (args, tuple(map(type, args)), *kwargs.items())
+        found = cache.find(key)
+        return (found or cache.keep(key, (function(*args, **kwargs),)))[0]
+
+    build.cache = cache  # type: ignore[attr-defined]
+    return build
+
+
+def table(maxsize: int, *, typed: bool = False) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator for a small pure function with at most `maxsize` results; see :func:`cached`."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        kept = lru_cache(maxsize, typed)(function)
+        _TABLES.append(kept)
+        return kept  # type: ignore[return-value]
+
+    return decorate
+
+
+def clear_caches() -> None:
+    """Forget all graphs, sessions and converted estimators that were kept for the next fit.
+
+    Results do not change; entries that are needed again are built again.
+
+    Examples
+    --------
+    >>> import onnxtrain
+    >>> onnxtrain.clear_caches()
+    >>> sum(kept["entries"] for kept in onnxtrain.cache_info().values())
+    0
+    """
+    for cache in _CACHES:
+        cache.clear()
+    for kept in _TABLES:
+        kept.cache_clear()
+
+
+def limit_caches(n_bytes: int) -> int:
+    """Set how many bytes all caches may hold together, 256 MB at first, and return how many it was before.
+
+    Examples
+    --------
+    >>> import onnxtrain
+    >>> before = onnxtrain.limit_caches(2**20)
+    >>> onnxtrain.limit_caches(before)
+    1048576
+    """
+    if not isinstance(n_bytes, int) or isinstance(n_bytes, bool) or n_bytes < 0:
+        raise ParameterError(f"The caches are bounded by a number of bytes, 0 or more, got {n_bytes!r}.")
+    before, _MEMORY.limit = _MEMORY.limit, n_bytes
+    _MEMORY.shrink()
+    return before
+
+
+def cache_info() -> dict[str, dict[str, int]]:
+    """Return the entries of each cache and their bytes; content that two caches share counts in both."""
+    with _MEMORY.lock:
+        kept = {cache.name: [e for key, e in _MEMORY.entries.items() if key[0] is cache] for cache in _CACHES}
+    return {
+        name: {"entries": len(entries), "bytes": sum(e.n_bytes + sum(map(len, e.large)) for e in entries)}
+        for name, entries in kept.items()
+    }
+
+
+def _n_bytes(x: Any, large: dict[int, bytes]) -> int:
+    """Return the bytes of an object, about, without those of large bytes objects, which are added to `large`."""
+    if x is None or isinstance(x, (str, int, float)):  # nearly all that a key holds
+        return sys.getsizeof(x)
+    if isinstance(x, type):
+        return 0  # its module's
+    if isinstance(x, bytes):
+        if len(x) >= _LARGE:
+            large[id(x)] = x
+            return _OBJECT
+        return _OBJECT + len(x)
+    if isinstance(x, np.ndarray):
+        return _OBJECT + x.nbytes
+    if isinstance(x, (tuple, list, set, frozenset)):
+        return _OBJECT + sum(_n_bytes(part, large) for part in x)
+    if isinstance(x, Mapping):
+        return _OBJECT + sum(_n_bytes(part, large) for item in x.items() for part in item)
+    if is_dataclass(x):
+        return _OBJECT + sum(_n_bytes(getattr(x, part.name), large) for part in fields(x))
+    if hasattr(x, "ByteSize"):  # a ModelProto, unpacked
+        return _OBJECT + 2 * x.ByteSize()
+    if isroutine(x):
+        return 0  # its module's
+    return _pickled(x)
+
+
+def _pickled(x: Any) -> int:
+    """Return the bytes that an object is kept in, arrays in it without a copy."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        rest = pickle.dumps(x, protocol=5, buffer_callback=buffers.append)
+    except Exception:  # objects that cannot be pickled raise various exceptions
+        return sys.getsizeof(x)
+    return len(rest) + sum(buffer.raw().nbytes for buffer in buffers)

@@ -1,0 +1,107 @@
+"""Trained weights back into the scikit-learn object they came from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.neighbors import BallTree, KDTree
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from onnxtrain.convert.binding import Binding
+from onnxtrain.convert.learned import get
+from onnxtrain.errors import ExportError
+from onnxtrain.registry import did_you_mean
+
+#: How neighbours are found: an index of the rows that were fitted.
+_SEARCH_TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
+
+
+def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str, np.ndarray]) -> Any:
+    """Return a fitted copy of an estimator with trained weights.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        The one that was converted; it stays as it is.
+    bindings : iterable of Binding
+        Of its conversion.
+    weights : mapping of name to array
+        The trained initializers; those left out stay as they are.
+
+    Raises
+    ------
+    ExportError
+        A weight is unknown, or has no place in the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from onnxtrain.convert import convert
+    >>> X = np.array([[0.0], [1.0]])
+    >>> model = LinearRegression().fit(X, [0.0, 1.0])
+    >>> bindings = convert(model, X).bindings
+    >>> to_sklearn(model, bindings, {"intercept": np.array([5.0])}).predict([[1.0]])
+    array([6.])
+    """
+    known = {b.name: b for b in bindings}
+    trained = copy.deepcopy(estimator)
+    for name, weight in weights.items():
+        if name not in known:
+            raise ExportError(
+                f"The weight {name!r} does not come from {type(estimator).__name__}. {did_you_mean(name, known)}"
+            )
+        _write(trained, known[name], np.asarray(weight))
+    for owner in {id(o): o for o in (_owner(trained, known[n]) for n in weights if known[n].kind != "leaf")}.values():
+        _make_consistent(owner)
+    return trained
+
+
+def _write(estimator: Any, binding: Binding, weight: np.ndarray) -> None:
+    if binding.kind == "derived":
+        raise ExportError(
+            f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and "
+            "cannot be written back; leave it out of weights_to_train, or take the ONNX model."
+        )
+    if weight.shape != binding.shape:
+        raise ExportError(f"The weight {binding.name!r} has shape {weight.shape}, the estimator's has {binding.shape}.")
+    try:
+        binding.write(estimator, weight)
+    except (AttributeError, TypeError, ValueError) as e:
+        raise ExportError(f"The weight {binding.name!r} cannot be written back: {e}") from e
+
+
+def _owner(estimator: Any, binding: Binding) -> Any:
+    """Return the estimator that holds the attribute itself."""
+    path = binding.path[:-1] if not isinstance(binding.path[-1], int) else binding.path[:-2]
+    return get(estimator, path)
+
+
+def _make_consistent(owner: Any) -> None:
+    """Recompute the attributes that an estimator derives from those that were replaced."""
+    if isinstance(owner, StandardScaler) and owner.scale_ is not None:
+        owner.var_ = owner.scale_**2
+    elif hasattr(owner, "_dual_coef_"):
+        sign = -1 if len(getattr(owner, "classes_", ())) == 2 else 1
+        owner.dual_coef_, owner.intercept_ = sign * owner._dual_coef_, sign * owner._intercept_
+        if hasattr(owner, "offset_"):
+            owner.offset_ = -owner._intercept_
+    elif getattr(owner, "_fit_method", None) in _SEARCH_TREES:
+        search = _SEARCH_TREES[owner._fit_method]
+        owner._tree = search(
+            owner._fit_X, owner.leaf_size, metric=owner.effective_metric_, **owner.effective_metric_params_
+        )
+    elif isinstance(owner, (GaussianMixture, BayesianGaussianMixture)) and owner.covariance_type in ("full", "tied"):
+        # a column of either sign is the same precision; scikit-learn takes the logarithm of the diagonal
+        diagonal = np.diagonal(owner.precisions_cholesky_, axis1=-2, axis2=-1)
+        owner.precisions_cholesky_ = owner.precisions_cholesky_ * np.where(diagonal < 0, -1, 1)[..., None, :]
+    elif isinstance(owner, MaxAbsScaler):
+        owner.max_abs_ = owner.scale_.copy()
+    elif isinstance(owner, MinMaxScaler):
+        low, high = owner.feature_range
+        owner.data_min_ = (low - owner.min_) / owner.scale_
+        owner.data_range_ = (high - low) / owner.scale_
+        owner.data_max_ = owner.data_min_ + owner.data_range_

@@ -1,0 +1,158 @@
+"""ONNX models of other exporters: with a fixed batch size, or with equal weights that were merged."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.runtime.session import open_session, run_session
+
+#: How far the rows of a larger batch may be from the same rows in batches of the size of the model.
+_RTOL, _ATOL = 1e-3, 1e-4
+
+#: Maximum rows of a batch that are run to compare; they are run three times.
+_LARGEST = 2**16
+
+
+@graph.as_model_error("The batch of the model cannot be opened")
+def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of any batch size, if every input is declared with the same fixed one.
+
+    The rows are the first axis. The first axis of a Reshape follows them; any other dependence on
+    the batch size is found by running both models on the same rows.
+
+    Raises
+    ------
+    ModelError
+        The batch size cannot be made variable.
+    """
+    size = batch_size(onx)
+    if size is None:
+        return onx
+    opened = onnx.ModelProto()
+    opened.CopyFrom(onx)
+    _open_reshapes(opened, size)
+    del opened.graph.value_info[:]
+    for value in (*_inputs(opened), *opened.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if dims and dims[0].dim_value == size:
+            dims[0].dim_param = "batch_rows"
+    _compare(onx, opened, size)
+    return opened
+
+
+def _inputs(onx: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    held = {i.name for i in onx.graph.initializer}
+    return [i for i in onx.graph.input if i.name not in held]
+
+
+def batch_size(onx: onnx.ModelProto) -> int | None:
+    """Return the fixed batch size of a model, None if it is variable."""
+    dims = [value.type.tensor_type.shape.dim for value in _inputs(onx)]
+    sizes = {d[0].dim_value for d in dims if d}
+    size = sizes.pop() if len(sizes) == 1 and all(dims) else 0
+    return size if size > 0 else None  # a variable axis has no length, or -1
+
+
+def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
+    """Make the first axis of each Reshape of the inputs variable."""
+    inferred = graph.infer_shapes(onx).graph
+    shapes = {
+        v.name: [d.dim_value if d.HasField("dim_value") else None for d in v.type.tensor_type.shape.dim]
+        for v in (*inferred.value_info, *inferred.output)
+    }
+    from_input = {i.name for i in _inputs(onx)}
+    for node in onx.graph.node:
+        if not from_input.intersection(node.input):
+            continue
+        from_input.update(node.output)
+        shape = shapes.get(node.output[0])
+        if node.op_type != "Reshape" or len(node.input) < 2 or node.input[1] in from_input:
+            continue
+        if shape and all(shape) and shape[0] % size == 0:  # type: ignore[operator]
+            name = f"{node.output[0]}_open_shape"
+            onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1, *shape[1:]], np.int64), name))
+            node.input[1] = name
+
+
+def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
+    rng = np.random.RandomState(0)
+    feeds = {}
+    if size > _LARGEST:
+        raise ModelError(f"The model is made for batches of {size} rows: that many cannot be tried out.")
+    for value in _inputs(onx):
+        tensor = value.type.tensor_type
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        rest = [d.dim_value or 1 for d in tensor.shape.dim[1:]]
+        drawn = rng.uniform(0, 2, [3 * size, *rest])
+        feeds[value.name] = drawn.astype(str).astype(object) if dtype.kind == "O" else drawn.astype(dtype)
+    names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
+    fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # of an opset that the runtime knows
+    parts = [
+        run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)
+    ]
+    refusal = (
+        f"The model is made for batches of {size} rows, and not every node of it works with more. "
+        "Export it with the first axis of its inputs left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
+    )
+    try:
+        found = run_session(open_session(graph.save(graph.load(opened)), "cpu", 1), feeds, names)
+    except (OnnxTrainError, RuntimeError) as e:
+        raise ModelError(refusal) from e
+    for got, expected in zip(found, (np.concatenate(columns) for columns in zip(*parts, strict=True)), strict=True):
+        close = got.shape == expected.shape and (
+            got.dtype.kind != "f" or np.allclose(got, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True)
+        )
+        if not close:
+            raise ModelError(refusal)
+
+
+#: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
+_SLOTS = {
+    "Add": (0, 1),
+    "BatchNormalization": (1, 2, 3, 4),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "Gemm": (2,),
+    "GroupNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+    "RMSNormalization": (1,),
+}
+
+
+def separate_merged(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which nodes no longer share scales and intercepts that are all 0 or all 1.
+
+    Exporters keep equal initializers once. Of a network that has not been trained, the
+    scales, intercepts and statistics of all normalizations are then one weight, which they are not
+    meant to be. Factors of products stay shared: there it is meant.
+    """
+    model = graph.load(onx)
+    names = graph.names_in(model.graph)
+    for value in list(model.graph.initializers.values()):
+        uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
+        if len(uses) < 2 or len(uses) < len(value.uses()) or not _is_untrained(value):
+            continue
+        uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # a parameter keeps the name
+        for node, i in uses[1:]:
+            node.replace_input_with(i, _copied(model, value, graph.unique_name(str(value.name), names)))
+    return graph.save(model)
+
+
+def _is_untrained(value: ir.Value) -> bool:
+    array = graph.constant(value)
+    if array is None or not graph.is_float(value) or array.ndim != 1 or array.size < 2:
+        return False
+    return bool(np.all(array == array[0])) and array[0] in (0, 1)
+
+
+def _copied(model: ir.Model, value: ir.Value, name: str) -> ir.Value:
+    tensor = ir.tensor(value.const_value.numpy().copy(), name=name)  # type: ignore[union-attr]
+    copied = ir.Value(name=name, type=value.type, shape=value.shape, const_value=tensor)
+    model.graph.register_initializer(copied)
+    return copied

@@ -1,0 +1,249 @@
+"""Estimators that skl2onnx does not know: the user's own, and those of onnxtrain inside others.
+
+A converter of the user is written with the builder of the gradient rules. skl2onnx asks an
+estimator of onnxtrain for its parser, its shapes and its converter; nothing has to be
+registered, and skl2onnx not be imported, before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.compose
+import onnx_ir as ir
+from sklearn.base import is_classifier
+
+from onnxtrain import graph
+from onnxtrain.convert.repairs.table import Addition
+from onnxtrain.errors import ConversionError, ParameterError
+from onnxtrain.graph import Op
+
+#: ``(op, estimator, X) -> value``
+OwnConverter: TypeAlias = "Callable[[Any, Any, ir.Value], ir.Value]"
+
+#: Class -> its converter.
+CONVERTERS: dict[type, Addition] = {}
+
+
+def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter], OwnConverter]:
+    """Register how the objects of an estimator's class become ONNX.
+
+    Parameters
+    ----------
+    kind : type
+        The class; classes derived from it have converters of their own.
+    override : bool
+        Replace the converter that `kind` has.
+
+    Returns
+    -------
+    callable
+        A decorator for ``function(op, estimator, X) -> value``. ``op`` adds operators of ai.onnx,
+        with scalars and numpy arrays as operands; X is float of shape (n_samples, n_features).
+        The value is that of ``predict`` or ``transform``; of a classifier, of ``predict_proba`` or
+        ``decision_function``, with a column for each class.
+
+    Raises
+    ------
+    ParameterError
+        `kind` is no class, or has a converter already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import BaseEstimator, RegressorMixin
+    >>> from onnxtrain import OrtGradientRegressor, converter
+    >>> class Exponential(RegressorMixin, BaseEstimator):
+    ...     def fit(self, X, y):
+    ...         self.coef_, self.n_features_in_ = np.zeros(X.shape[1]), X.shape[1]
+    ...         return self
+    ...     def predict(self, X):
+    ...         return np.exp(X @ self.coef_)
+    >>> @converter(Exponential)
+    ... def exponential(op, estimator, X):
+    ...     return op.Exp(op.MatMul(X, estimator.coef_.reshape(-1, 1)))
+    >>> X = np.linspace(-1, 1, 50).reshape(-1, 1)
+    >>> tuned = OrtGradientRegressor(Exponential(), solver="lbfgs").fit(X, np.exp(2 * X[:, 0]))
+    >>> tuned.to_sklearn().coef_.round(3)
+    array([2.])
+    """
+    if not isinstance(kind, type):
+        raise ParameterError(f"converter takes a class, got {kind!r}.")
+    if kind in CONVERTERS and not override:
+        raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
+
+    def decorate(function: OwnConverter) -> OwnConverter:
+        CONVERTERS[kind] = Addition(partial(_convert, function), partial(_set_types, function))
+        return function
+
+    return decorate
+
+
+class _TakesArrays:
+    """A builder that makes an initializer of each numpy array among the operands."""
+
+    def __init__(self, op: Op):
+        self._op = op
+
+    def __getattr__(self, name: str) -> Any:
+        add = getattr(self._op, name)
+        return lambda *operands, **attributes: add(*map(self._value, operands), **attributes)
+
+    def _value(self, operand: Any) -> Any:
+        if not isinstance(operand, np.ndarray):
+            return operand
+        array = operand.astype(np.float32) if operand.dtype.kind == "f" else operand
+        return self._op.initializer(ir.tensor(np.ascontiguousarray(array)), "array")
+
+
+def _model(function: OwnConverter, operator: Any) -> onnx.ModelProto:
+    """Return the nodes of a converter function as a model, the label of a classifier as its first output."""
+    estimator = operator.raw_operator
+    inputs = [
+        ir.Value(name=f"X{i}", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["n", _n_columns(x)]))
+        for i, x in enumerate(operator.inputs)
+    ]
+    inner = ir.Graph(inputs, [], nodes=[], opset_imports={"": graph.OPSET}, name="converted")
+    op = graph.Builder(inner).op
+    found = function(_TakesArrays(op), estimator, op.Concat(*inputs, axis=1) if len(inputs) > 1 else inputs[0])
+    name = getattr(function, "__qualname__", repr(function))
+    if not isinstance(found, ir.Value):
+        raise ConversionError(f"The converter {name} must return one value, got {found!r}.")
+    outputs = [op.Identity(found)]
+    if is_classifier(estimator):
+        width = found.shape[-1] if found.shape else None
+        classes = np.asarray(estimator.classes_)
+        if isinstance(width, int) and width != len(classes):
+            raise ConversionError(
+                f"The converter {name} gives {width} columns, the classifier has {len(classes)} classes."
+            )
+        labels = classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes]
+        index = op.ArgMax(found, axis=1, keepdims=0)
+        outputs.insert(0, op.Gather(op.initializer(ir.tensor(labels), "classes"), index, axis=0))
+    inner.outputs.extend(outputs)
+    return ir.to_proto(ir.Model(inner, ir_version=graph.IR_VERSION))
+
+
+def _n_columns(x: Any) -> int | None:
+    return x.type.shape[1] if len(x.type.shape) > 1 else None
+
+
+def _convert(function: OwnConverter, scope: Any, operator: Any, container: Any) -> None:
+    embed(scope, container, _model(function, operator), operator)
+
+
+def _set_types(function: OwnConverter, operator: Any) -> None:
+    for variable, y in zip(operator.outputs, _model(function, operator).graph.output, strict=True):
+        variable.type = tensor_type(y, operator.inputs)
+
+
+class ConvertsToOnnx:
+    """Lets ``skl2onnx.to_onnx`` convert an estimator that has ``get_trained_onnx()``."""
+
+    def get_trained_onnx(self) -> onnx.ModelProto:
+        """Return the model."""
+        raise NotImplementedError
+
+    def onnx_parser(self) -> Callable[..., list[Any]]:
+        """Return the function that skl2onnx calls for the names and types of the outputs."""
+
+        def parser(scope: Any = None, inputs: Any = None) -> list[Any]:
+            _allow_options(scope, type(self))
+            outputs = self.get_trained_onnx().graph.output
+            return [(y.name, tensor_type(y, inputs)) for y in outputs]
+
+        return parser
+
+    def onnx_shape_calculator(self) -> Callable[[Any], None]:
+        """Return the function that skl2onnx calls to set the types of the outputs."""
+
+        def calculate(operator: Any) -> None:
+            for variable, y in zip(operator.outputs, self.get_trained_onnx().graph.output, strict=True):
+                variable.type = tensor_type(y, operator.inputs)
+
+        return calculate
+
+    def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
+        """Return the function that skl2onnx calls to add the nodes."""
+
+        def convert(scope: Any, operator: Any, container: Any) -> None:
+            onx = self.get_trained_onnx()
+            if len(onx.graph.input) != len(operator.inputs):
+                raise ConversionError(
+                    f"{type(self).__name__} has {len(onx.graph.input)} inputs, "
+                    f"the pipeline gives {len(operator.inputs)}."
+                )
+            embed(scope, container, onx, operator)
+
+        return convert
+
+
+def addition_of(kind: type) -> Addition:
+    """Return the converter of one of our classes inside others: it asks the object."""
+    return Addition(
+        lambda scope, operator, container: operator.raw_operator.onnx_converter()(scope, operator, container),
+        lambda operator: operator.raw_operator.onnx_shape_calculator()(operator),
+    )
+
+
+def options_of_kind(kind: type) -> dict[str, list[bool]] | None:
+    """Return the options that classifiers of a class have: how probabilities are returned."""
+    return {"zipmap": [True, False], "nocl": [True, False]} if hasattr(kind, "predict_proba") else None
+
+
+def _allow_options(scope: Any, kind: type) -> None:
+    """Let one conversion take the options of a class that is not in skl2onnx's tables."""
+    from skl2onnx.common._registration import RegisteredConverter
+
+    tables = scope.registered_models
+    if kind not in tables["aliases"]:
+        alias = f"Onnxtrain{kind.__name__}"
+        known = RegisteredConverter(addition_of(kind).convert, options_of_kind(kind))
+        tables["aliases"], tables["conv"] = {**tables["aliases"], kind: alias}, {**tables["conv"], alias: known}
+
+
+def embed(scope: Any, container: Any, onx: onnx.ModelProto, operator: Any) -> None:
+    """Add the nodes of a model to skl2onnx's graph, after the inputs of `operator`."""
+    prefix = scope.get_unique_variable_name("trained") + "_"
+    inner = onnx.compose.add_prefix(onx, prefix).graph
+
+    def cast(source: str, target: str, to: int) -> None:
+        container.add_node(
+            "Cast", [source], [target], name=scope.get_unique_operator_name("Cast"), to=to, op_version=13
+        )
+
+    for x, y in zip(operator.inputs, inner.input, strict=True):
+        cast(x.onnx_name, y.name, y.type.tensor_type.elem_type)
+    container.nodes.extend(inner.node)
+    container.initializers.extend(inner.initializer)
+    for x, y in zip(operator.outputs, inner.output, strict=True):
+        cast(y.name, x.onnx_name, _elem_type(y, operator.inputs))
+    for opset in onx.opset_import:
+        container.node_domain_version_pair_sets.add((opset.domain, opset.version))
+
+
+def _elem_type(value: onnx.ValueInfoProto, inputs: Any) -> int:
+    """Return the type of an output: float where the pipeline computes in float, as skl2onnx does."""
+    from skl2onnx.common.data_types import FloatTensorType
+
+    found = value.type.tensor_type.elem_type
+    if found == onnx.TensorProto.DOUBLE and inputs and all(isinstance(x.type, FloatTensorType) for x in inputs):
+        return int(onnx.TensorProto.FLOAT)
+    return int(found)
+
+
+def tensor_type(value: onnx.ValueInfoProto, inputs: Any) -> Any:
+    """Return the type of an output as skl2onnx writes it."""
+    from skl2onnx.common import data_types
+
+    names = {1: "Float", 11: "Double", 7: "Int64", 8: "String", 9: "Boolean"}
+    kind = _elem_type(value, inputs)
+    if kind not in names:
+        name = onnx.TensorProto.DataType.Name(kind)
+        raise ConversionError(f"skl2onnx has no type for the output {value.name!r} of {name}.")
+    shape = [d.dim_value or None for d in value.type.tensor_type.shape.dim]
+    return getattr(data_types, f"{names[kind]}TensorType")(shape)

@@ -1,0 +1,96 @@
+"""The table of repairs: a class whose converter is wrong, slow or missing -> its converter here.
+
+It holds for the conversions of onnxtrain alone: skl2onnx's own tables stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+#: Writes the nodes of a fitted object: ``(scope, operator, container)`` of skl2onnx.
+Converter: TypeAlias = Callable[[Any, Any, Any], None]
+
+#: Writes them differently: ``(convert, scope, operator, container)``, ``convert`` as skl2onnx has it.
+Repair: TypeAlias = Callable[[Converter, Any, Any, Any], None]
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A converter that skl2onnx lacks.
+
+    Attributes
+    ----------
+    convert : callable
+    shapes : callable
+        ``(operator)``, sets the types and shapes of the outputs.
+    """
+
+    convert: Converter
+    shapes: Callable[[Any], None]
+
+
+#: Class that skl2onnx converts -> its replacement.
+REPAIRS: dict[type, Repair] = {}
+
+#: Class that skl2onnx does not know -> its converter.
+ADDITIONS: dict[type, Addition] = {}
+
+
+def repair(*kinds: type) -> Callable[[Repair], Repair]:
+    """Return a decorator that files a repair for each class; classes derived from it keep their own converters."""
+
+    def decorate(function: Repair) -> Repair:
+        REPAIRS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return decorate
+
+
+class Container:
+    """skl2onnx's container, for subclasses that override a method."""
+
+    def __init__(self, container: Any):
+        self._container = container
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+
+class WithAttributes(Container):
+    """A container that passes the attributes of each node through a function."""
+
+    def __init__(self, container: Any, change: Callable[[dict[str, Any]], dict[str, Any]]):
+        super().__init__(container)
+        self._change = change
+
+    def add_node(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a node with other attributes."""
+        return self._container.add_node(*args, **self._change(kwargs))
+
+
+def inside(estimator: Any) -> Iterator[BaseEstimator]:
+    """Return an estimator and every estimator that it holds, each once."""
+    seen: set[int] = set()
+    pending = [estimator]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, (list, tuple)):
+            pending.extend(found)
+        elif isinstance(found, dict):
+            pending.extend(found.values())
+        elif isinstance(found, np.ndarray) and found.dtype == object:
+            pending.extend(found.ravel().tolist())
+        elif id(found) not in seen and hasattr(found, "__dict__") and _is_of_sklearn(found):
+            seen.add(id(found))
+            pending.extend(vars(found).values())
+            if isinstance(found, BaseEstimator):
+                yield found
+
+
+def _is_of_sklearn(found: Any) -> bool:
+    return isinstance(found, BaseEstimator) or type(found).__name__ == "_CalibratedClassifier"

@@ -1,0 +1,236 @@
+"""skl2onnx, called so that nothing of it is changed: repairs are handed to each conversion.
+
+Classes that skl2onnx does not know at all have to stand in its tables while an estimator made of others
+(VotingRegressor, StackingRegressor, ...) holds one: those entries are added for one conversion and removed behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import onnx
+from sklearn.pipeline import Pipeline
+
+from onnxtrain.convert.columns import input_types
+from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
+from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, inside, last_step, repair_graph
+from onnxtrain.errors import ConversionError
+from onnxtrain.graph import OPSET, find_schema
+
+#: Held while entries are in skl2onnx's tables.
+_ENTRIES = threading.Lock()
+
+
+#: The tables of converters as they were last seen, and their version: in the key of a cache they would be 380 kB.
+_SEEN: tuple[int, tuple[Any, ...]] = (0, ())
+_NUMBERS = itertools.count(1)
+
+
+def _unlock_in_child() -> None:
+    global _ENTRIES
+    _ENTRIES = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # the thread that holds it is not in the child
+    os.register_at_fork(after_in_child=_unlock_in_child)
+
+
+def repaired_graph(estimator: Any, X: Any) -> onnx.ModelProto:
+    """Return the graph that skl2onnx makes of a fitted estimator, with the repairs of onnxtrain.
+
+    Raises
+    ------
+    ConversionError
+        There is no converter, or it fails.
+    """
+    plain = _without_passthrough(estimator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3})
+        except Exception as e:  # converters raise exceptions of any class
+            raise ConversionError(
+                f"{type(estimator).__name__} cannot be converted to ONNX: {type(e).__name__}: {str(e).strip()} "
+                f"See {documentation(estimator)} and https://onnx.ai/sklearn-onnx/supported.html."
+            ) from e
+    return repair_graph(estimator, onx)
+
+
+def documentation(estimator: Any) -> str:
+    """Return the address of the page of a scikit-learn class, its full name for another class."""
+    kind = type(estimator)
+    if not kind.__module__.startswith("sklearn."):
+        return f"{kind.__module__}.{kind.__name__}"
+    module = ".".join(part for part in kind.__module__.split(".") if not part.startswith("_"))
+    return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"
+
+
+def _without_passthrough(estimator: Any) -> Any:
+    """Return a pipeline without the steps that do nothing, which skl2onnx does not know."""
+    if not isinstance(estimator, Pipeline):
+        return estimator
+    steps = [(n, _without_passthrough(s)) for n, s in estimator.steps if s is not None and not isinstance(s, str)]
+    return Pipeline(steps)
+
+
+def to_onnx(estimator: Any, initial_types: list[tuple[str, Any]], target_opset: dict[str, int]) -> onnx.ModelProto:
+    """Return skl2onnx's model of a fitted estimator, with the repairs of onnxtrain.
+
+    A converter that the user has registered with skl2onnx for a class is taken as it is.
+    """
+    from skl2onnx._parse import parse_sklearn_model  # 1.3 s
+    from skl2onnx.common._topology import convert_topology
+
+    options = _options(estimator)
+    kinds = {type(found) for found in inside(estimator)}
+    functions = {kind: CONVERTERS[kind].convert for kind in kinds & CONVERTERS.keys()}
+    shapes = {kind: CONVERTERS[kind].shapes for kind in functions}
+    for kind in kinds & REPAIRS.keys() - functions.keys():
+        own = _own_converter(kind)
+        if own is not None:
+            functions[kind] = functools.partial(REPAIRS[kind], own)
+    with _entries(_missing(kinds)):
+        topology = parse_sklearn_model(
+            estimator, initial_types, target_opset, functions, shapes, options=options
+        )  # fmt: skip
+        topology.convert_operators = functools.partial(_convert_operators, topology.convert_operators)
+        onx = convert_topology(
+            topology, f"ONNX({type(estimator).__name__})", "", target_opset, options=options, remove_identity=False
+        )
+    for opset in onx.opset_import:  # operators are written for this one, whichever is the highest that they need
+        if opset.domain == "":
+            opset.version = target_opset[""]
+    return onx
+
+
+def _convert_operators(convert: Any, container: Any, verbose: int = 0) -> None:
+    """Call a topology's `convert_operators` with a container that asks onnx for the version of an operator.
+
+    skl2onnx makes a table of all operators for each conversion: 7 ms, longer than all else of a small model.
+    """
+    by_table = getattr(container, "_get_op_version", None)
+    if by_table is not None:
+        container._get_op_version = functools.partial(_version, container, by_table)
+    convert(container=container, verbose=verbose)
+
+
+def _version(container: Any, by_table: Any, domain: str, op_type: str) -> int:
+    """Return the version of an operator at the opset of the model; skl2onnx decides on those unknown to onnx."""
+    schema = find_schema(op_type, container.target_opset_any_domain(domain), domain)
+    return by_table(domain, op_type) if schema is None else schema.since_version
+
+
+def _own_converter(kind: type) -> Any:
+    """Return skl2onnx's converter of a class, None where the user has registered another."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool
+
+    found = _converter_pool.get(sklearn_operator_name_map.get(kind, ""))
+    function = getattr(found, "_fct", found)
+    return found if (getattr(function, "__module__", None) or "").partition(".")[0] == "skl2onnx" else None
+
+
+def _options(estimator: Any) -> dict[int, dict[str, Any]] | None:
+    """Return the options of the last step's converter, by its id: probabilities as a matrix, not a list of dicts."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool
+
+    last = last_step(estimator)
+    chosen = getattr(last, "best_estimator_", last)  # a search has the options of its best estimator
+    kind = type(last_step(chosen))
+    if kind in CONVERTERS:
+        return None
+    known = _converter_pool.get(sklearn_operator_name_map.get(kind, ""))
+    allowed = known.get_allowed_options() if known is not None else {}
+    return {id(last): {"zipmap": False}} if isinstance(allowed, dict) and "zipmap" in allowed else None
+
+
+def _missing(kinds: set[type]) -> dict[type, Addition]:
+    """Return the converters of the classes among `kinds` that skl2onnx has no entry for and onnxtrain can convert."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    unknown = [kind for kind in kinds if kind not in sklearn_operator_name_map]
+    known = {**ADDITIONS, **CONVERTERS}
+    return {
+        kind: known[kind] if kind in known else addition_of(kind)
+        for kind in unknown
+        if kind in known or issubclass(kind, ConvertsToOnnx)
+    }
+
+
+@contextmanager
+def _entries(additions: Mapping[type, Addition]) -> Iterator[None]:
+    """Add classes to skl2onnx's tables during a conversion; without classes, do nothing."""
+    if not additions:
+        yield
+        return
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import RegisteredConverter, _converter_pool, _shape_calculator_pool
+
+    with _ENTRIES:
+        added = [(kind, f"Onnxtrain{kind.__name__}{id(kind)}", each) for kind, each in additions.items()]
+        try:
+            for kind, alias, each in added:
+                _converter_pool[alias] = RegisteredConverter(each.convert, options_of_kind(kind))
+                _shape_calculator_pool[alias] = each.shapes
+                sklearn_operator_name_map[kind] = alias
+            yield
+        finally:
+            for kind, alias, _ in added:
+                del sklearn_operator_name_map[kind], _shape_calculator_pool[alias], _converter_pool[alias]
+
+
+def registered_converters() -> Hashable:
+    """Return the version of skl2onnx's tables: it changes if a converter is registered or removed."""
+    from skl2onnx._parse import sklearn_parsers_map
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import _converter_pool, _shape_calculator_pool
+
+    global _SEEN
+    tables: tuple[Mapping[Any, Any], ...] = (
+        sklearn_operator_name_map,
+        sklearn_parsers_map,
+        _converter_pool,
+        _shape_calculator_pool,
+        CONVERTERS,
+    )
+    found = tuple((*table, *table.values()) for table in tables)
+    number, before = _SEEN
+    if found != before:
+        number = next(_NUMBERS)
+        _SEEN = number, found
+    return number
+
+
+def register_converter() -> None:
+    """Enter the estimators of onnxtrain, and the classes that it alone converts, into skl2onnx's tables.
+
+    skl2onnx converts an estimator of onnxtrain at the end of a pipeline without. Inside
+    VotingRegressor, StackingRegressor, ... it looks for the class in its table; with an
+    entry a classifier also has skl2onnx's ``zipmap`` by default. Nothing in onnxtrain
+    calls this: the tables are yours.
+
+    Examples
+    --------
+    >>> from onnxtrain.convert import register_converter
+    >>> register_converter()
+    """
+    from skl2onnx import update_registered_converter
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    pending = ConvertsToOnnx.__subclasses__()
+    for kind in pending:
+        pending.extend(kind.__subclasses__())
+    for kind in (*pending, *ADDITIONS, *CONVERTERS):
+        if kind not in sklearn_operator_name_map:
+            each = {**ADDITIONS, **CONVERTERS}.get(kind) or addition_of(kind)
+            update_registered_converter(
+                kind, f"Onnxtrain{kind.__name__}", each.shapes, each.convert, options=options_of_kind(kind)
+            )

@@ -1,0 +1,298 @@
+"""Checks of a model on some rows before training: the kind of its output, and that rate 0 changes no prediction."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.cache import Cache
+from onnxtrain.convert.foreign import batch_size
+from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.estimators.model import LIGHT, TrainableModel
+from onnxtrain.losses.link import Link
+from onnxtrain.runtime.session import open_session, run_session
+
+#: Rows that are examined.
+_ROWS = 100
+
+#: Multiplications that all of them may take, 0.1 s: two rows of a model that takes more.
+_WORK = 1e9
+
+#: How far sums of probabilities may be from one: float16 leaves that much.
+_SUM = 1e-3
+
+#: Differences relative to the largest value: graphs of float32, and those of half precision trained in float32.
+_TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
+
+#: libsvm's coupling of pairs, and other iterations that end early.
+_APPROXIMATE = 1e-2
+
+#: Probabilities of libsvm are fitted to its decision values, by which it chooses the class: near the border
+#: they choose another, as scikit-learn documents.
+_FEW = 0.1
+
+#: Scores of two classes closer than this, relative to the largest score, are a tie in float32.
+_TIE = 1e-4
+
+
+def some_rows(X: Any, multiplications: float = 0.0) -> Any:
+    """Return rows spread over X, as many as a model of so many multiplications a row runs quickly."""
+    columns = next(iter(X.values())) if isinstance(X, dict) else X
+    n_rows = int(np.clip(_WORK / max(multiplications, 1.0), 2, _ROWS))
+    chosen = np.unique(np.linspace(0, columns.shape[0] - 1, n_rows).astype(int))
+    if isinstance(X, dict):
+        return {name: column[chosen] for name, column in X.items()}
+    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+
+
+# ------------------------------------------------- the kind of the output
+
+
+def needs_rows(model: TrainableModel, output_is: str | None, *, classifies: bool) -> bool:
+    """Whether rows are needed to decide the kind of the output, or to verify the kind that the user gave."""
+    is_open = not model.certain or (output_is == "probabilities" and model.link is Link.PROBABILITY)
+    return not model.width or (classifies and is_open)
+
+
+def settled(model: TrainableModel, found: np.ndarray, output_is: str | None, *, n_labels: int) -> TrainableModel:
+    """Return a classifier's model whose output is known to be scores or probabilities.
+
+    Rows within [0, 1] that sum to one are probabilities. Values within [0, 1] that do not may be either:
+    they are taken for scores, with a warning, unless all are the same, as those of a model whose weights are zero.
+
+    Raises
+    ------
+    ModelError
+        It is said to be probabilities, and leaves [0, 1].
+    """
+    found = found.reshape(len(found), -1)
+    outside = ~((found >= -_SUM) & (found <= 1 + _SUM)).all(axis=1)
+    if output_is == "probabilities":
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise ModelError(
+                f"output_is='probabilities', but the output {model.output!r} leaves [0, 1]: {found[row]} in row {row} "
+                f"of {len(found)} that were looked at. Say output_is='scores'."
+            )
+        return model
+    if found.shape[1] > 1 and not n_labels and not outside.any() and np.all(np.abs(found.sum(axis=1) - 1) <= _SUM):
+        link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
+        return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
+    if not outside.any() and np.ptp(found) > 0:
+        warnings.warn(
+            f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
+            "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'.",
+            UserWarning,
+            stacklevel=6,
+        )
+    n_scores = found.shape[1] if model.link is not Link.IDENTITY else model.n_scores
+    scores = model.output if model.link is not Link.IDENTITY else model.scores
+    return replace(model, link=Link.IDENTITY, scores=scores, n_scores=n_scores, certain=True)
+
+
+def declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> onnx.ModelProto:
+    """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
+    for value in proto.graph.output:
+        if value.name == output:
+            dims = value.type.tensor_type.shape
+            del dims.dim[:]
+            for i, size in enumerate(shape):
+                dims.dim.add(**({"dim_param": "rows"} if i == 0 else {"dim_value": size}))
+    return proto
+
+
+# ----------------------------------------------------- the original model
+
+#: Answers of ONNX models as they came, by model and rows; models that were found to agree.
+_ANSWERS: Cache[dict[str, np.ndarray]] = Cache("answers")
+AGREED: Cache[bool] = Cache("agreement")
+
+
+def fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], more: Hashable) -> Hashable | None:
+    """Return a cache key for models and rows; None if the models are too large to be cached."""
+    if sum(map(len, contents)) > LIGHT:
+        return None
+    digest = hashlib.sha256()
+    for content in contents:
+        digest.update(content)
+    for name, rows in feeds.items():
+        rows = np.asarray(rows)
+        plain = rows.dtype.kind in "fiub"
+        digest.update(f"{name} {rows.dtype} {rows.shape}".encode())
+        digest.update(np.ascontiguousarray(rows).tobytes() if plain else repr(rows.tolist()).encode())
+    return digest.digest(), more
+
+
+def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs of an ONNX model as it came, by plain onnxruntime.
+
+    A model that onnxruntime refuses as it came, of an operator that it has in other types only, has none: a warning
+    says that it is not compared.
+    """
+    key = fingerprint([original], feeds, "as it came")
+    known = None if key is None else _ANSWERS.find(key)
+    if known is not None:
+        return known
+    proto = onnx.load_model_from_string(original)
+    held = {i.name for i in proto.graph.initializer}
+    types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
+    typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}
+    n, size = len(next(iter(typed.values()))), batch_size(proto)
+    size = n if size is None else size
+    rows = np.arange(-(-n // size) * size) % n  # batches of one size, the last one filled
+    try:
+        session = _session_of(original)
+        names = [o.name for o in session.get_outputs()]
+        batches = rows.reshape(-1, size)
+        parts = [run_session(session, {k: x[batch] for k, x in typed.items()}, names) for batch in batches]
+    except OnnxTrainError as e:
+        warnings.warn(
+            f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}",
+            UserWarning,
+            stacklevel=7,
+        )
+        return {}
+    found = {name: _joined([_as_array(y) for y in ys], n) for name, *ys in zip(names, *parts, strict=True)}
+    return found if key is None else _ANSWERS.keep(key, found)
+
+
+def _session_of(original: bytes) -> Any:
+    """Return a session on an ONNX model as it came; at our opset where its own is too new for onnxruntime."""
+    try:
+        return open_session(original, "cpu", 1, thorough=False)
+    except ModelError:
+        return open_session(graph.save(graph.load(original)), "cpu", 1, thorough=False)
+
+
+def is_rough(original: bytes) -> bool:
+    """Whether probabilities of an ONNX model come from libsvm, whose iteration over pairs of classes ends early."""
+    nodes = onnx.load_model_from_string(original).graph.node
+    given = [a for node in nodes if node.op_type == "SVMClassifier" for a in node.attribute]
+    return any(a.name == "prob_a" and len(a.floats) > 0 for a in given)
+
+
+def _cast(rows: np.ndarray, element: int) -> np.ndarray:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+    return rows if dtype.kind == "O" else rows.astype(dtype, copy=False)
+
+
+def _joined(parts: list[np.ndarray], n: int) -> np.ndarray:
+    return parts[0] if parts[0].ndim == 0 or len(parts) == 1 else np.concatenate(parts)[:n]
+
+
+def _as_array(found: Any) -> np.ndarray:
+    """Return an output as an array: dictionaries of ZipMap as rows of their values."""
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        return np.array([list(row.values()) for row in found])
+    return np.asarray(found)
+
+
+# -------------------------------------------------------------- agreement
+
+
+def check_numbers(
+    name: str, found: np.ndarray, expected: Any, remedy: str, *, error: type[OnnxTrainError], rough: bool = False
+) -> None:
+    """Compare values on the same rows.
+
+    Raises
+    ------
+    OnnxTrainError
+        Of the class `error`, with the row where they differ most.
+    """
+    if isinstance(expected, list):  # the probabilities of each of several labels
+        expected = np.column_stack([np.asarray(p)[:, -1] for p in expected])
+    expected = np.asarray(expected)
+    tolerance = _APPROXIMATE if rough else _TOLERANCE
+    if expected.dtype.kind != "f":
+        return
+    if expected.dtype.itemsize == 2:
+        tolerance = _TOLERANCE_OF_HALVES
+    expected = expected.reshape(len(expected), -1).astype(np.float64)
+    found = found.reshape(len(found), -1)
+    if found.shape != expected.shape:
+        if found.shape[1] != 2 or expected.shape[1] != 1:
+            return  # another form of the same: the graph was compared where it was made
+        found = found[:, 1:]
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(found - expected)
+    differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    if not np.all(differences <= tolerance * max(largest, 1e-30)):
+        row = int(np.argmax(np.where(np.isnan(differences), np.inf, differences).max(axis=1)))
+        raise error(
+            f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
+            f"row {row} of {len(found)} that were compared. {remedy}"
+        )
+
+
+def check_labels(
+    found: np.ndarray,
+    expected: Any,
+    scores: np.ndarray,
+    output: np.ndarray,
+    classes: np.ndarray,
+    remedy: str,
+    *,
+    error: type[OnnxTrainError],
+    rough: bool = False,
+) -> None:
+    """Compare the predicted classes with those of the model that was handed over, ties apart.
+
+    Raises
+    ------
+    OnnxTrainError
+        Of the class `error`, with the first row where they differ and its scores.
+    """
+    expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected)
+    if expected.size != found.size:
+        return  # no label for each row
+    labels = _as_classes(expected.reshape(found.shape), classes)
+    if labels is None:
+        return
+    differs = labels != found
+    if found.ndim == 1:
+        differs &= _gap(scores) > _TIE * np.abs(scores).max(initial=0.0)
+        if output.shape == scores.shape:  # probabilities are rounded to one where scores still differ
+            differs &= _gap(output) > 0
+    else:
+        differs = (differs & (np.abs(scores) > _TIE)).any(axis=1)
+    if rough and differs.mean() < _FEW:
+        return
+    if differs.any():
+        row = int(np.argmax(differs))
+        raise error(
+            f"Before the first step predict is not that of the model handed over in {int(differs.sum())} of "
+            f"{len(found)} rows, first in row {row}: {found[row]!r} instead of {labels[row]!r}, "
+            f"the scores {scores[row]}. {remedy}"
+        )
+
+
+def _gap(scores: np.ndarray) -> np.ndarray:
+    """Return by how much the largest of each row is above the second largest."""
+    best = np.sort(scores, axis=1)
+    return best[:, -1] - best[:, -2]
+
+
+def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
+    """Return labels as the classes have them, or by their index; None where they are neither."""
+    if labels.ndim > 1:
+        return labels.astype(np.int64) if labels.dtype.kind in "iubf" else None
+    if labels.dtype.kind == "b":
+        labels = labels.astype(np.int64)
+    if labels.dtype.kind == "O":
+        labels = np.array([v.decode() if isinstance(v, bytes) else v for v in labels.tolist()])
+    if np.isin(labels, classes).all():
+        return labels
+    if labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < len(classes):
+        return classes[labels]
+    return None

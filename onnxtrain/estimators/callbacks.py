@@ -1,0 +1,61 @@
+"""scikit-learn's callbacks, where it has them: since 1.9."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onnxtrain.runtime.session import LazySession
+from onnxtrain.training.epoch import EpochInfo
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn below 1.9
+    if not TYPE_CHECKING:
+
+        class CallbackSupportMixin:
+            """A substitute for the mixin of newer versions."""
+
+        def with_callbacks(method):
+            """Return the method itself."""
+            return method
+
+
+__all__ = ["CallbackSupportMixin", "FitTask", "with_callbacks"]
+
+
+class FitTask:
+    """A fit as scikit-learn's callbacks see it: one task, with a task inside for each epoch.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X, y, sample_weight : array-like
+        The data passed to the callbacks.
+    n_epochs : int
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_epochs: int):
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self._given = dict(estimator=estimator, X=X, y=y, metadata=metadata)
+        self._estimator = estimator
+        self._context = None
+        if hasattr(estimator, "_init_callback_context"):
+            self._context = estimator._init_callback_context(max_subtasks=n_epochs)
+            self._context.call_on_fit_task_begin(**self._given)
+
+    def after_epoch(self, info: EpochInfo) -> bool:
+        """Tell the callbacks; return whether one wants to stop."""
+        if self._context is None or not getattr(self._estimator, "_skl_callbacks", None):
+            return False
+        task = self._context.subcontext(task_name="epoch")
+        task.call_on_fit_task_begin(**self._given)
+        return task.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
+
+    def _so_far(self) -> dict[str, Any]:
+        """Return the attributes with which a copy of the estimator predicts as if training had ended here."""
+        return {"weights_": self._estimator._state.result(), "_session": LazySession()}
+
+    def end(self) -> None:
+        """Tell the callbacks that all epochs are done."""
+        if self._context is not None:
+            self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)

@@ -1,0 +1,163 @@
+"""Checkpoints: the state of a fit is written to a file, from which a killed fit resumes."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError, FileError, ParameterError
+from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.epoch import EpochInfo
+from onnxtrain.training.file_format import Encoder, remove_parts
+
+#: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
+_FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
+
+#: Rows of X, at either end, that are compared with those of the fit that was killed.
+_COMPARED = 100
+
+
+class Checkpoint:
+    """The checkpoint file of one fit, or nothing if `path` is None.
+
+    A resumed fit repeats the random draws before the first epoch, from the
+    same state of the generator.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    path : path or None
+    every : int
+        Epochs between two writings.
+    resume : bool
+        Go on from the file, if it is there.
+    """
+
+    def __init__(self, estimator: Any, path: str | os.PathLike | None, every: int, resume: bool):
+        _check(estimator, path, every, resume)
+        self._estimator, self.path, self.every = estimator, path, every
+        self._kept: Kept | None = None
+        self._moments: dict[str, Any] = {}
+        self._failed: FileError | None = None
+        if path is not None:
+            self._params = encode_parameters(estimator, Encoder(functions=True))
+        if resume and path is not None:
+            remove_parts(path)
+            self._kept = Kept(path) if os.path.exists(path) else None
+        if self._kept is not None:
+            _check_same_fit(type(estimator).__name__, self._params, self._kept)
+
+    def rng_at(self, moment: str, random_state: np.random.RandomState) -> np.random.RandomState:
+        """Return the generator as it was at a point of the killed fit, else as it is now."""
+        if self._kept is not None:
+            random_state = self._kept.more[moment]
+        if self.path is not None:
+            self._moments[moment] = copy.deepcopy(random_state)
+        return random_state
+
+    def restore(self, estimator: Any, data: TrainingData, validation: TrainingData | None) -> bool:
+        """Restore the estimator from the killed fit; return whether there was one.
+
+        Raises
+        ------
+        DataError
+            That fit had other rows, or another model.
+        """
+        if self.path is None:
+            return False
+        self._moments["rows"] = _fingerprint(data, validation)
+        if self._kept is None:
+            return False
+        state = self._kept.state
+        if self._kept.more["rows"] != self._moments["rows"]:
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs.")
+        if _shapes(state.weights) != _shapes(estimator._state.weights):
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights.")
+        estimator._state = state
+        estimator._random_state = self._kept.attributes["_random_state"]
+        estimator._source = replace(estimator._source, model=self._kept.model)
+        estimator._prepare_objective()
+        return True
+
+    def after_epoch(self, info: EpochInfo) -> bool:
+        """Write the file if it is due; return False, since training need not stop for it."""
+        state = self._estimator._state
+        done = state.epoch - state.first_epoch
+        due = state.stopped or done == self._estimator.max_iter or done % self.every == 0
+        if self.path is not None and due:
+            self._write(self.path)
+        return False
+
+    def _write(self, path: str | os.PathLike) -> None:
+        try:
+            write_estimator(path, self._estimator, functions=True, more=self._moments)
+            self._failed = None
+        except FileError as e:
+            if self._failed is None:
+                warnings.warn(f"{e} Training goes on; the file is as it was.", UserWarning, stacklevel=3)
+            self._failed = e
+
+    def check_written(self) -> None:
+        """Raise a FileError if the last writing has failed."""
+        if self._failed is not None:
+            raise FileError(
+                f"{self._failed} The checkpoint is older than the estimator, or missing. The estimator is fitted: "
+                "save it elsewhere."
+            ) from self._failed
+
+
+def _check(estimator: Any, path: Any, every: Any, resume: Any) -> None:
+    if path is None:
+        if resume:
+            raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")
+        return
+    if not isinstance(path, (str, os.PathLike)):
+        raise ParameterError(f"checkpoint must be a path, got {path!r}.")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist.")
+    if os.path.isdir(path):
+        raise ParameterError(f"checkpoint must be the path of a file, {os.fspath(path)!r} is a folder.")
+    if not isinstance(every, Integral) or every < 1:
+        raise ParameterError(f"every must be a number of epochs, 1 or more, got {every!r}.")
+    if estimator.solver == "lbfgs":
+        raise ParameterError("solver='lbfgs' cannot go on in the middle: checkpoint is for the solvers of steps.")
+
+
+def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
+    if kept.kind != name or not {"start", "split", "rows"} <= kept.more.keys():
+        raise ParameterError(f"The file is no checkpoint of a fit of {name}, but a {kept.kind}.")
+    others = [key for key in params if key not in _FREE and params[key] != kept.params.get(key)]
+    if others:
+        raise ParameterError(
+            f"The checkpoint was written with other parameters: {', '.join(others)}. "
+            "Set them as they were, or begin anew with resume=False."
+        )
+
+
+def _shapes(weights: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: w.shape for name, w in weights.items()}
+
+
+def _fingerprint(*parts: TrainingData | None) -> str:
+    """Return a fingerprint of the labels, the sample weights, and the first and last rows."""
+    found = hashlib.sha256()
+    for data in parts:
+        if data is None:
+            found.update(b"none")
+            continue
+        arrays = [data.label, data.weight, data.chosen]
+        for rows in (slice(0, _COMPARED), slice(max(len(data.label) - _COMPARED, 0), None)):
+            arrays += data.take(rows).values()
+        for array in arrays:
+            found.update(b"none" if array is None else f"{array.shape}{array.dtype}".encode())
+            found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
+    return found.hexdigest()

@@ -1,0 +1,171 @@
+"""Rows that are no matrix: frames with columns of several types, several inputs by name, images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+
+from onnxtrain import graph
+from onnxtrain.errors import DataError, ModelError
+from onnxtrain.estimators.source import is_onnx
+from onnxtrain.estimators.validation import as_data_error, check_features
+from onnxtrain.registry import did_you_mean
+
+
+def declared_inputs(onx: Any) -> dict[str, tuple[np.dtype, int]]:
+    """Return the type and the rank of each input of an ONNX model."""
+    proto = graph.read(onx)
+    known = {i.name for i in proto.graph.initializer}
+    found = {}
+    for value in proto.graph.input:
+        if value.name not in known:
+            tensor = value.type.tensor_type
+            if not tensor.elem_type:
+                raise ModelError(f"The input {value.name!r} of the model is no tensor: rows cannot go in.")
+            dtype = np.dtype(np.float32)  # as any type of floating point, of which numpy lacks some
+            if tensor.elem_type not in graph.FLOATS:
+                dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            if dtype.type.__module__ != "numpy":  # types of 2, 4 and 8 bits
+                raise ModelError(f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers.")
+            found[value.name] = dtype, len(tensor.shape.dim) or 2
+    return found
+
+
+def comes_by_name(X: Any, estimator: Any) -> bool:
+    """Whether the rows are passed column by column, each under its name.
+
+    So are dictionaries, frames whose columns are not all numeric, and frames for a
+    model that asks for columns: one with several inputs, or with a ColumnTransformer.
+    """
+    if scipy.sparse.issparse(X):  # a dok_array is a dictionary as well
+        return False
+    if isinstance(X, Mapping):
+        return True
+    if not is_frame(X) and not _is_polars(X):
+        return False
+    dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if _is_polars(X) else X.dtypes
+    if any(dtype.kind not in "fiub" for dtype in dtypes):
+        return True
+    if is_onnx(estimator):
+        return len(declared_inputs(estimator)) > 1
+    return _has_columns(estimator)
+
+
+def _has_columns(estimator: Any) -> bool:
+    if isinstance(estimator, ColumnTransformer):
+        return True
+    if not isinstance(estimator, BaseEstimator):
+        return False
+    return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a frame as pandas makes them."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def _is_polars(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "get_column")
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is."""
+    if not _is_polars(X):
+        return X
+    import pandas as pd
+
+    return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
+
+
+def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:
+    """Return a frame with the columns `names` in their order, if scikit-learn accepts any order.
+
+    A ColumnTransformer selects its columns by name, others by position: the
+    fitted `estimator` is tried on the first row. Without one, an ONNX model
+    with an input for each column accepts any order.
+
+    Raises
+    ------
+    DataError
+        The estimator does not take the columns as they are.
+    """
+    if list(X.columns) == list(names):
+        return X
+    missing = not all(name in X.columns for name in names)
+    if estimator is not None:
+        with as_data_error(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if missing:
+                validate_data(estimator, X, reset=False, skip_check_array=True)
+            getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(X.iloc[:1])
+    return X if missing else X[list(names)]
+
+
+def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+    """Return the rows as they are, after a check of their names and their number, and y as an array.
+
+    Raises
+    ------
+    DataError
+        X and y have different lengths, or y holds NaN.
+    """
+    if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
+        X = in_order(X, estimator.feature_names_in_, estimator._source.estimator)
+    if isinstance(X, Mapping):
+        X = {name: np.asarray(column) for name, column in X.items()}
+        if not X:
+            raise DataError("X is an empty dictionary.")
+    try:
+        if not isinstance(X, Mapping):
+            validate_data(estimator, X, reset=reset, skip_check_array=True)
+        check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
+        return X, None if y is None else check_array(
+            y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y"
+        )
+    except ValueError as e:
+        raise DataError(str(e)) from e
+
+
+def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+    """Return the rows for each input of a model, in its type.
+
+    Raises
+    ------
+    DataError
+        An input has no column of its name.
+    """
+    names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
+    if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
+        return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
+    if not names:
+        raise DataError(f"The model has the inputs {', '.join(inputs)}: give X as a DataFrame with these columns.")
+    feeds = {}
+    for name, dtype in inputs.items():
+        if name not in names:
+            raise DataError(
+                f"The model has an input {name!r}, X has no column of that name. {did_you_mean(name, names)}"
+            )
+        column = np.asarray(X[name])
+        column = column.astype(object if dtype.kind in "OSU" else dtype)
+        feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
+    return feeds
+
+
+def _as_matrix(X: Any, dtype: np.dtype, shape: tuple) -> np.ndarray:
+    """Return the columns of a numeric frame as the one input of a model."""
+    rows = np.ascontiguousarray(np.asarray(X), dtype=dtype)
+    check_features(rows, shape, "the model takes")
+    return rows
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of rows."""
+    return (next(iter(X.values())) if isinstance(X, Mapping) else X).shape[0]

@@ -1,0 +1,321 @@
+"""The trainable form of a user's model: an ONNX model, an output, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import ModelProto
+
+from onnxtrain import graph
+from onnxtrain.cache import Cache
+from onnxtrain.convert import Weight, select_weights
+from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.losses.link import Link, choose_output, join_labels, scores_behind
+from onnxtrain.training.objective import LIGHT, weights_as_inputs
+from onnxtrain.training.parameters import Role, multiplies, role_of, trainable
+
+DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
+
+
+@dataclass(frozen=True)
+class TrainableModel:
+    """A model of ai.onnx operators, and the roles of its values.
+
+    Attributes
+    ----------
+    onnx : bytes
+        With the outputs of the user's model, then the scores if they are not among them.
+    outputs : tuple of str
+        The outputs of the user's model.
+    output : str
+        The output that enters the loss, or, of an output of labels, the value from which they are computed.
+    scores : str or None
+        The operand of the Sigmoid or Softmax that computes ``output``, or ``output`` itself.
+    link : Link
+        How ``output`` follows from ``scores``.
+    width, n_scores : int
+        The number of columns of ``output`` and of ``scores``; 0 if unknown from the graph.
+    features : mapping of str to numpy dtype
+        The inputs.
+    shapes : mapping of str to tuple
+        The shapes of the inputs, None for an unknown dimension, rows first.
+    classes : ndarray or None
+        The labels that the model itself returns, by column.
+    weights : tuple of str
+        The weights that may be trained.
+    default : tuple of str
+        The weights that are trained by default: parameters, not buffers.
+    penalized : tuple of str
+        Those among them that multiply: penalties spare the intercepts.
+    learned : tuple of str
+        Initializers that are learned attributes of an estimator. Fits of it differ in them alone:
+        those that are not trained are inputs of the graphs, which all fits then share.
+    certain : bool
+        Whether the graph proves ``link``; otherwise rows have to confirm it.
+    proto : onnx.ModelProto or None
+        What ``onnx`` holds, not to be changed; None of a large model, and of one that was unpickled.
+    """
+
+    onnx: bytes = field(repr=False)
+    outputs: tuple[str, ...]
+    output: str
+    scores: str | None
+    link: Link
+    width: int
+    n_scores: int
+    features: Mapping[str, np.dtype]
+    shapes: Mapping[str, tuple[int | None, ...]]
+    classes: np.ndarray | None
+    weights: tuple[str, ...]
+    default: tuple[str, ...]
+    penalized: tuple[str, ...]
+    learned: tuple[str, ...] = ()
+    certain: bool = True
+    proto: ModelProto | None = field(default=None, repr=False, compare=False)
+
+    def with_graph(self, proto: ModelProto) -> TrainableModel:
+        """Return the same of another graph, such as one with other weights."""
+        return replace(self, **_graph(proto))
+
+    def graph(self) -> ModelProto:
+        """Return the graph, not to be changed."""
+        return onnx.load_model_from_string(self.onnx) if self.proto is None else self.proto
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickling: arrays, scalars and text, all of types that skops trusts."""
+        features = {name: dtype.str for name, dtype in self.features.items()}
+        state = vars(self) | {"link": self.link.value, "features": features}
+        del state["proto"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        features = {name: np.dtype(text) for name, text in state["features"].items()}
+        vars(self).update(state, link=Link(state["link"]), features=features, proto=None)
+
+
+def _graph(proto: onnx.ModelProto) -> dict[str, Any]:
+    content = proto.SerializeToString(deterministic=True)
+    return {"onnx": content, "proto": proto if len(content) <= LIGHT else None}
+
+
+@graph.as_model_error("The model cannot be trained")
+def read_model(
+    onx: onnx.ModelProto | bytes,
+    *,
+    dtype: str,
+    output: int | str | None,
+    n_labels: int = 0,
+    labels: bool = False,
+    roles: Mapping[str, Role] | None = None,
+    output_is: str | None = None,
+) -> TrainableModel:
+    """Return a model of ai.onnx operators in trainable form, its floating-point type `dtype`.
+
+    With `n_labels` the output is multilabel, one column per label; outputs of
+    one label each are concatenated. With `labels` an output of labels is trained by the scores from which they are
+    computed. `roles` are those that the exporter recorded.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be read, it has several outputs and `output` is None, or it chooses one class per row
+        for multilabel targets.
+    WeightError
+        There is no weight between its inputs and the output.
+    """
+    model = graph.reload(onx)
+    graph.cast_floats(model, DTYPES[dtype])
+    outputs = tuple(str(v.name) for v in model.graph.outputs)
+    op = graph.builder(model).op
+    if n_labels:
+        _check_labels(model, n_labels)
+    joined = join_labels(model, op, n_labels) if output is None else None
+    chosen = choose_output(model, output, labels=labels) if joined is None else joined
+    output = _as_output(model, chosen)
+    behind = scores_behind(chosen, op).said(chosen, output_is)
+    scores = None if behind.link is Link.PROBABILITY else _as_output(model, behind.value)
+    # the link between scores and probabilities is not part of the loss
+    weights = trainable(model, chosen if scores is None else behind.value)
+    if not weights:
+        raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
+    inputs = [v for v in model.graph.inputs if not v.is_initializer()]
+    return TrainableModel(
+        **_graph(graph.save(model)),
+        outputs=outputs,
+        output=output,
+        scores=scores,
+        link=behind.link,
+        width=_width(chosen),
+        n_scores=_width(behind.value),
+        features={str(v.name): v.dtype.numpy() for v in inputs},  # type: ignore[union-attr]
+        shapes={str(v.name): _shape(v) for v in inputs},
+        classes=_label_classes(model),
+        weights=tuple(str(w.name) for w in weights),
+        default=tuple(str(w.name) for w in weights if role_of(w, roles or {}) is Role.PARAMETER),
+        penalized=tuple(str(w.name) for w in weights if multiplies(w)),
+        certain=behind.certain,
+    )
+
+
+def _shape(value: ir.Value) -> tuple[int | None, ...]:
+    return tuple(d if isinstance(d, int) else None for d in value.shape or (None, None))
+
+
+def _check_labels(model: ir.Model, n_labels: int) -> None:
+    for value in model.graph.outputs:
+        if not graph.is_float(value) and (graph.rank(value) == 1 or graph.static_shape(value) == (1,)):
+            raise ModelError(
+                f"The model chooses one class a row, {graph.describe(value)}; y has {n_labels} labels a row. "
+                "Hand over a model with a Sigmoid for each label, such as MLPClassifier fitted on indicators."
+            )
+
+
+def _as_output(model: ir.Model, value: ir.Value) -> str:
+    if not any(value is y for y in model.graph.outputs):
+        model.graph.outputs.append(value)
+    return str(value.name)
+
+
+def _width(output: ir.Value) -> int:
+    if graph.rank(output) == 1:
+        return 1
+    last = output.shape[-1] if output.shape else None
+    return last if isinstance(last, int) else 0
+
+
+def _label_classes(model: ir.Model) -> np.ndarray | None:
+    """Return the classes of an output of labels, which ArgMax selects from the scores."""
+    for value in model.graph.outputs:
+        if graph.is_float(value):
+            continue
+        node = value.producer()
+        while node is not None and node.op_type in ("Reshape", "Cast", "Identity", "Squeeze", "Flatten"):
+            node = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if node is not None and node.op_type in ("Gather", "ArrayFeatureExtractor"):
+            classes = graph.constant(node.inputs[0])
+            if classes is not None:
+                # strings in ONNX are bytes
+                return np.array([c.decode() if isinstance(c, bytes) else c for c in classes.ravel().tolist()])
+    return None
+
+
+def initial_weights(onx: onnx.ModelProto | bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return copies of initializers by name."""
+    proto = onx if isinstance(onx, onnx.ModelProto) else onnx.load_model_from_string(onx)
+    known = {i.name: i for i in proto.graph.initializer}
+    return {name: onnx.numpy_helper.to_array(known[name]).copy() for name in names}
+
+
+#: By model and weights.
+_WITHOUT: Cache[bytes] = Cache("models without weights")
+
+
+def without_weights(model: TrainableModel, names: tuple[str, ...]) -> bytes:
+    """Return a model ready to be differentiated: the initializers `names` are its last inputs."""
+    key = model.onnx, names
+    found = _WITHOUT.find(key)
+    if found is None:
+        found = weights_as_inputs(model.graph(), names)
+        if len(model.onnx) <= LIGHT:
+            _WITHOUT.keep(key, found)
+    return found
+
+
+def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return copies of the learned attributes that are not trained, by name: those left in the graph."""
+    names = set(model.learned) - set(trained)
+    if not names:
+        return {}
+    initializers = model.graph().graph.initializer
+    return {i.name: np.array(onnx.numpy_helper.to_array(i)) for i in initializers if i.name in names}
+
+
+def with_weights(
+    onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+) -> onnx.ModelProto:
+    """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
+    proto = onnx.load_model_from_string(onx)
+    for initializer in proto.graph.initializer:
+        if initializer.name in weights:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+            w = np.asarray(weights[initializer.name], dtype=dtype)
+            initializer.CopyFrom(onnx.numpy_helper.from_array(w, initializer.name))
+    if outputs is not None:
+        kept = [o for o in proto.graph.output if o.name in outputs]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
+    return proto
+
+
+def draw_weights(
+    weights: Mapping[str, np.ndarray], factors: Iterable[str], random_state: np.random.RandomState
+) -> dict[str, np.ndarray]:
+    r"""Draw weights anew, as MLPRegressor does.
+
+    Uniform in :math:`\pm\sqrt{6 / (p + q)}` for a matrix (p, q), other factors by their
+    first and last axis; weights that are no factors are zero.
+
+    References
+    ----------
+    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", AISTATS 2010.
+    """
+    factors = set(factors)
+
+    def draw(name: str, w: np.ndarray) -> np.ndarray:
+        if name not in factors:
+            return np.zeros_like(w)
+        bound = np.sqrt(6.0 / (w.shape[0] + (w.shape[-1] if w.ndim > 1 else 1)))
+        return random_state.uniform(-bound, bound, w.shape).astype(w.dtype)
+
+    return {name: draw(name, w) for name, w in weights.items()}
+
+
+def choose_weights(
+    model: TrainableModel, wanted: str | Sequence[str] | None, default: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the weights to train.
+
+    Parameters
+    ----------
+    model : TrainableModel
+    wanted : str, sequence of str, or None for `default`
+        As :func:`~onnxtrain.convert.select_weights` takes them. If all words exclude, they exclude from
+        all weights of an estimator, from the parameters of an ONNX model.
+    default : names, or None
+        None: those of the model.
+
+    Raises
+    ------
+    WeightError
+        A name is unknown, or the output does not depend on it.
+    """
+    if wanted is None:
+        names = [w for w in model.weights if w in (model.default if default is None else default)]
+    else:
+        of = model.default if default is None else model.weights
+        names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
+    if not names:
+        raise WeightError("There is no weight to train. Name some in weights_to_train.")
+    return tuple(names)
+
+
+def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mapping[str, Role]) -> list[Weight]:
+    """Return the weights that :func:`read_model` finds among the ancestors of an output, of any output by default."""
+    model = graph.reload(onx)
+    outputs = [y for y in model.graph.outputs if graph.is_float(y)] or list(model.graph.outputs)
+    op = graph.builder(model).op
+    asked = [choose_output(model, name, labels=True) for name in ([output] if output else [y.name for y in outputs])]
+    found: dict[ir.Value, None] = {}
+    for chosen in asked:
+        behind = scores_behind(chosen, op)
+        value = chosen if behind.link is Link.PROBABILITY else behind.value
+        found |= dict.fromkeys(trainable(model, value))
+    order = [w for w in model.graph.initializers.values() if w in found]
+    kinds = [role_of(w, roles).value for w in order]
+    return [Weight(str(w.name), "", graph.static_shape(w) or (), kind) for w, kind in zip(order, kinds, strict=True)]

@@ -1,0 +1,291 @@
+"""Trained estimators in files, without pickle: ``save``, ``load``, and their common part with checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import onnx
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
+from onnxtrain.estimators.model import TrainableModel, initial_weights, with_weights
+from onnxtrain.estimators.settings import check_loss, check_solver
+from onnxtrain.estimators.source import Source
+from onnxtrain.estimators.validation import check_parameters
+from onnxtrain.losses.link import Link
+from onnxtrain.training import file_format
+from onnxtrain.training.file_format import Decoder, Encoder
+from onnxtrain.training.state import TrainingState
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor
+
+#: Attributes that are learned besides the weights; the others follow from the state.
+_ATTRIBUTES: dict[str, Any] = {
+    **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
+    **dict.fromkeys(("feature_names_in_", "classes_"), np.ndarray),
+    **dict.fromkeys(("_named", "_sparse_labels"), bool),
+    "_random_state": np.random.RandomState,
+}
+
+
+def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os.PathLike) -> None:
+    """Write a fitted estimator to one file: its trained model, its parameters, the memory of the optimizer.
+
+    The file is an ONNX model that any runtime reads; all the rest lies beside the graph as
+    JSON and tensors. There is no code in it, and nothing that is run when it is read. It
+    replaces a file of that name in one piece: there is never half of it. A link to a file
+    stays one, and the file keeps its permissions.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+        Fitted.
+    path : path
+
+    Raises
+    ------
+    ExportError
+        A parameter is a function (a loss, a learning rate): functions are code. Register
+        a loss with :func:`onnxtrain.loss` and give its name. Or the estimator is of a
+        class of your own.
+    FileError
+        The file cannot be written. Its earlier content is unchanged.
+    sklearn.exceptions.NotFittedError
+        There is nothing to keep yet.
+
+    See Also
+    --------
+    load : The inverse.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from onnxtrain import OrtGradientRegressor, load, save
+    >>> X, y = [[0.0], [1.0], [2.0]], [0.0, 2.0, 4.0]
+    >>> path = os.path.join(tempfile.mkdtemp(), "line.onnx")
+    >>> save(OrtGradientRegressor(solver="lbfgs").fit(X, y), path)
+    >>> load(path).predict([[3.0]]).round(3).tolist()
+    [6.0]
+    """
+    classes = _classes()
+    if type(estimator) not in classes.values():
+        raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.")
+    check_is_fitted(estimator)
+    write_estimator(path, estimator)
+
+
+def load(path: str | os.PathLike) -> OrtGradientClassifier | OrtGradientRegressor:
+    """Return the estimator that :func:`save`, or a checkpoint of ``fit``, wrote to a file.
+
+    It predicts, and goes on training, as the one that was written. Its parameter
+    ``estimator`` is the trained model as ONNX, or None where it was None: scikit-learn
+    objects are not kept, so that ``to_sklearn`` is at an end.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    ModelError
+        There is no such file; it was cut short or changed; it comes from a newer version
+        of onnxtrain; it names a loss, an optimizer or a function that is not known here.
+    """
+    kept = Kept(path)
+    with _understood(path):
+        return restore(kept, _classes())
+
+
+@contextmanager
+def _understood(path: str | os.PathLike) -> Iterator[None]:
+    """Turn any exception from inconsistent content into a ModelError: a modified file may fail at any point."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except OnnxTrainError as e:
+        raise ModelError(f"{os.fspath(path)!r}: {e}") from e
+    except Exception as e:
+        raise ModelError(
+            f"What {os.fspath(path)!r} holds is not understood by this version of onnxtrain: {e!r}."
+        ) from e
+
+
+def _classes() -> dict[str, type]:
+    """Return the estimators that a file may hold, by name."""
+    from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor  # their fit writes checkpoints
+
+    return {c.__name__: c for c in (OrtGradientClassifier, OrtGradientRegressor)}
+
+
+def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:
+    """Return the parameters as JSON; the model that was handed over is not among them."""
+    params = estimator.get_params(deep=False)
+    del params["estimator"]
+    return {name: encoder.encode(value, f"the parameter {name!r}") for name, value in params.items()}
+
+
+def write_estimator(
+    path: str | os.PathLike, estimator: Any, *, functions: bool = False, more: Mapping[str, Any] | None = None
+) -> None:
+    """Write an estimator, fitted or in the middle of it, to a file.
+
+    Parameters
+    ----------
+    path : path
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    functions : bool
+        As :class:`~onnxtrain.training.file_format.Encoder`.
+    more : mapping of str to object, optional
+        Values to be kept with it.
+    """
+    encoder = Encoder(functions=functions)
+    state, model = estimator._state, estimator._source.model
+    weights = state.result()
+    in_graph = [name for name, value in _parts(state).items() if value is weights]
+    kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
+    header = {
+        "class": type(estimator).__name__,
+        "has_estimator": estimator.estimator is not None,
+        "params": encode_parameters(estimator, encoder),
+        "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
+        "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
+        "names": list(weights),
+        "in_graph": in_graph,
+        "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},
+        "more": {name: encoder.encode(value, name) for name, value in (more or {}).items()},
+    }
+    file_format.write(path, with_weights(model.onnx, weights), header, encoder.tensors)
+
+
+def _parts(value: Any, *without: str) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value) if f.name not in without}
+
+
+class Kept:
+    """An estimator in a file.
+
+    Attributes
+    ----------
+    kind : str
+        The name of its class.
+    params : dict
+        As they were written: functions among them cannot be decoded.
+    attributes, more : dict
+        The attributes learned besides the weights, and the values saved with the estimator.
+    model : TrainableModel
+        With the weights at that point of training.
+    state : TrainingState
+        The state from which training continues.
+    has_estimator : bool
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, or is inconsistent.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        with _understood(path):
+            onx, header, tensors = file_format.read(path)
+            self._decoder = Decoder(tensors)
+            self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
+            self.params = dict(header["params"])
+            self.attributes, self.more = self._decoded(header["attributes"]), self._decoded(header["more"])
+            content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
+            self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
+            weights = initial_weights(content, header["names"])
+            self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
+            _check_types("the estimator", self.attributes, _ATTRIBUTES)
+            for value in (self.model, self.state):
+                _check_types(type(value).__name__, vars(value), get_type_hints(type(value)))
+            _check_model(self.model, onx)
+            _check_state(self.state)
+
+    def _decoded(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._decoder.decode(value) for name, value in part.items()}
+
+    def decoded_params(self) -> dict[str, Any]:
+        """Return the parameters; a function cannot be decoded, a ModelError says so."""
+        return self._decoded(self.params)
+
+
+def _check_types(owner: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Check that values are of the types that annotations name."""
+    for name, value in values.items():
+        if name in hints and not _is_of(value, hints[name]):
+            hint = hints[name]
+            expected = hint.__name__ if isinstance(hint, type) else str(hint)
+            raise ModelError(f"The file has {value!r:.50} as {name} of {owner}, which must be of type {expected}.")
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type: a class, a union, or a container of such."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_is_of(value, part) for part in parts)
+    if kind is None or kind is np.ndarray or kind is np.dtype:
+        return isinstance(value, kind or hint) and (hint is bool or not isinstance(value, bool))
+    if not isinstance(value, kind):
+        return False
+    if issubclass(kind, Mapping):
+        return all(_is_of(k, parts[0]) and _is_of(v, parts[1]) for k, v in value.items())
+    if kind is tuple and parts[-1] is not ...:
+        return len(value) == len(parts) and all(map(_is_of, value, parts))
+    return all(_is_of(item, parts[0]) for item in value)
+
+
+def _check_model(model: TrainableModel, onx: onnx.ModelProto) -> None:
+    inputs, names = {i.name for i in onx.graph.input}, {o.name for o in onx.graph.output}
+    wrong = (inputs ^ {*model.shapes}) | (inputs ^ {*model.features}) | ({model.output, *model.outputs} - names)
+    wrong |= {model.scores or model.output} - names
+    if wrong:
+        raise ModelError(f"The inputs or outputs in the file are not those of its graph: {', '.join(sorted(wrong))}.")
+
+
+def _check_state(state: TrainingState) -> None:
+    shapes = {name: w.shape for name, w in state.weights.items()}
+    for weights in (state.best_weights, state.average):
+        if weights is not None and {name: w.shape for name, w in weights.items()} != shapes:
+            raise ModelError("The weights in the file are of different shapes.")
+    for (name, slot), memory in state.slots.items():
+        if memory.shape != shapes[name]:
+            raise ModelError(f"The memory {slot!r} of the optimizer is of another shape than the weight {name!r}.")
+
+
+def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
+    """Return the estimator that was written.
+
+    Parameters
+    ----------
+    kept : Kept
+    classes : mapping of str to type
+        The classes that are allowed.
+    """
+    if kept.kind not in classes:
+        raise ModelError(f"The file holds a {kept.kind}; known are {', '.join(classes)}.")
+    model = kept.model
+    whole = with_weights(model.onnx, {}, outputs=model.outputs) if kept.has_estimator else None
+    estimator = classes[kept.kind](None if whole is None else whole.SerializeToString(), **kept.decoded_params())
+    own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
+    for name in ("_named", "_random_state", *own):
+        if name not in kept.attributes:
+            raise ModelError(f"The file does not hold {name}.")
+    for name, value in kept.attributes.items():
+        if name in _ATTRIBUTES:
+            setattr(estimator, name, value)
+    check_parameters(estimator)
+    check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
+    check_solver(estimator)
+    estimator._source = Source(model)
+    estimator._state = kept.state
+    estimator._prepare_objective()
+    estimator._finish()
+    return estimator

@@ -1,0 +1,96 @@
+"""From the parameters of an estimator to the frozen :class:`~onnxtrain.training.settings.Settings` of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError
+from onnxtrain.estimators.validation import check_parameters
+from onnxtrain.loss_helper import check_penalty
+from onnxtrain.losses import LOSSES, find_loss
+from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
+from onnxtrain.optim.schedules import make_schedule
+from onnxtrain.registry import did_you_mean
+from onnxtrain.runtime.device import Device, find_device
+from onnxtrain.training.settings import Settings
+
+#: The names that `solver` may be.
+_SOLVERS = (*OPTIMIZERS, "lbfgs")
+
+#: Types in which products may compute with float32 weights.
+HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
+
+
+def settings_of(estimator: Any) -> Settings:
+    """Check every parameter of an estimator that can be checked without data; return those of its training.
+
+    Raises
+    ------
+    ParameterError, LossError, OptimizerError, DeviceError
+        A parameter is invalid, two contradict each other, or the device is not available.
+    """
+    check_parameters(estimator)
+    check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
+    check_solver(estimator)
+    return Settings(
+        optimizer=_optimizer(estimator),
+        schedule=make_schedule(estimator.learning_rate),
+        device=_device(estimator),
+        n_threads=estimator.n_threads,
+        batch_size=None if estimator.batch_size == "auto" else estimator.batch_size,
+        max_iter=estimator.max_iter,
+        shuffle=estimator.shuffle,
+        tol=estimator.tol,
+        n_iter_no_change=estimator.n_iter_no_change,
+        average=estimator.average,
+        clip_norm=estimator.clip_norm,
+        l1=estimator.l1,
+        l2=estimator.l2,
+        penalty=check_penalty(estimator.penalty or {}),
+        builder=estimator.gradient_builder,
+        products=HALVES.get(estimator.dtype),
+    )
+
+
+def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
+    """Check that a loss exists and is for regression or classification, as the target is."""
+    entry = find_loss(loss, loss_params, classifies=classifies)
+    if entry.classifies != classifies:
+        kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
+        raise LossError(
+            f"The loss {loss!r} is for {kind}, as {other} has them. Here there are: "
+            f"{', '.join(name for name, known in LOSSES.items() if known.classifies == classifies)}."
+        )
+
+
+def check_solver(estimator: Any) -> None:
+    """Check the parameters that say how is minimised."""
+    solver = estimator.solver
+    if solver == "lbfgs":
+        if estimator.dtype in HALVES:
+            raise ParameterError(
+                f"dtype={estimator.dtype!r} is for the solvers of steps: L-BFGS needs exact gradients."
+            )
+        if estimator.average is not False:
+            raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
+    elif isinstance(solver, str) and solver not in OPTIMIZERS:
+        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS)}")
+
+
+def _optimizer(estimator: Any) -> Optimizer | None:
+    """Return the optimizer, with the proximal step of l1 if requested; None for L-BFGS."""
+    if isinstance(estimator.solver, str) and estimator.solver == "lbfgs":
+        return None
+    optimizer = make_optimizer(estimator.solver)
+    return Proximal(optimizer) if estimator.l1_method == "proximal" else optimizer
+
+
+def _device(estimator: Any) -> Device:
+    """Return the device, after a check that it is available and has products of the requested type."""
+    device = find_device(estimator.device)
+    if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:
+        raise DeviceError("dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type.")
+    return device

@@ -1,0 +1,414 @@
+"""A user's estimator or ONNX model, made trainable."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import os
+import pickle
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from sklearn import config_context, get_config
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from onnxtrain import graph
+from onnxtrain.cache import Cache
+from onnxtrain.convert import Binding, registered_converters
+from onnxtrain.convert.foreign import open_batch, separate_merged
+from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
+from onnxtrain.estimators.template import convert_once
+from onnxtrain.losses.link import Link
+from onnxtrain.rewrite import rewrite_model
+from onnxtrain.training.objective import LIGHT
+from onnxtrain.training.parameters import roles_by_exporter
+
+#: Packages whose objects are determined by their state, and their classes by name.
+_KNOWN = frozenset({"builtins", "numpy", "sklearn"})
+
+#: Modules of scikit-learn whose callable objects hold names and scalars; a scorer holds a function.
+_CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_process.kernels"})
+
+#: Rows of more elements than this are not hashed: that takes a tenth of a second.
+_MANY = 2**25
+
+
+#: Rows above which a structure is taken from fewer, of which there are so many, and so many of each class.
+_MANY_ROWS, _FEW_ROWS, _OF_EACH = 20_000, 2000, 50
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trainable model and where it comes from.
+
+    Attributes
+    ----------
+    model : TrainableModel
+    estimator : object or None
+        The fitted scikit-learn estimator that was converted.
+    bindings : tuple of Binding
+        Which of its attributes the weights are.
+    default : tuple of str or None
+        The weights that are trained by default; None leaves it to the model.
+    original : bytes or None
+        The ONNX model that was handed over.
+    answers : dict
+        The results of the estimator on the rows of the comparison, by method.
+    agreed : set
+        The settings of training with which its predictions were found equal to the estimator's.
+    """
+
+    model: TrainableModel
+    estimator: Any = None
+    bindings: tuple[Binding, ...] = ()
+    default: tuple[str, ...] | None = None
+    original: bytes | None = field(default=None, repr=False)
+    answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """Return the model that came with other weights: its inputs, outputs and types."""
+        if self.original is None:
+            own = with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+            joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
+            # the node that concatenates the scores of labels is needed for training only
+            return graph.save(graph.load(own)) if joined else own
+        trained = with_weights(rewritten(self.original).SerializeToString(), weights)
+        original = onnx.load_model_from_string(self.original)
+        kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
+        unread = {i.name for i in original.graph.input} - kept
+        trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)
+        del trained.graph.input[:]
+        trained.graph.input.extend(original.graph.input)
+        return graph.with_maps_of(trained, original)
+
+    def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Return the weights as they came, by name, exactly: ONNX graphs hold float32, estimators float64."""
+        weights = initial_weights(self.model.graph(), names)
+        for binding in self.bindings:
+            if binding.name in weights and binding.path:
+                exact = binding.read(self.estimator)
+                weights[binding.name] = exact.astype(weights[binding.name].dtype)
+        return weights
+
+
+#: By fingerprint: the folds of a cross-validation, and some.
+SOURCES: Cache[Source] = Cache("sources of estimators")
+
+
+def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
+    """Return the ONNX model of a user with its weights as initializers, each for itself, and none of them an input."""
+    proto = graph.read(onx)
+    if {i.name for i in proto.graph.input} & {w.name for w in proto.graph.initializer}:
+        listed, proto = proto, onnx.ModelProto()
+        with graph.as_model_error("The model cannot be read"):
+            proto.CopyFrom(listed)
+        graph.leave_out_defaults(proto.graph)
+    found = separate_merged(rewrite_model(proto))
+    declared = {value.name: value.type.tensor_type for value in proto.graph.output}
+    for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
+        given, shape = declared.get(value.name), value.type.tensor_type.shape
+        if given is not None and not _sizes(shape) and _sizes(given.shape):
+            shape.CopyFrom(given.shape)
+    return found
+
+
+def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
+    """Return the dimensions after the rows, none if one of them is unknown."""
+    sizes = [d.dim_value for d in shape.dim][1:]
+    return sizes if all(sizes) else []
+
+
+def is_onnx(estimator: Any) -> bool:
+    """Whether a user's model is an ONNX model: a ModelProto, its bytes, or a path."""
+    return isinstance(estimator, (onnx.ModelProto, bytes, bytearray, str, os.PathLike))
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
+    if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
+        return False  # scikit-learn asks the last step alone
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _is_step(step: Any) -> bool:
+    return step is not None and not isinstance(step, str)  # "passthrough"
+
+
+def takes_sparse(estimator: Any) -> bool:
+    """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
+    return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
+
+
+def takes_labels(estimator: Any) -> bool:
+    """Whether `fit` accepts multilabel targets, as far as known in advance."""
+    if is_onnx(estimator):
+        return True
+    tags = get_tags(estimator)
+    return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
+
+
+def check_source(estimator: Any, *, classifies: bool | None = None) -> None:
+    """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target."""
+    if is_onnx(estimator):
+        return
+    if isinstance(estimator, BaseEstimator) and hasattr(estimator, "fit"):
+        if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
+            kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
+            raise ParameterError(
+                f"{type(estimator).__name__} is a {kind}, which predicts {gives}: train it with "
+                f"OrtGradient{kind.capitalize()}, or give a {'classifier' if classifies else 'regressor'} here; "
+                "an output is trained as it is where output= names it."
+            )
+        return
+    if isinstance(estimator, type):
+        raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
+    raise ParameterError(
+        f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
+        f"got {type(estimator).__name__}."
+    )
+
+
+def stores_targets(estimator: Any) -> bool:
+    """Whether a model stores the targets of its rows as learned attributes."""
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    return isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor))
+
+
+def source_of(
+    estimator: Any,
+    X: Any,
+    rows: tuple[Any, Any, Any],
+    weights_to_train: str | Sequence[str] | None = None,
+    *,
+    structure_only: bool,
+    random_state: np.random.RandomState,
+    **settings: Any,
+) -> Source:
+    """Return a user's model as a source: an unfitted estimator is fitted on the rows.
+
+    Sources are cached by estimator and rows: the
+    candidates of a grid search differ in later steps only.
+
+    Parameters
+    ----------
+    estimator : estimator, or ONNX model
+    X : array-like
+        As of :func:`as_source`.
+    rows : tuple of X, y, sample_weight
+    weights_to_train : str, sequence of str, optional
+        As :func:`~onnxtrain.estimators.model.choose_weights` takes them.
+    structure_only : bool
+        These weights will be drawn anew: an iterative estimator does one iteration, and where nothing else is
+        learned, a few rows are enough.
+    random_state : numpy.random.RandomState
+        Draws the seeds that the estimator leaves open.
+    **settings
+        Of :func:`as_source`.
+    """
+    if is_onnx(estimator):
+        return as_source(estimator, X, **settings)
+    if is_fitted(estimator):
+        return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, **settings)
+    params = estimator.get_params()
+    changes = _changes(params, structure_only=structure_only, random_state=random_state)
+    key = _fingerprint(estimator, params, changes, rows, settings)
+    source = None if key is None else SOURCES.find(key)
+    if source is not None:
+        return source
+    unfitted = clone(estimator).set_params(**changes)
+    if structure_only and len(rows[1]) > _MANY_ROWS:
+        source = _from_few_rows(unfitted, X, rows, weights_to_train, **settings)
+        if source is not None:
+            return source
+    source = as_source(_fit(unfitted, *rows), X, **settings)
+    if key is not None and len(source.model.onnx) <= LIGHT:
+        SOURCES.keep(key, source)
+    return source
+
+
+def _changes(params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState) -> dict[str, Any]:
+    """Return the parameters with which an estimator is fitted instead of its own."""
+    seeds = {
+        name: random_state.randint(np.iinfo(np.int32).max)
+        for name, value in sorted(params.items())
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    return {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
+
+
+def _fingerprint(
+    estimator: Any,
+    params: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    rows: tuple[Any, Any, Any],
+    settings: Mapping[str, Any],
+) -> Hashable | None:
+    """Return the fingerprint of a source, None if it cannot be determined or takes long to compute."""
+    if not all(map(_is_what_it_says, (estimator, *params.values()))):
+        return None
+    shape = getattr(rows[0], "shape", None)
+    if shape is None or math.prod(shape) > _MANY:
+        return None
+    content = hashlib.sha256()
+
+    def look_through(array: pickle.PickleBuffer) -> None:  # without a copy
+        content.update(array.raw())
+
+    try:
+        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=look_through)
+    except Exception:  # some objects cannot be pickled: a masked array of objects raises ValueError
+        return None
+    content.update(rest)
+    # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
+    return content.digest(), tuple(settings.items()), registered_converters()
+
+
+def _is_what_it_says(part: Any) -> bool:
+    """Whether equal bytes imply equal objects: a function is pickled by its name, not by its code."""
+    if isinstance(part, (list, tuple)):
+        return all(map(_is_what_it_says, part))
+    if isinstance(part, dict):
+        return all(map(_is_what_it_says, part.values()))
+    is_class = isinstance(part, type)
+    module = (part if is_class else type(part)).__module__
+    return module.partition(".")[0] in _KNOWN and (is_class or not callable(part) or module in _CALLABLE)
+
+
+def _from_few_rows(
+    estimator: Any, X: Any, rows: tuple[Any, Any, Any], weights_to_train: Any, **settings: Any
+) -> Source | None:
+    """Return the source from a few rows of each class, None if all rows might give another one.
+
+    The steps before the last one of a pipeline are fitted on all rows, the last step on two samples, of which
+    one is twice as large: if the two models differ only in weights that are drawn anew,
+    they hold nothing else that was learned.
+    """
+    front, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
+    # of an estimator around others, a search for example, all depends on all rows
+    is_plain = isinstance(last, BaseEstimator) and not any(map(_is_estimator, last.get_params().values()))
+    if not is_plain:
+        return None
+    if front is not None:
+        front = _fit(front, *rows)
+    found = []
+    for size in (_FEW_ROWS, 2 * _FEW_ROWS):
+        X_some, *some = _some_rows(*rows, size, classes=settings["labels"])
+        try:
+            fitted = _fit(clone(last), X_some if front is None else front.transform(X_some), *some)
+            whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
+            source = as_source(whole, X, **settings)
+        except Exception:  # it needs more rows; if all are too few, the error is raised there
+            return None
+        names = choose_weights(source.model, weights_to_train, source.default)
+        found.append((_without_values(source.model.onnx, names), names, source))
+    (few, few_names, _), (more, names, source) = found
+    return source if (few, few_names) == (more, names) else None
+
+
+def _is_estimator(part: Any) -> bool:
+    return isinstance(part, BaseEstimator)
+
+
+def _some_rows(X: Any, y: Any, weight: Any, size: int, *, classes: bool) -> tuple[Any, Any, Any]:
+    """Return so many rows, some of each class or value of a label among them, and such that weigh something first."""
+    order = np.random.RandomState(0).permutation(len(y))
+    if weight is not None:
+        order = order[np.argsort(weight[order] == 0, kind="stable")]
+    parts = [order[:size]]
+    for column in np.reshape(y, (len(y), -1)).T if classes else ():
+        _, which, counts = np.unique(column[order], return_inverse=True, return_counts=True)
+        by_class = order[np.argsort(which, kind="stable")]
+        parts += [part[:_OF_EACH] for part in np.split(by_class, np.cumsum(counts)[:-1])]
+    chosen = np.unique(np.concatenate(parts))
+    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen], y[chosen], None if weight is None else weight[chosen]
+
+
+def _without_values(onx: bytes, names: Sequence[str]) -> bytes:
+    """Return a model whose initializers `names` have no values, to be compared with others."""
+    proto = onnx.load_model_from_string(onx)
+    for initializer in proto.graph.initializer:
+        if initializer.name in names:
+            initializer.CopyFrom(onnx.TensorProto(name=initializer.name, dims=initializer.dims))
+    return proto.SerializeToString(deterministic=True)
+
+
+def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+    routed = get_config()["enable_metadata_routing"] and sample_weight is not None
+    with warnings.catch_warnings():
+        # training goes on from here: that it has not converged is no news
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
+            return estimator.fit(X, y, sample_weight=sample_weight)
+        with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
+            return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
+
+
+def _weight_for(estimator: Any, sample_weight: Any) -> dict[str, Any]:
+    """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
+    if sample_weight is None:
+        return {}
+    if isinstance(estimator, Pipeline):
+        steps = {name: step for name, step in estimator.steps if has_fit_parameter(step, "sample_weight")}
+        return {f"{name}__sample_weight": sample_weight for name in steps}
+    return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}
+
+
+def _is_frozen(estimator: Any) -> bool:
+    return type(estimator).__name__ == "FrozenEstimator"
+
+
+def as_source(
+    estimator: Any,
+    X: Any,
+    *,
+    dtype: str,
+    output: int | str | None,
+    n_labels: int = 0,
+    labels: bool = False,
+    output_is: str | None = None,
+) -> Source:
+    """Return an ONNX model, or a fitted estimator as one, ready to be trained.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, or ONNX model
+    X : array-like
+        Rows on which the conversion is compared with the estimator.
+    dtype : {"float32", "float64"}
+    output : int, str or None
+    n_labels : int
+        The number of labels for multilabel targets.
+    labels : bool
+        As :func:`~onnxtrain.losses.link.choose_output`; of an ONNX model.
+    output_is : {"scores", "probabilities"} or None
+        The kind of the output according to the user.
+    """
+    if is_onnx(estimator):
+        onx = graph.read(estimator)
+        kind: dict[str, Any] = {"dtype": dtype, "output": output, "n_labels": n_labels, "labels": labels}
+        kind |= {"roles": roles_by_exporter(onx), "output_is": output_is}
+        model = read_model(rewritten(open_batch(onx)), **kind)
+        return Source(model, original=onx.SerializeToString())
+
+    answers: dict[str, Any] = {}
+    model, bindings, default = convert_once(
+        estimator, X, answers, dtype=dtype, output=output, n_labels=n_labels, output_is=output_is
+    )
+    return Source(model, copy.deepcopy(estimator), bindings, default, answers=answers)

@@ -1,0 +1,245 @@
+"""Reuse of a conversion for estimators that differ only in their learned values.
+
+A grid search fits the same estimator hundreds of times. Its graph stays the same
+except for the initializers that are learned attributes. Other parts of the graph that may
+depend on learned values are found by comparing the graphs of two fits: only values
+that differed between both, while the rest of the graph did not, may differ again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from sklearn.base import BaseEstimator
+
+from onnxtrain.cache import Cache
+from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights, registered_converters
+from onnxtrain.convert.learned import get
+from onnxtrain.errors import ConversionError
+from onnxtrain.estimators.model import TrainableModel, read_model
+
+#: Attributes that count or record the fit, and are in no graph.
+_RECORDS = frozenset(
+    [
+        *("n_iter_", "t_", "n_samples_seen_", "rank_", "loss_", "loss_curve_", "best_loss_", "feature_names_in_"),
+        *("validation_scores_", "best_validation_score_", "_best_coefs", "_best_intercepts"),
+        *("_no_improvement_count", "_optimizer", "_random_state"),
+    ]
+)
+
+#: Values closer than this, relatively, may be equal in a graph of float32.
+_VISIBLE = 1e-5
+
+#: Larger arrays that are not floating-point are not compared.
+_FEW = 10_000
+
+Path = tuple[Hashable, ...]
+
+
+class _Unknown(Exception):
+    """An attribute of a type whose equality cannot be decided."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The parts of an estimator: its structure, which must be equal, and its learned floating-point values, by path."""
+
+    structure: Hashable
+    learned: Mapping[Path, np.ndarray] = field(repr=False)
+    objects: Mapping[int, Path] = field(repr=False)
+
+    def path_of(self, attribute: Any) -> Path | None:
+        """Return where an attribute was found; a pipeline has several ways to one."""
+        return self.objects.get(id(attribute))
+
+
+def anatomy(estimator: Any, X: Any) -> Anatomy | None:
+    """Return the parts of an estimator and the type of its input, None if one is of an unknown type."""
+    learned: dict[Path, Any] = {}
+    try:
+        structure = _structure(estimator, (), learned, under_score=False)
+    except _Unknown:
+        return None
+    kinds = tuple((str(name), str(dtype)) for name, dtype in X.dtypes.items()) if hasattr(X, "dtypes") else X.shape[1]
+    objects = {id(value): path for path, value in learned.items()}
+    return Anatomy((structure, kinds), {path: np.array(value) for path, value in learned.items()}, objects)
+
+
+def _structure(x: Any, path: Path, learned: dict[Path, Any], *, under_score: bool) -> Hashable:
+    if isinstance(x, (np.ndarray, np.generic)):
+        if x.dtype.kind == "f":
+            learned[path] = x
+            return type(x), x.shape, x.dtype.str
+        x = np.asarray(x)
+        if x.dtype.kind in "iub" and x.size <= _FEW:
+            return "array", x.shape, x.dtype.str, x.tobytes()
+        if x.dtype.kind in "OUS" and x.size <= _FEW:
+            return "array", x.shape, x.dtype.str, tuple(map(_value, x.ravel().tolist()))
+        raise _Unknown
+    if isinstance(x, float) and under_score:
+        learned[path] = x
+        return float
+    if isinstance(x, (list, tuple)):
+        parts = (_structure(v, (*path, i), learned, under_score=under_score) for i, v in enumerate(x))
+        return type(x), tuple(parts)
+    if isinstance(x, dict):
+        keys = sorted(x, key=repr)
+        return dict, tuple((k, _structure(x[k], (*path, k), learned, under_score=under_score)) for k in keys)
+    if isinstance(x, BaseEstimator):
+        attributes = {k: v for k, v in sorted(vars(x).items()) if k not in _RECORDS}
+        parts = (
+            (k, _structure(v, (*path, k), learned, under_score=k.startswith("_") or k.endswith("_")))
+            for k, v in attributes.items()
+        )
+        return type(x), tuple(parts)
+    if isinstance(x, np.random.RandomState):
+        return np.random.RandomState
+    return _value(x)
+
+
+def _value(x: Any) -> Hashable:
+    if isinstance(x, (str, bytes, int, float, complex, type, type(None))):
+        return type(x), x if x == x else "nan"
+    raise _Unknown
+
+
+@dataclass
+class _Template:
+    """A conversion with its model and learned values: those bound to initializers, and those that may vary."""
+
+    conversion: Conversion
+    model: TrainableModel
+    default: tuple[str, ...]
+    learned: Mapping[Path, np.ndarray]
+    lent: frozenset[Path | None]
+    free: Mapping[Path, np.ndarray]
+
+    def fits(self, learned: Mapping[Path, np.ndarray]) -> bool:
+        """Whether values differ from those of the template only if they may vary."""
+        return all(
+            np.all(self.free[path] | (value == learned[path]) | (np.isnan(value) & np.isnan(learned[path])))
+            for path, value in self.learned.items()
+        )
+
+    def filled_model(self, estimator: Any) -> TrainableModel:
+        """Return the model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
+        return self.model.with_graph(_filled(self.model.graph(), self.conversion.bindings, estimator))
+
+    def followed_by(self, new: _Template) -> _Template:
+        """Return the newer one of two templates; values that differed between any two fits may vary."""
+        if not _same_but_for_weights(self, new):
+            return new
+        free = {}
+        for path, value in new.learned.items():
+            differs = _differ(self.learned[path], value)
+            # what is lent is lent whole: single numbers of it may be equal by chance
+            free[path] = self.free[path] | (differs.any() if path in new.lent else differs)
+        return replace(new, free=free)
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the values that differ by more than the rounding of a graph that holds them."""
+    return np.abs(a - b) > _VISIBLE * np.maximum(np.abs(a), np.abs(b))
+
+
+def _same_but_for_weights(a: _Template, b: _Template) -> bool:
+    if a.conversion.bindings != b.conversion.bindings or a.default != b.default:
+        return False
+    known = [f.name for f in fields(TrainableModel) if f.name not in ("onnx", "proto", "classes", "certain")]
+    if any(getattr(a.model, name) != getattr(b.model, name) for name in known):
+        return False
+    names = {binding.name for binding in _written(a.conversion.bindings)}
+    graphs = [(t.conversion.onnx, t.model.graph()) for t in (a, b)]
+    return all(_without(x, names) == _without(y, names) for x, y in zip(*graphs, strict=True))
+
+
+def _written(bindings: Iterable[Binding]) -> list[Binding]:
+    """Return the bindings of initializers that are one attribute, not derived from several."""
+    return [binding for binding in bindings if binding.path]
+
+
+def _without(onx: onnx.ModelProto, names: set[str]) -> bytes:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(onx)
+    for initializer in proto.graph.initializer:
+        if initializer.name in names:
+            initializer.ClearField("raw_data")
+            initializer.ClearField("float_data")
+            initializer.ClearField("double_data")
+    return proto.SerializeToString(deterministic=True)
+
+
+def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> onnx.ModelProto:
+    """Return a copy of a model with the learned values of an estimator."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(onx)
+    initializers = {initializer.name: initializer for initializer in proto.graph.initializer}
+    for name, array in _numbers(onx, bindings, estimator).items():
+        initializers[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+    return proto
+
+
+def _numbers(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> dict[str, np.ndarray]:
+    """Return the initializers of a model as an estimator holds them, by name."""
+    initializers = {initializer.name: initializer for initializer in onx.graph.initializer}
+    numbers = {}
+    for binding in _written(bindings):
+        initializer = initializers[binding.name]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+        array = np.ascontiguousarray(binding.read(estimator).reshape(initializer.dims), dtype=dtype)
+        numbers[binding.name] = array.reshape(initializer.dims)
+    return numbers
+
+
+#: By structure and settings.
+TEMPLATES: Cache[_Template] = Cache("templates of conversions")
+
+
+def convert_once(
+    estimator: Any, X: Any, answers: dict[str, Any], **settings: Hashable
+) -> tuple[TrainableModel, tuple[Binding, ...], tuple[str, ...]]:
+    """Return the model of an estimator, its bindings, and the weights trained by default.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    X : array or DataFrame
+    answers : dict
+        As of :func:`~onnxtrain.convert.check.compare`.
+    **settings
+        Of :func:`~onnxtrain.estimators.model.read_model`.
+    """
+    parts = anatomy(estimator, X)
+    if parts is None:
+        conversion, model, default = _convert(estimator, X, answers, settings)
+        return model, conversion.bindings, default
+    key = (parts.structure, tuple(settings.items()), registered_converters())
+    known = TEMPLATES.find(key)
+    if known is not None and known.fits(parts.learned):
+        onx, bindings = known.conversion.onnx, known.conversion.bindings
+        with suppress(ConversionError):  # then it is no template for this one
+            compare(estimator, onx, X, answers, _numbers(onx, bindings, estimator))
+            return known.filled_model(estimator), bindings, known.default
+    free = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
+    conversion, model, default = _convert(estimator, X, answers, settings)
+    lent = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))
+    new = _Template(conversion, model, default, parts.learned, lent, free)
+    TEMPLATES.keep(key, new if known is None else known.followed_by(new))
+    # converters round in their own ways: the result must not depend on what was converted before
+    return new.filled_model(estimator), new.conversion.bindings, new.default
+
+
+def _convert(
+    estimator: Any, X: Any, answers: dict[str, Any], settings: Mapping[str, Any]
+) -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
+    """Return a conversion from the beginning, its model, and the weights trained by default."""
+    conversion = convert(estimator, X)
+    compare(estimator, conversion.onnx, X, answers)
+    model = read_model(conversion.onnx, **settings)
+    model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
+    return conversion, model, tuple(default_weights(conversion))

@@ -1,0 +1,283 @@
+"""Validation of the arguments of ``fit`` and ``predict``; the one home of scikit-learn's private helpers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import assert_all_finite, get_tags
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_parameter_constraints,
+)
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+
+from onnxtrain.cache import table
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.losses import find_loss
+from onnxtrain.losses.link import OUTPUT_IS
+from onnxtrain.registry import did_you_mean
+
+#: A nonnegative number.
+_STRENGTH = [Interval(Real, 0, None, closed="left")]
+
+#: The constraints on the parameters of the estimators. The loss, the solver, the schedule, the
+#: device and the output are looked up in their own tables, which propose the nearest name.
+PARAMETERS: dict[str, list[Any]] = {
+    "loss_params": [dict, None],
+    "l1": _STRENGTH,
+    "l2": _STRENGTH,
+    "penalty": [dict, None],
+    "weights_to_train": [str, "array-like", None],
+    "init": [StrOptions({"estimator", "random"})],
+    "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "max_iter": [Interval(Integral, 0, None, closed="left")],
+    "shuffle": ["boolean"],
+    "tol": _STRENGTH,
+    "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
+    "warm_start": ["boolean"],
+    "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+    "dtype": [StrOptions({"float32", "float64", "float16", "bfloat16"})],
+    "gradient_builder": [StrOptions({"builtin", "onnxruntime-training"})],
+    "output": [str, Integral, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+    "output_is": [StrOptions(set(OUTPUT_IS)), None],
+    "l1_method": [StrOptions({"penalty", "proximal"})],
+    "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
+    "class_weight": [dict, list, StrOptions({"balanced"}), None],
+}
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check the parameters of an estimator against :data:`PARAMETERS`."""
+    kind: Any = type(estimator)
+    for name, default in _defaults(kind).items():
+        value = getattr(estimator, name)
+        if value is not default:  # a check takes longer than an epoch
+            check = _check_once if isinstance(value, (bool, int, float, str)) else _check_parameter
+            check(kind.__name__, name, value)
+
+
+def _check_parameter(caller: str, name: str, value: Any) -> None:
+    try:
+        validate_parameter_constraints(PARAMETERS, {name: value}, caller_name=caller)
+    except InvalidParameterError as e:
+        raise ParameterError(str(e)) from e
+
+
+_check_once = table(maxsize=256, typed=True)(_check_parameter)
+
+
+@table(maxsize=16)
+def _defaults(kind: type) -> dict[str, Any]:
+    """Return the parameters of a class that are in :data:`PARAMETERS`, with their defaults."""
+    known = inspect.signature(kind).parameters.values()
+    return {parameter.name: parameter.default for parameter in known if parameter.name in PARAMETERS}
+
+
+@contextmanager
+def as_data_error() -> Iterator[None]:
+    """Raise errors of scikit-learn's validation as errors of our own family too, with the same words."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as e:
+        raise DataError(str(e)) from e
+
+
+@contextmanager
+def unchanged_on_error(estimator: Any) -> Iterator[None]:
+    """Let an error before the first step leave the estimator as it was: fitted to other rows, or not at all."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def minds_no_nan(source: Any) -> bool:
+    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
+    if not isinstance(source, Pipeline):
+        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
+    for _, step in source.steps:
+        if not minds_no_nan(step):
+            return False
+        if type(step).__module__.startswith("sklearn.impute"):
+            break
+    return True
+
+
+@as_data_error()
+def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
+    """Return X as rows the model accepts: an ndarray of `dtype`, or a CSR matrix of any floating-point type.
+
+    Without a copy where X is such an array already.
+    """
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=dtype,
+        order="C",
+        allow_nd=ndim > 2,
+        ensure_all_finite=_finite(estimator),
+    )
+
+
+def _finite(estimator: Any) -> bool | str:
+    """Return the argument of scikit-learn's validation for NaN."""
+    return "allow-nan" if minds_no_nan(estimator.estimator) else True
+
+
+@as_data_error()
+def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
+    """Return X as :func:`check_X`, and y with as many rows."""
+    X, y = validate_data(
+        estimator,
+        X,
+        y,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=dtype,
+        order="C",
+        allow_nd=ndim > 2,
+        multi_output=True,
+        y_numeric=numeric,
+        ensure_all_finite=_finite(estimator),
+    )
+    if numeric and y.dtype.kind in "US":
+        raise DataError(f"y must hold numbers, got text of type {y.dtype}.")
+    return X, y
+
+
+@as_data_error()
+def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = False) -> np.ndarray | None:
+    """Return the sample weights, (n,), or None if all are equal; with `keep`, as they are.
+
+    Raises
+    ------
+    DataError
+        A weight is negative, infinite or NaN, their number is wrong, or they are all zero.
+    """
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+    if keep:
+        return weights
+    if not weights.any():  # before 1.7 scikit-learn lets them pass
+        raise DataError("Sample weights must contain at least one non-zero number.")
+    return None if np.all(weights == weights[0]) else weights
+
+
+def check_features(X: Any, shape: tuple[Any, ...], source: str) -> None:
+    """Compare the rows with the input shape of a model: `shape`, rows first, None for any length.
+
+    Raises
+    ------
+    DataError
+        The rank or the number of columns differs; `source` says whose model it is.
+    """
+    if len(shape) != len(X.shape):
+        raise DataError(f"X has {len(X.shape)} axes, {source} {len(shape)}.")
+    wanted, given = shape[1:], X.shape[1:]
+    if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
+        if len(wanted) == 1:
+            raise DataError(f"X has {given[0]} features, {source} {wanted[0]}.")
+        raise DataError(f"X has rows of shape {given}, {source} {wanted}.")
+
+
+@as_data_error()
+def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
+    """Return the targets of a regression as (n, width).
+
+    Raises
+    ------
+    DataError
+        The model has another number of outputs.
+    """
+    y = np.ascontiguousarray(y, dtype=dtype)
+    y = y.reshape(-1, 1) if y.ndim == 1 else y
+    if y.shape[1] != width:
+        raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
+    assert_all_finite(y)  # values finite in float64 may be too large
+    return y
+
+
+def check_domain(y: np.ndarray, loss: Any, params: Mapping[str, Any] | None) -> None:
+    """Raise a DataError for labels with which a loss has no minimum, as a negative count has none."""
+    params = params or {}
+    least, allowed = find_loss(loss, params).least(**params)
+    if np.any((y < least) if allowed else (y <= least)):
+        raise DataError(f"The loss {loss!r} takes y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")
+
+
+@as_data_error()
+def check_classes(y: Any) -> np.ndarray:
+    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
+
+    Raises
+    ------
+    DataError
+        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
+    """
+    try:
+        check_classification_targets(y)
+    except TypeError as e:
+        types = sorted({type(label).__name__ for label in np.ravel(y)})
+        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
+    if n_columns(y) > 1:
+        return _check_indicator(y)
+    return column_or_1d(y.toarray() if scipy.sparse.issparse(y) else y, warn=True)
+
+
+def n_columns(y: Any) -> int:
+    """Return the number of columns of targets; 1 for (n,)."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _check_indicator(y: Any) -> np.ndarray:
+    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
+            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
+            "several targets of classes are a classifier each."
+        )
+    return np.asarray(y.toarray() if scipy.sparse.issparse(y) else y).astype(np.int64)
+
+
+def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index in `classes` of each label, int64 (n, 1).
+
+    Raises
+    ------
+    DataError
+        Labels that the model does not know.
+    """
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        raise DataError(
+            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))}"
+        )
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)

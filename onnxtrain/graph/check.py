@@ -1,0 +1,370 @@
+"""Refuse a model that is damaged, or that refers to files outside its folder, before it is used.
+
+A model is an untrusted file. Any fault of it ends in a :class:`~onnxtrain.errors.ModelError`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+import onnx
+import onnx.external_data_helper
+import onnx_ir as ir
+from google.protobuf.message import Message  # type: ignore[import-untyped]
+
+from onnxtrain.cache import table
+from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.graph.query import find_schema
+from onnxtrain.registry import did_you_mean
+
+#: A protobuf message cannot be larger.
+PROTO_LIMIT = 2**31
+
+#: The element types of tensors.
+_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+
+#: The fields of a tensor that hold data of one type or another.
+_DATA = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+
+#: Nodes that the functions of a model may become when each call is replaced by its body: ten calls of ten calls
+#: of ten calls ... take no space in the file. The largest models have some 100,000.
+_MOST_NODES = 10_000_000
+
+
+@contextmanager
+def as_model_error(stage: str, error: type[OnnxTrainError] = ModelError) -> Iterator[None]:
+    """Turn any exception of onnx, onnx-ir or protobuf into an `error` that names the stage."""
+    try:
+        yield
+    except OnnxTrainError:
+        raise
+    except Exception as e:
+        raise error(f"{stage}: {type(e).__name__}: {e}") from e
+
+
+# -------------------------------------------------------------------- entry
+
+
+def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
+    """Check the messages of a model, and load, in place, the tensors that are stored in other files.
+
+    Returns the messages of :func:`messages_in`: to walk through a small model takes as long as to parse it.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        It is changed only if a folder is given.
+    folder : str or None
+        The folder of the model's file, in which its external data must lie; None if it did not come as a file.
+
+    Raises
+    ------
+    ModelError
+        A text is not UTF-8, a type is unknown, the data of a tensor does not fit its dimensions, external data
+        lies outside the folder, or there is no folder.
+    """
+    messages = list(messages_in(proto))
+    tensors = [m for m in messages if isinstance(m, onnx.TensorProto)]
+    for tensor in tensors:
+        _check_dimensions(tensor)
+    _load_external(tensors, folder)
+    for tensor in tensors:
+        _check_size(tensor)
+    for message in messages:
+        if isinstance(message, onnx.SparseTensorProto) and not all(0 <= d < PROTO_LIMIT for d in message.dims):
+            raise ModelError(f"A sparse tensor of the model has the dimensions {list(message.dims)}.")
+        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in {*_TYPES, 0}:
+            raise ModelError(f"The model has a value of the unknown element type {message.elem_type}.")
+    for value in proto.graph.input:
+        kind = value.type.WhichOneof("value")
+        if kind is None or (kind == "tensor_type" and not value.type.tensor_type.elem_type):
+            raise ModelError(f"The input {value.name!r} has no element type.")
+    for graph in (m for m in messages if isinstance(m, onnx.GraphProto)):
+        _check_names(graph)
+    _check_functions(proto)
+    return messages
+
+
+def refuse_external(proto: onnx.ModelProto) -> None:
+    """Refuse a model with a tensor in another file."""
+    _load_external([m for m in messages_in(proto) if isinstance(m, onnx.TensorProto)], None)
+
+
+def messages_in(message: Message) -> Iterator[Message]:
+    """Yield a protobuf message and every one inside it, in any field.
+
+    Raises
+    ------
+    ModelError
+        A text is not UTF-8: protobuf gives it as bytes, or raises, by version.
+    """
+    todo = deque([message])
+    while todo:
+        message = todo.popleft()
+        yield message
+        if isinstance(message, onnx.TensorProto):  # ListFields would copy its data
+            todo.extend((*message.external_data, *message.metadata_props))
+            _check_texts((message.name, message.doc_string))
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                todo.extend([value] if isinstance(value, Message) else value)
+            elif field.type == field.TYPE_STRING:
+                _check_texts([value] if isinstance(value, (str, bytes)) else value)
+
+
+def _check_texts(texts: Iterable[Any]) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(f"A name in the model is not UTF-8 text: {text!r}.")
+
+
+# ------------------------------------------------------------------ tensors
+
+
+def _check_dimensions(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type not in _TYPES:
+        raise ModelError(f"The tensor {tensor.name!r} has the unknown element type {tensor.data_type}.")
+    if any(d < 0 for d in tensor.dims):
+        raise ModelError(f"The tensor {tensor.name!r} has a negative dimension: {list(tensor.dims)}.")
+    if 0 in tensor.dims and math.prod(d or 1 for d in tensor.dims) >= PROTO_LIMIT:
+        raise ModelError(f"The tensor {tensor.name!r} has no elements and dimensions too large: {list(tensor.dims)}.")
+
+
+def _check_size(tensor: onnx.TensorProto) -> None:
+    """Check that the size of a tensor's data agrees with its dimensions."""
+    n = math.prod(tensor.dims)
+    if tensor.HasField("raw_data"):
+        found, expected, unit = len(tensor.raw_data), _n_bytes(tensor), "bytes"
+    else:
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        found, expected, unit = len(getattr(tensor, field)), _n_entries(tensor.data_type, n), "elements"
+        if any(len(getattr(tensor, other)) for other in _DATA if other != field):
+            raise ModelError(f"The tensor {tensor.name!r} of type {_type_name(tensor)} holds data of another type.")
+    if expected is not None and found != expected and not is_loose(tensor):
+        raise ModelError(
+            f"The tensor {tensor.name!r} of type {_type_name(tensor)} and dimensions {list(tensor.dims)} must hold "
+            f"{expected} {unit}, it holds {found}: the model was cut short, or it is damaged."
+        )
+
+
+def is_loose(tensor: onnx.TensorProto) -> bool:
+    """Whether each element of fewer than eight bits has an entry of its own: onnx's text parser writes them so."""
+    bits = n_bits(tensor.data_type)
+    return bits in (2, 4) and not tensor.HasField("raw_data") and len(tensor.int32_data) == math.prod(tensor.dims) > 1
+
+
+def n_bits(data_type: int) -> int:
+    """Return the bits of an element, 8 at least of a text."""
+    return 8 if data_type == onnx.TensorProto.STRING else int(ir.DataType(data_type).bitwidth)
+
+
+def _type_name(tensor: onnx.TensorProto) -> str:
+    return str(onnx.TensorProto.DataType.Name(tensor.data_type))
+
+
+def _n_bytes(tensor: onnx.TensorProto) -> int | None:
+    """Return the bytes that the elements take: 0 of texts, which cannot be raw, None if it is not known."""
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return 0
+    bits = ir.DataType(tensor.data_type).bitwidth
+    return None if bits == 6 else -(-math.prod(tensor.dims) * bits // 8)
+
+
+def _n_entries(data_type: int, n: int) -> int | None:
+    """Return the entries of the field for elements that are not raw: small ones share an entry."""
+    if data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+        return 2 * n
+    bits = n_bits(data_type)
+    return None if bits == 6 else -(-n * min(bits, 8) // 8)
+
+
+# ------------------------------------------------------------ external data
+
+
+def _load_external(tensors: Iterable[onnx.TensorProto], folder: str | None) -> None:
+    external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL]
+    size = sum(_n_bytes(t) or 0 for t in external)
+    for tensor in external:
+        location = next((e.value for e in tensor.external_data if e.key == "location"), "?")
+        if folder is None:
+            raise ModelError(
+                f"The numbers of {tensor.name!r} are in another file, {location!r}, and only a path says in which "
+                "folder: give the path of the .onnx file, or what onnx.load(path) returns."
+            )
+        _check_location(tensor.name, location, folder)
+        if size >= PROTO_LIMIT:
+            raise ModelError(
+                f"The weights of the model take {size / 2**30:.1f} GB; a model is trained as one protobuf message, "
+                "which holds less than 2 GB."
+            )
+        with as_model_error(f"The external data of the model cannot be read from {folder!r}"):
+            _check_length(tensor, folder)
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, folder)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _check_location(name: str, location: str, folder: str) -> None:
+    """Refuse a file outside the folder of the model: a model must not read other files of its user."""
+    here, windows = PurePosixPath(location), PureWindowsPath(location)
+    odd = here.is_absolute() or windows.drive or windows.root or "\0" in location
+    inside = os.path.realpath(folder)
+    if (
+        odd
+        or ".." in (*here.parts, *windows.parts)
+        or os.path.commonpath([inside, os.path.realpath(os.path.join(inside, location))]) != inside
+    ):
+        raise ModelError(
+            f"The numbers of {name!r} are in the file {location!r}, which lies outside the folder of the model, "
+            f"{folder!r}: external data is read from that folder only, not by absolute paths, '..' or links."
+        )
+    if not os.path.isfile(os.path.join(inside, location)):
+        raise ModelError(f"The external data of the model cannot be read from {folder!r}: there is no {location!r}.")
+
+
+def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
+    """Refuse external data that is longer or shorter than the tensor, before it is read."""
+    entries = {e.key: e.value for e in tensor.external_data}
+    rest = os.path.getsize(os.path.join(folder, entries["location"])) - int(entries.get("offset", 0))
+    found, expected = int(entries.get("length", rest)), _n_bytes(tensor)
+    if expected is not None and not found == expected <= rest:
+        raise ValueError(f"{tensor.name!r} takes {expected} bytes, the file has {min(found, rest)} for it")
+
+
+# -------------------------------------------------------- names, functions
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    """Refuse a name that stands for two values: which one a node reads would be undefined."""
+    if not all(tensor.name for tensor in graph.initializer):
+        raise ModelError(f"An initializer of the graph {graph.name!r} has no name.")
+    made = [y for node in graph.node for y in node.output if y]
+    for names in (
+        [*(value.name for value in graph.input), *made],
+        [*(tensor.name for tensor in graph.initializer), *(t.values.name for t in graph.sparse_initializer), *made],
+    ):
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise ModelError(f"The graph {graph.name!r} has {times} values of the name {name!r}.")
+
+
+def _check_functions(proto: onnx.ModelProto) -> None:
+    """Refuse functions that call themselves, and so many calls that their bodies would fill the memory."""
+    bodies = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    if len(bodies) < len(proto.functions):
+        raise ModelError("The model has two functions of the same name and domain.")
+    sizes: dict[tuple[str, str, str], int] = {}
+    open_calls: set[tuple[str, str, str]] = set()
+
+    def size(part: Message) -> int:
+        total = 0
+        for node in (m for m in messages_in(part) if isinstance(m, onnx.NodeProto)):
+            key = (node.domain, node.op_type, node.overload)
+            if key in open_calls:
+                raise ModelError(f"The function {node.op_type!r} of the model calls itself.")
+            if key in bodies and key not in sizes:
+                open_calls.add(key)
+                sizes[key] = size(bodies[key])
+                open_calls.remove(key)
+            total += sizes.get(key, 1)
+        return total
+
+    if bodies and size(proto.graph) > _MOST_NODES:
+        raise ModelError(f"The functions of the model would become more than {_MOST_NODES:,} nodes.")
+
+
+# -------------------------------------------------------------------- nodes
+
+
+def check_nodes(proto: onnx.ModelProto) -> None:
+    """Check inputs, outputs and attributes of each node against the schema of its operator.
+
+    Raises
+    ------
+    ModelError
+        A node has more or fewer than its operator, or an attribute that is unknown, missing or of another type, or it
+        reads a value that nothing computes.
+    """
+    _check_reads(proto.graph, frozenset())
+    opsets = {o.domain: o.version for o in proto.opset_import}
+    for node in (m for m in messages_in(proto.graph) if isinstance(m, onnx.NodeProto)):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = find_schema(node.op_type, opsets.get(domain, opsets.get("ai.onnx", 0)), domain)
+        if schema is not None:
+            _check_arity(node, schema)
+            _check_attributes(node, schema)
+
+
+def _check_reads(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
+    """Refuse a node or an output that refers to a value that neither this graph nor an outer one has."""
+    made = (y for node in graph.node for y in node.output)
+    given = (value.name for value in (*graph.input, *graph.initializer))
+    known = outside.union(made, given, (tensor.values.name for tensor in graph.sparse_initializer))
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise ModelError(f"{node.op_type} (node {node.name!r}) reads {name!r}, which nothing computes.")
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _check_reads(body, known)
+    for value in graph.output:
+        if value.name not in known:
+            raise ModelError(f"Nothing computes the output {value.name!r} of the graph {graph.name!r}.")
+
+
+def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
+    for what, found, least, most in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= found <= most:
+            raise ModelError(
+                f"{node.op_type} (node {node.name!r}) has {found} {what}; "
+                f"it must have {least if least == most else f'{least} to {most}'}."
+            )
+
+
+def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
+    known = _attributes(schema)
+    found = {a.name: a for a in node.attribute}
+    where = f"{node.op_type} (node {node.name!r})"
+    if len(found) < len(node.attribute):
+        raise ModelError(f"{where} has an attribute twice: {[a.name for a in node.attribute]}.")
+    for name, attribute in found.items():
+        if name not in known:
+            raise ModelError(f"{where} has an attribute {name!r}. {did_you_mean(name, known)}")
+        expected, _ = known[name]
+        if attribute.type != expected or not _is_filled(attribute):
+            kinds = onnx.AttributeProto.AttributeType
+            raise ModelError(f"The attribute {name!r} of {where} must be of the type {kinds.Name(expected)}.")
+    for name, (_, required) in known.items():
+        if required and name not in found:
+            raise ModelError(f"{where} lacks the attribute {name!r}.")
+
+
+@table(maxsize=256)
+def _attributes(schema: Any) -> dict[str, tuple[int, bool]]:
+    """Return type and necessity of each attribute by name; onnx makes the dictionary anew each time."""
+    return {name: (a.type.value, a.required) for name, a in schema.attributes.items()}
+
+
+#: The fields of attributes that hold one value.
+_FIELDS = {
+    onnx.AttributeProto.TENSOR: "t",
+    onnx.AttributeProto.GRAPH: "g",
+    onnx.AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    onnx.AttributeProto.TYPE_PROTO: "tp",
+}
+
+
+def _is_filled(attribute: onnx.AttributeProto) -> bool:
+    """Whether the field for the type of an attribute is present; an absent scalar is zero."""
+    field = _FIELDS.get(attribute.type)
+    return field is None or attribute.HasField(field)

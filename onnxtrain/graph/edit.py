@@ -1,0 +1,221 @@
+"""Change a model in place: its floating-point type, nodes without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, find_schema, holds_graphs, is_float
+
+
+def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
+    """Cast, in place, every floating-point value of a model to the type `dtype`.
+
+    Inputs, initializers, constants and the target of Cast change. Operands and results that an operator
+    has in one type only (``scales`` of Resize), and all of the operators of
+    ai.onnx.ml, keep their type, and are cast before and after.
+    """
+    kept = _constants_of_one_type(model, dtype)
+    values = (x for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs))
+    before = {x: x.dtype for x in values if x is not None and x.dtype is not None}
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            if is_float(value) and value not in kept:
+                value.dtype = dtype
+                value.const_value = _cast_tensor(value.const_value, dtype)
+    for node in list(model.graph.all_nodes()):
+        if any(y in kept for y in node.outputs):
+            continue
+        _cast_attributes(node, dtype)
+        for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
+            if x.dtype != before[x]:
+                _cast_before(node, x, before[x])
+        for y, free in list(_typed(model, node, node.outputs, dtype)):
+            if free:
+                y.dtype = dtype
+            elif y.dtype != dtype:
+                before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
+
+
+def products_in(model: ir.Model, dtype: ir.DataType) -> None:
+    """Let, in place, the products of a model compute in `dtype`: their operands are cast, their results cast back."""
+    for node in list(model.graph.all_nodes()):
+        schema = find_schema(node.op_type, model.graph.opset_imports.get("", 0), "")
+        if node.op_type not in PRODUCTS or node.domain or schema is None:
+            continue
+        (known,) = (
+            t.allowed_type_strs for t in schema.type_constraints if t.type_param_str == schema.inputs[0].type_str
+        )
+        if f"tensor({dtype.name.lower()})" not in known:
+            continue
+        for x in dict.fromkeys(x for x in node.inputs if x is not None and is_float(x)):
+            _cast_before(node, x, dtype)
+        for y in node.outputs:
+            if is_float(y):
+                real, y.dtype = y.dtype, dtype
+                _cast_behind(node, y, real)  # type: ignore[arg-type]
+
+
+def _typed(
+    model: ir.Model, node: ir.Node, values: Sequence[ir.Value | None], dtype: ir.DataType
+) -> Iterator[tuple[ir.Value, bool]]:
+    """Yield each floating-point input or output of a node, and whether its type may become `dtype`.
+
+    A type that the operator declares by a name (T) may, even if T excludes `dtype`: its function body may run.
+    That does not hold for ai.onnx.ml, whose attributes are of the type of its inputs.
+    """
+    schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
+    name = f"tensor({dtype.name.lower()})"
+    for i, value in enumerate(values):
+        if value is None or not is_float(value):
+            continue
+        if schema is None:
+            yield value, True  # an operator of a user: results have the type of the operands
+            continue
+        formals = schema.inputs if values is node.inputs else schema.outputs
+        declared = formals[min(i, len(formals) - 1)].type_str
+        by_name = node.domain != "ai.onnx.ml" and declared in (t.type_param_str for t in schema.type_constraints)
+        yield value, by_name or declared == name
+
+
+def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
+    """Return inputs and constants that are only used where an operator does not know the type `dtype`."""
+    free: dict[ir.Value, bool] = {}
+    for node in model.graph.all_nodes():
+        for x, takes in _typed(model, node, node.inputs, dtype):
+            free[x] = free.get(x, False) or takes
+    return {x for x, takes in free.items() if not takes and _is_given(x) and not x.is_graph_output()}
+
+
+def _is_given(x: ir.Value) -> bool:
+    node = x.producer()
+    return node is None or node.op_type == "Constant"
+
+
+def _cast_tensor(tensor: Any, dtype: ir.DataType) -> Any:
+    if tensor is None or tensor.dtype not in FLOATS or tensor.dtype == dtype:
+        return tensor
+    return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
+
+
+def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
+    """Change the type of Constant, ConstantOfShape, Cast, EyeLike, RandomNormal, ..."""
+    for name, found in list(node.attributes.items()):
+        if found.type == ir.AttributeType.TENSOR:
+            tensor = found.as_tensor()
+            if tensor.dtype in FLOATS and node.domain in ("", "ai.onnx"):
+                node.attributes[name] = ir.AttrTensor(name, _cast_tensor(tensor, dtype))
+        elif name in ("to", "dtype") and found.as_int() in FLOATS:
+            node.attributes[name] = ir.AttrInt64(name, int(dtype))
+        elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
+            del node.attributes[name]
+            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(found.value, dtype=dtype))
+    for y in node.outputs:
+        y.const_value = _cast_tensor(y.const_value, dtype)
+
+
+def _cast_before(node: ir.Node, x: ir.Value, dtype: ir.DataType) -> None:
+    cast = ir.node("Cast", [x], {"to": dtype})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = f"{x.name}_{dtype.short_name()}", x.shape, dtype
+    for i, other in enumerate(node.inputs):
+        if other is x:
+            node.replace_input_with(i, replacement)
+    node.prepend(cast)
+
+
+def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+    cast = ir.node("Cast", [y], {"to": dtype})
+    (replacement,) = cast.outputs
+    replacement.name, replacement.shape, replacement.dtype = y.name, y.shape, dtype
+    y.name = f"{y.name}_{y.dtype.short_name()}"  # type: ignore[union-attr]
+    ir.convenience.replace_all_uses_with(y, replacement, replace_graph_outputs=True)
+    cast.replace_input_with(0, y)
+    node.append(cast)
+    return replacement
+
+
+def constants_as_nodes(model: ir.Model, weights: Container[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Turn, in place, floating-point initializers that are not in `weights` into Constant nodes.
+
+    A floating-point initializer is a weight. Equal ones become one node. Returns the replacement of each of `values`.
+    """
+    made: dict[tuple[Any, ...], ir.Value] = {}
+    instead: dict[ir.Value, ir.Value] = {}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or not is_float(value) or value.is_graph_input() or value in weights:
+            continue
+        key = (tensor.dtype, tuple(tensor.shape), tensor.tobytes())
+        if key not in made:
+            (made[key],) = ir.node("Constant", [], {"value": tensor}).outputs
+            made[key].type, made[key].shape, made[key].name = value.type, value.shape, name
+        ir.convenience.replace_all_uses_with(value, made[key], replace_graph_outputs=True)
+        del model.graph.initializers[name]
+        instead[value] = made[key]
+    nodes = [y.producer() for y in made.values()]
+    if len(model.graph):
+        model.graph.insert_before(model.graph[0], nodes)  # type: ignore[arg-type]
+    else:
+        model.graph.extend(nodes)  # type: ignore[arg-type]
+    return [instead.get(value, value) for value in values]
+
+
+def put_in_order(model: ir.Model) -> None:
+    """Sort, in place, the nodes of a model topologically."""
+    known: set[ir.Node | None] = {None}
+    for node in model.graph:
+        if holds_graphs(node) or not known.issuperset(x.producer() for x in node.inputs if x is not None):
+            passes.TopologicalSortPass()(model)
+            return
+        known.add(node)
+
+
+def tidy(model: ir.Model) -> bool:
+    """Remove, in place, the nodes without effect; return whether inference may now find more shapes.
+
+    Cast to the same type, Reshape to the same shape: a Reshape to (-1, k) of a
+    value of shape (N, k) hides that N is still N.
+    """
+    changed = hidden = False
+    for node in list(model.graph):
+        x, (y, *_) = (node.inputs[0] if node.inputs else None), (*node.outputs, None)
+        if x is None or y is None or node.domain not in ("", "ai.onnx"):
+            continue
+        same_cast = node.op_type == "Cast" and x.dtype is not None and x.dtype == y.dtype
+        if same_cast or (node.op_type == "Reshape" and _keeps_shape(node)):
+            node.op_type, node.version = "Identity", None
+            node.attributes.clear()
+            node.resize_inputs(1)
+            y.shape = x.shape
+            changed = True
+            hidden |= not same_cast
+    if changed:
+        remove_identities(model)
+    return hidden
+
+
+def remove_identities(model: ir.Model) -> None:
+    """Remove, in place, the Identity nodes, except those that compute the output of a body.
+
+    A body must compute its outputs: a value captured from outside is copied.
+    """
+    bodies = list(model.graph.subgraphs())
+    results = [n for body in bodies for y in body.outputs if (n := y.producer()) and n.op_type == "Identity"]
+    for node in results:
+        node.domain = "onnxtrain.kept"
+    passes.IdentityEliminationPass()(model)
+    for node in results:
+        node.domain = ""
+
+
+def _keeps_shape(node: ir.Node) -> bool:
+    x, target = node.inputs[0], constant(node.inputs[1])
+    if x is None or x.shape is None or target is None or len(target) != len(x.shape):
+        return False
+    differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
+    # one dimension left open is what remains once the others agree
+    return (all(t == -1 for t in differ) and len(differ) <= 1) or all(t == 0 for t in differ)

@@ -1,0 +1,109 @@
+"""Queries on a graph: types, shapes, constants, names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.cache import table
+from onnxtrain.errors import ModelError
+from onnxtrain.registry import did_you_mean
+
+FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
+
+#: Operators that multiply more often than their results have elements.
+PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
+
+
+def describe(value: ir.Value | None) -> str:
+    """Return ``name: FLOAT[N,3]``, for messages."""
+    if value is None:
+        return "none"
+    dtype = value.dtype.name if value.dtype is not None else "?"
+    shape = "?" if value.shape is None else ",".join(str(d) if d is not None else "?" for d in value.shape)
+    return f"{value.name}: {dtype}[{shape}]"
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape if every dimension is static, else None."""
+    if value.shape is None or not value.shape.is_static():
+        return None
+    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+
+
+def rank(value: ir.Value) -> int | None:
+    """Return the number of axes, None if unknown."""
+    return None if value.shape is None else len(value.shape)
+
+
+def same_dimension(a: Any, b: Any) -> bool:
+    """Whether two dimensions are known to be equal: the same length, or the same name."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return a is not None and b is not None and a.value is not None and a == b
+
+
+def same_shape(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have the same shape."""
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(same_dimension(da, db) for da, db in zip(a.shape, b.shape, strict=True))
+
+
+def is_float(value: ir.Value | None) -> bool:
+    """Whether a value is a floating-point tensor."""
+    return value is not None and value.dtype in FLOATS
+
+
+def constant(value: ir.Value | None) -> np.ndarray | None:
+    """Return the array of a constant value, None if it depends on the inputs: one with a default may change."""
+    if value is None or value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def holds_graphs(node: ir.Node) -> bool:
+    """Whether a node has subgraphs, which may capture values from outside: If, Loop, Scan."""
+    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
+
+
+def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:
+    """Return the value called `name`; `kind` (``"input"``, ``"output"``) is for the message."""
+    found = {v.name: v for v in values}
+    if name not in found:
+        raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
+    return found[name]
+
+
+@table(maxsize=4096)
+def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """Return onnx's schema of an operator at an opset, None if there is none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """Return the node of ai.onnx that computes a value, if it is one of `op_types`."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types else None
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """Return the scalar of a constant of one element, None for any other value."""
+    if value is None or math.prod(static_shape(value) or ()) != 1:
+        return None
+    array = constant(value)
+    return None if array is None else float(array.reshape(()))
+
+
+def alike(a: ir.Value | None, b: ir.Value | None) -> bool:
+    """Whether two values are known to have one shape."""
+    return a is not None and b is not None and (a is b or same_shape(a, b))

@@ -1,0 +1,193 @@
+"""The one home of onnxruntime's sessions: their options, their runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from onnxtrain import graph
+from onnxtrain.cache import Cache
+from onnxtrain.errors import DataError, ModelError
+from onnxtrain.runtime.device import Device, can_be_recorded, find_device
+from onnxtrain.runtime.threads import available_threads
+
+#: The sessions of this process, and those of the process it was forked from. Destroying a session waits for its
+#: threads; a child of a fork has none of its parent's, so it would wait for ever: it keeps these sessions instead.
+_OPEN: WeakSet[onnxruntime.InferenceSession] = WeakSet()
+_INHERITED: set[onnxruntime.InferenceSession] = set()
+
+SESSIONS: Cache[onnxruntime.InferenceSession] = Cache("sessions")
+
+#: Bytes of a session besides the weights, of which it has a copy and, for products, a packed one.
+_SESSION_BYTES = 2**20
+
+
+def _keep_inherited() -> None:
+    _INHERITED.update(_OPEN)
+    SESSIONS.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_keep_inherited)
+
+
+def kept_after_fork(session: onnxruntime.InferenceSession) -> onnxruntime.InferenceSession:
+    """Return the session, which no child of a fork will destroy."""
+    _OPEN.add(session)
+    return session
+
+
+def open_session(
+    onx: onnx.ModelProto | bytes,
+    device: Device | str = "cpu",
+    n_threads: int | None = None,
+    *,
+    captured: bool = False,
+    thorough: bool = True,
+) -> onnxruntime.InferenceSession:
+    """Return a session of onnxruntime on a model.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto or bytes
+    device : Device or str
+    n_threads : int, optional
+        Threads of one operator; None takes all of :func:`available_threads`.
+    captured : bool
+        On a GPU, runs are recorded as CUDA graphs where onnxruntime can do so with the model.
+    thorough : bool
+        Every rearrangement of the graph that onnxruntime knows is tried, which pays for many predictions. Without,
+        the cheap ones are: those that steps gain from.
+
+    Raises
+    ------
+    ModelError
+        onnxruntime refuses the model: an operator without kernel, an opset too new.
+    """
+    device = device if isinstance(device, Device) else find_device(device)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors reach us as exceptions
+    options.intra_op_num_threads = n_threads or available_threads()
+    if not thorough:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    content = graph.at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
+    if captured and device.capabilities.records_runs and can_be_recorded(content):
+        with suppress(ModelError):  # a node that only a CPU has
+            return _open(content, options, device.providers(captured=True))
+    try:
+        return _open(content, options, device.providers())
+    except ModelError as e:
+        session = _open_with_less(content, options, device.providers())
+        if session is None:
+            raise
+        # up to 1.19 a product is fused into an operator that has no kernel in float64
+        if "FusedMatMul" not in str(e):
+            warnings.warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning, stacklevel=2)
+        return session
+
+
+def _open_with_less(
+    content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]
+) -> onnxruntime.InferenceSession | None:
+    """Return a session of a lower level of optimization, None where none can be opened: the model is at fault."""
+    levels = onnxruntime.GraphOptimizationLevel
+    tried = options.graph_optimization_level
+    for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
+        if level.value < tried.value:
+            options.graph_optimization_level = level
+            with suppress(ModelError):
+                return _open(content, options, providers)
+    return None
+
+
+def _open(content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]) -> onnxruntime.InferenceSession:
+    try:
+        # without fallback: else an error of the GPU is printed, and the session is one on the CPU
+        session = onnxruntime.InferenceSession(content, options, providers=providers, enable_fallback=0)
+    except Exception as e:  # onnxruntime's exceptions have no common base but Exception
+        raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
+    name = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if name not in session.get_providers():  # as versions do that know no other way than to fall back
+        raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot run the model on the {name}.")
+    return kept_after_fork(session)
+
+
+def cached_session(
+    onx: bytes, device: Device, n_threads: int, *, captured: bool = False, thorough: bool = True
+) -> onnxruntime.InferenceSession:
+    """Return a session like :func:`open_session`, the same one for the same model in this process."""
+    key = (onx, device, n_threads, captured, thorough)
+    session = SESSIONS.find(key)
+    if session is None:
+        session = open_session(onx, device, n_threads, captured=captured, thorough=thorough)
+        SESSIONS.keep(key, session, _SESSION_BYTES + 2 * len(onx))
+    return session
+
+
+class LazySession:
+    """A session that is opened when it is first needed and never pickled."""
+
+    def __init__(self) -> None:
+        self._session: onnxruntime.InferenceSession | None = None
+        self._process: int | None = None
+
+    def open(self, make: Callable[[], onnxruntime.InferenceSession]) -> onnxruntime.InferenceSession:
+        """Return the session, made by `make` the first time in this process."""
+        if self._session is None or self._process != os.getpid():
+            self._session, self._process = make(), os.getpid()
+        return self._session
+
+    def __reduce__(self) -> tuple[type[LazySession], tuple[()]]:
+        return LazySession, ()
+
+
+def run(
+    onx: onnx.ModelProto | bytes,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    device: Device | str = "cpu",
+    n_threads: int | None = None,
+    outputs: Sequence[str] | None = None,
+    thorough: bool = True,
+) -> list[np.ndarray]:
+    """Run a model once and return its outputs, or those named in `outputs`; see :func:`open_session`."""
+    return run_session(open_session(onx, device, n_threads, thorough=thorough), feeds, outputs)
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+) -> list[np.ndarray]:
+    """Run an open session and return its outputs; an error of onnxruntime becomes a DataError."""
+    try:
+        found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
+    except Exception as e:  # see open_session
+        raise DataError(f"onnxruntime cannot run the model: {e}") from e
+    # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
+    return [y.copy() if any(_may_share_memory(x, y) for x in feeds.values()) else y for y in found]
+
+
+def _may_share_memory(x: Any, y: Any) -> bool:
+    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
+
+
+#: The binding of a run, and how it is recorded.
+BoundRun: TypeAlias = "tuple[onnxruntime.IOBinding, onnxruntime.RunOptions | None]"
+
+#: The identifiers of recorded runs: a session may serve several steps, each bound to its own memory.
+_RECORDS = itertools.count(1)
+
+
+def recorded() -> onnxruntime.RunOptions:
+    """Return the options of a run that is recorded."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(next(_RECORDS)))
+    return options

@@ -1,0 +1,310 @@
+"""The file of a trained estimator: an ONNX model that any runtime reads, and beside its graph all the rest.
+
+The rest is a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX
+puts the state of an optimizer. Values become JSON and tensors by :class:`Encoder`; reading
+them runs no code of the file's. The last bytes are a checksum of all others, itself an entry
+of ``metadata_props``: bytes appended to a protobuf message are merged into it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import math
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.errors import ExportError, FileError, ModelError
+from onnxtrain.optim import OPTIMIZERS, Optimizer
+from onnxtrain.optim.schedules import SCHEDULES, Schedule
+
+#: The version of the format.
+FORMAT = 1
+
+#: Seconds after which nobody is writing a part any more: the largest takes less than a minute.
+_ABANDONED = 3600
+
+_HEADER = "onnxtrain"
+_CHECKSUM = "onnxtrain.sha256"
+
+#: Kinds that are JSON as they are.
+_PLAIN = (str, int, float, type(None))
+
+
+def _trailer(content: bytes) -> bytes:
+    proto = onnx.ModelProto()
+    proto.metadata_props.add(key=_CHECKSUM, value=hashlib.sha256(content).hexdigest())
+    return proto.SerializeToString()
+
+
+def write(
+    path: str | os.PathLike, model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequence[onnx.TensorProto]
+) -> None:
+    """Write a model, a header and tensors atomically.
+
+    Raises
+    ------
+    ExportError
+        The whole is larger than a protobuf message may be, 2 GiB.
+    FileError
+        The disk is full, or the folder not to be written to.
+    """
+    from onnxtrain import __version__
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    text = json.dumps({"format": FORMAT, "written_by": __version__, **header}, allow_nan=False)
+    proto.metadata_props.add(key=_HEADER, value=text)
+    proto.training_info.add().algorithm.initializer.extend(tensors)
+    try:
+        content = proto.SerializeToString()
+    except Exception as e:  # the class differs between implementations of protobuf
+        raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
+    try:
+        _replace(Path(path), content + _trailer(content))
+    except OSError as e:
+        raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.") from e
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file in one piece, where a link leads, with the permissions it had."""
+    path = Path(os.path.realpath(path))
+    part = path.parent / f".{path.name}.{uuid.uuid4().hex}.part"
+    try:
+        with open(part, "xb") as file:
+            if path.exists():
+                shutil.copymode(path, part)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    if os.name == "posix":  # that the name stands for the new file is written too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_parts(path: str | os.PathLike) -> None:
+    """Remove the partial files of processes that were killed while writing; other processes may be writing now."""
+    path = Path(os.path.realpath(path))
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError):  # it is gone, or not ours
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                part.unlink()
+
+
+def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict[str, np.ndarray]]:
+    """Return the model, the header and the tensors of a file.
+
+    Raises
+    ------
+    ModelError
+        There is no such file, it is not whole, or a newer version wrote it.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as e:
+        raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.") from e
+    size = len(_trailer(b""))
+    content, trailer = content[:-size], content[-size:]
+    if trailer != _trailer(content):
+        raise ModelError(
+            f"{os.fspath(path)!r} was not written by onnxtrain.save, or it was cut short or changed afterwards: "
+            "its checksum is missing or wrong."
+        )
+    proto = graph.read(content)
+    header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))
+    if header["format"] > FORMAT:
+        raise ModelError(
+            f"{os.fspath(path)!r} was written by onnxtrain {header['written_by']}, in format {header['format']}; "
+            f"this version reads up to {FORMAT}: install a newer one."
+        )
+    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in proto.training_info[0].algorithm.initializer}
+    return _without_state(proto), header, tensors
+
+
+def _without_state(proto: onnx.ModelProto) -> onnx.ModelProto:
+    others = [p for p in proto.metadata_props if p.key != _HEADER]
+    kept = onnx.ModelProto()
+    kept.CopyFrom(proto)
+    del kept.training_info[:]
+    del kept.metadata_props[:]
+    kept.metadata_props.extend(others)
+    return kept
+
+
+class Encoder:
+    """Encode values as JSON; numeric arrays become tensors beside it.
+
+    JSON's own types stay as they are, every other value is a mapping with one entry,
+    ``{kind: content}``.
+
+    Parameters
+    ----------
+    functions : bool
+        Write functions by name, for those who will hand them over again; else they are refused.
+
+    Attributes
+    ----------
+    tensors : list of onnx.TensorProto
+    """
+
+    def __init__(self, *, functions: bool = False):
+        self.functions = functions
+        self.tensors: list[onnx.TensorProto] = []
+
+    def encode(self, value: Any, what: str) -> Any:
+        """Return `value` as JSON.
+
+        Raises
+        ------
+        ExportError
+            It is of a kind that a file cannot hold; `what` says which value it was.
+        """
+        if isinstance(value, np.generic):
+            return str(value) if isinstance(value, np.str_) else {"scalar": self.add_tensor(np.asarray(value), what)}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"float": str(value)}
+        if type(value) in (*_PLAIN, bool):
+            return value
+        for kinds, name, pack in self._kinds():
+            if isinstance(value, kinds):
+                return {name: pack(value, what)}
+        if callable(value) and self.functions:
+            return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
+        remedy = " Register it and give its name." if callable(value) else ""
+        raise ExportError(f"A file cannot keep {what}, a {type(value).__name__}: {str(value)[:80]}.{remedy}")
+
+    def _kinds(self) -> list[tuple[Any, str, Callable[[Any, str], Any]]]:
+        return [
+            (np.ndarray, "array", self._array),
+            (np.dtype, "dtype", lambda v, _: v.str),
+            (np.random.RandomState, "random_state", self._random_state),
+            (Optimizer, "optimizer", lambda v, what: self._registered(v, OPTIMIZERS, what)),
+            (Schedule, "schedule", lambda v, what: self._registered(v, SCHEDULES, what)),
+            (tuple, "tuple", self._items),
+            (list, "list", self._items),
+            (Mapping, "dict", lambda v, what: [self._items(pair, what) for pair in v.items()]),
+        ]
+
+    def _items(self, values: Any, what: str) -> list[Any]:
+        return [self.encode(v, what) for v in values]
+
+    def _array(self, value: np.ndarray, what: str) -> Any:
+        if value.dtype.kind in "OU":
+            return [value.dtype.kind, list(value.shape), self._items(value.ravel().tolist(), what)]
+        return self.add_tensor(value, what)
+
+    def add_tensor(self, value: np.ndarray, what: str) -> int:
+        """Add a tensor and return its index."""
+        if value.dtype.kind not in "biufc":
+            raise ExportError(f"A file cannot keep {what}, numbers of type {value.dtype}.")
+        number = len(self.tensors)
+        self.tensors.append(onnx.numpy_helper.from_array(np.array(value, order="C"), str(number)))
+        return number
+
+    def _random_state(self, value: np.random.RandomState, what: str) -> Any:
+        state = value.get_state(legacy=False)
+        if state["bit_generator"] != "MT19937":
+            raise ExportError(f"A file cannot keep {what} of {state['bit_generator']}; use MT19937, or an int.")
+        return self.encode(state, what)
+
+    def _registered(self, value: Any, registry: Mapping[str, type], what: str) -> list[Any]:
+        name = next((name for name, entry in registry.items() if entry is type(value)), None)
+        if name is None:
+            if self.functions:
+                return [type(value).__qualname__, None]
+            raise ExportError(
+                f"A file cannot keep {what}, {value!r}: {type(value).__name__} is not registered by a name."
+            )
+        return [name, {f.name: self.encode(getattr(value, f.name), what) for f in fields(value)}]
+
+
+class Decoder:
+    """Decode the values that :class:`Encoder` encoded.
+
+    Parameters
+    ----------
+    tensors : mapping of str to ndarray
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]):
+        self.tensors = tensors
+
+    def decode(self, value: Any) -> Any:
+        """Return the value that :meth:`Encoder.encode` was given.
+
+        Raises
+        ------
+        ModelError
+            It was a function, or something this version does not know.
+        """
+        if not isinstance(value, dict):
+            return value
+        ((kind, content),) = value.items()
+        if kind not in _DECODERS:
+            raise ModelError(f"The file holds a value of kind {kind!r}, which this version of onnxtrain does not know.")
+        return _DECODERS[kind](self, content)
+
+    def tensor(self, number: int) -> np.ndarray:
+        """Return a tensor by its index; it may be written to."""
+        return np.array(self.tensors[str(number)])
+
+    def _items(self, content: list[Any]) -> list[Any]:
+        return [self.decode(v) for v in content]
+
+    def _array(self, content: Any) -> np.ndarray:
+        if isinstance(content, int):
+            return self.tensor(content)
+        kind, shape, values = content
+        array = np.empty(len(values), dtype=object)
+        array[:] = self._items(values)
+        return (array if kind == "O" else array.astype(np.str_)).reshape(shape)
+
+    def _random_state(self, content: Any) -> np.random.RandomState:
+        random_state = np.random.RandomState(0)
+        random_state.set_state(self.decode(content))
+        return random_state
+
+    def _registered(self, content: list[Any], registry: Mapping[str, type]) -> Any:
+        name, values = content
+        if name not in registry or values is None:
+            raise ModelError(f"The file names {name!r}, which is not registered here; import what registers it first.")
+        return registry[name](**{key: self.decode(v) for key, v in values.items()})
+
+
+def _no_function(decoder: Decoder, content: str) -> Any:
+    raise ModelError(f"The file names the function {content!r}, and holds no code: go on by fit(..., resume=True).")
+
+
+_DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
+    "scalar": lambda d, content: d.tensor(content)[()],
+    "float": lambda d, content: float(content),
+    "array": Decoder._array,
+    "dtype": lambda d, content: np.dtype(content),
+    "random_state": Decoder._random_state,
+    "optimizer": lambda d, content: d._registered(content, OPTIMIZERS),
+    "schedule": lambda d, content: d._registered(content, SCHEDULES),
+    "tuple": lambda d, content: tuple(d._items(content)),
+    "list": lambda d, content: d._items(content),
+    "dict": lambda d, content: dict(d._items(pair) for pair in content),
+    "function": _no_function,
+}

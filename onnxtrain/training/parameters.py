@@ -1,0 +1,303 @@
+"""Initializers by role: parameters, which are trained unless others are asked for, and buffers, which are not.
+
+An exporter that says which is which is believed. Otherwise only certain cases are buffers: statistics of
+a normalization, masks, tables of sines, scalars of a formula.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from fnmatch import fnmatchcase
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.autodiff import sources
+
+
+class Role(Enum):
+    """The role of an initializer."""
+
+    PARAMETER = "weight"
+    BUFFER = "buffer"
+
+
+#: Where torch.onnx.export(dynamo=True) writes the role of an initializer.
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+#: Where it writes the names of the values that an initializer was folded from, and its names of unnamed values.
+_FOLDED, _UNNAMED = "pkg.onnxscript.optimizer.folded_from", re.compile(r"val_\d+")
+
+#: Names of statistics in PyTorch and Keras.
+_STATISTICS = ("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*")
+
+#: The positions of operands that multiply; an operand that is only added is an intercept.
+_FACTORS = {
+    "MatMul": (0, 1),
+    "Gemm": (0, 1),
+    "Einsum": (0, 1, 2, 3),
+    "Conv": (1,),
+    "ConvTranspose": (1,),
+    "Gather": (0,),
+    "RNN": (1, 2),
+    "GRU": (1, 2),
+    "LSTM": (1, 2),
+}
+
+#: Operators that keep the elements of their first operand, or some of them.
+_CARRIERS = frozenset(
+    {"Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}
+) | {"Tile", "Transpose", "Unsqueeze"}
+
+#: Operators between a mask that is added and the Softmax it is for.
+_BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where"}
+
+#: Minimum magnitude of the values that an additive mask adds: exp of them is 0. Common ones are -1e4, -65504, -inf.
+_MASKED = 1e3
+
+#: Minimum of equations that a table of sines fulfils, more than by chance.
+_EQUATIONS = 12
+
+#: Elements of a large array that are sampled first, to decide whether to examine all.
+_SAMPLE = 64
+
+
+def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
+    """Return the exporter's metadata on initializers and constants, by name; PyTorch's writes some.
+
+    Read from the original file: opset conversion drops the metadata.
+    """
+    if onx.producer_name != "pytorch":
+        return {}
+    said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
+    kinds = {i.name: said.get(i.name, {}).get(_KIND) for i in onx.graph.initializer}
+    roles = {name: Role(Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER) for name, kind in kinds.items() if kind}
+    # what the code of a module contains is a node; initializers come from modules, or were folded from such
+    roles |= {y: Role.BUFFER for node in onx.graph.node if node.op_type == "Constant" for y in node.output}
+    results = {y for node in onx.graph.node for y in node.output}
+    for name in kinds:
+        sources = ast.literal_eval(said.get(name, {}).get(_FOLDED, "[]"))
+        # folded from nothing that a module held: results whose shape was asked for, and unnamed values
+        if sources and all(source in results or _UNNAMED.fullmatch(source) for source in sources):
+            roles[name] = Role.BUFFER
+    if not any(kinds.values()):
+        scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and "::" not in i.name)
+        roles |= dict.fromkeys(scalars, Role.PARAMETER)
+    return roles
+
+
+def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
+    """Return the floating-point initializers with respect to which an output has a derivative."""
+    found = sources(output)
+    return [w for w in model.graph.initializers.values() if w in found and graph.is_float(w)]
+
+
+def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
+    """Return the role of an initializer; `said` is the exporter's metadata on it."""
+    uses = list(_uses(w))
+    if uses and all(node.op_type == "BatchNormalization" and position > 2 for node, position in uses):
+        return Role.BUFFER
+    if str(w.name) in said:
+        return said[str(w.name)]
+    name = str(w.name).lower()
+    certain = any(fnmatchcase(name, pattern) for pattern in _STATISTICS) or _is_statistic(uses)
+    certain = certain or bool(w.metadata_props.get(graph.BUFFER))
+    certain = certain or _has_missing_values(w)
+    return Role.BUFFER if certain or _is_scalar(w) or _is_fixed(w, uses) else Role.PARAMETER
+
+
+def _has_missing_values(w: ir.Value) -> bool:
+    """Whether an entry is NaN: the rows of an imputer by neighbors are data."""
+    array = graph.constant(w)
+    return array is not None and array.size > 0 and bool(np.isnan(array.min()))
+
+
+def multiplies(w: ir.Value) -> bool:
+    """Whether a weight is a factor of products: a coefficient, not an intercept or a scale."""
+    if graph.rank(w) == 0:
+        return False
+    factor = any(index in _FACTORS.get(node.op_type, ()) for node, index in w.uses())
+    reshaped = [n.outputs[0] for n in w.consumers() if n.op_type in ("Transpose", "Reshape", "Unsqueeze", "Cast")]
+    return factor or any(multiplies(v) for v in reshaped)
+
+
+def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    """Yield the nodes that compute with a value, directly or after changes of its shape."""
+    for node, position in value.uses():
+        if node.op_type in _CARRIERS and not node.domain and (position == 0 or node.op_type == "Concat"):
+            yield from _uses(node.outputs[0])
+        else:
+            yield node, position
+
+
+# scalars ---------------------------------------------------------------------
+
+
+def _is_scalar(w: ir.Value) -> bool:
+    """Whether a weight is a scalar of a formula: one element that scales its other operand, or no axes."""
+    if not graph.rank(w):
+        return not all(_is_intercept(w, node) for node in w.consumers())
+    return graph.static_shape(w) == (1,) and all(node.op_type in ("Mul", "Div", "Pow") for node in w.consumers())
+
+
+def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
+    """Whether a node adds a scalar to a product that has no intercept yet and is used nowhere else."""
+    if node.op_type not in ("Add", "Sub"):
+        return False
+    others = [x for x in node.inputs if x is not None and x is not w]
+    return len(others) == 1 and _is_bare_product(others[0])
+
+
+def _is_bare_product(value: ir.Value) -> bool:
+    node = value.producer()
+    if node is None or len(value.uses()) > 1:
+        return False
+    if node.op_type in (*_CARRIERS, "ReduceSum"):
+        return node.inputs[0] is not None and _is_bare_product(node.inputs[0])
+    with_weight = any(_comes_from_initializer(x) for x in node.inputs)
+    return with_weight and (
+        node.op_type in ("MatMul", "Einsum", "Mul")
+        or (node.op_type in ("Gemm", "Conv", "ConvTranspose") and (len(node.inputs) < 3 or node.inputs[2] is None))
+    )
+
+
+def _comes_from_initializer(value: ir.Value | None) -> bool:
+    while value is not None and not value.is_initializer():
+        node = value.producer()
+        value = node.inputs[0] if node is not None and node.op_type in _CARRIERS else None
+    return value is not None
+
+
+# statistics of a normalization in single operators ---------------------------------
+
+
+def _is_statistic(uses: Iterable[tuple[ir.Node, int]]) -> bool:
+    return all(_is_variance(node) or _is_mean(node, position) for node, position in uses)
+
+
+def _is_variance(node: ir.Node) -> bool:
+    """Whether a node begins sqrt(variance + eps)."""
+    if node.op_type == "Add" and _has_scalar(node):
+        return any(_is_root(user) for user in node.outputs[0].consumers())
+    return _is_root(node)
+
+
+def _has_scalar(node: ir.Node) -> bool:
+    return any((c := graph.constant(x)) is not None and c.size == 1 for x in node.inputs)
+
+
+def _is_root(node: ir.Node) -> bool:
+    power = graph.constant(node.inputs[1]) if node.op_type == "Pow" else None
+    return node.op_type == "Sqrt" or (power is not None and power.size == 1 and abs(power.item()) == 0.5)
+
+
+def _is_mean(node: ir.Node, position: int) -> bool:
+    """Whether a node is x - mean in (x - mean) / sqrt(variance + eps), or mean * scale in x * scale - mean * scale.
+
+    Or one of both in (x - mean) / scale.
+    """
+    (y,) = node.outputs[:1]
+    if node.op_type == "Sub" and position == 1:
+        return any(
+            (user.op_type in ("Div", "Mul") and any(_is_fixed_root(x) for x in user.inputs if x is not y))
+            or (user.op_type == "Div" and place == 0 and _comes_from_initializer(user.inputs[1]))
+            for user, place in y.uses()
+        )
+    if node.op_type == "Div" and position == 1:
+        moved = None if node.inputs[0] is None else node.inputs[0].producer()
+        return moved is not None and moved.op_type == "Sub" and _comes_from_initializer(moved.inputs[1])
+    taken = any(user.op_type == "Neg" or (user.op_type == "Sub" and place == 1) for user, place in y.uses())
+    others = [x for i, x in enumerate(node.inputs) if i != position]
+    return node.op_type == "Mul" and taken and any(_is_fixed_root(x) for x in others)
+
+
+def _is_fixed_root(value: ir.Value | None) -> bool:
+    """Whether a value is made of initializers only, the square root of one among them."""
+    above = graph.ancestors([] if value is None else [value])
+    nodes = {node for v in above if (node := v.producer()) is not None}
+    leaves = (v for v in above if v.producer() is None)
+    return any(map(_is_root, nodes)) and all(v.is_initializer() for v in leaves)
+
+
+# what the values say -----------------------------------------------------------
+
+
+def _is_fixed(w: ir.Value, uses: list[tuple[ir.Node, int]]) -> bool:
+    """Whether the values of an initializer are those of a mask, of a table of sines or of its frequencies."""
+    array = graph.constant(w) if not w.is_graph_input() else None
+    if array is None or array.size < 2 or not uses:
+        return False
+    array = np.asarray(array, np.float64).squeeze()
+    if not np.isfinite(array).all():
+        return True
+    some = array.ravel()[:_SAMPLE]
+    if _is_01(some) and _is_01(array) and len(np.unique(array)) == 2:
+        return all(node.op_type in ("Mul", "Where") or _is_one_minus(node) for node, _ in uses)
+    if _is_far(some) and _is_far(array) and array.any():
+        return all(node.op_type in ("Add", "Sub", "Where", "Attention") and _leads_to_softmax(node) for node, _ in uses)
+    if array.ndim == 1:
+        turned = all(node.op_type in _FACTORS or node.op_type == "Mul" for node, _ in uses)
+        return turned and _is_geometric(array) and all(_is_turned(node.outputs[0]) for node, _ in uses)
+    return _is_table_of_sines(array)
+
+
+def _is_01(array: np.ndarray) -> bool:
+    return bool(((array == 0) | (array == 1)).all())
+
+
+def _is_far(array: np.ndarray) -> bool:
+    return bool(((array == 0) | (np.abs(array) >= _MASKED)).all())
+
+
+def _is_one_minus(node: ir.Node) -> bool:
+    ones = graph.constant(node.inputs[0]) if node.op_type == "Sub" else None
+    return ones is not None and bool((ones == 1).all())
+
+
+def _leads_to_softmax(node: ir.Node) -> bool:
+    """Whether every use of a node leads to a Softmax, through shape changes and sums only."""
+    if node.op_type == "Attention":
+        return True
+    users = node.outputs[0].consumers()
+    return bool(users) and all(
+        user.op_type in ("Softmax", "LogSoftmax") or (user.op_type in _BETWEEN and _leads_to_softmax(user))
+        for user in users
+    )
+
+
+def _is_geometric(array: np.ndarray) -> bool:
+    """Whether an array is 1, q, q², ... with 0 < q < 1: frequencies of a rotary embedding."""
+    if len(array) < 2 or array[0] != 1 or not 0 < array[1] < 1:
+        return False
+    return bool(np.allclose(array, array[1] ** np.arange(len(array)), rtol=1e-4, atol=0))
+
+
+def _is_turned(value: ir.Value) -> bool:
+    """Whether only the sine and the cosine of a value are used."""
+    users = value.consumers()
+    return bool(users) and all(
+        user.op_type in ("Sin", "Cos") or (user.op_type in _CARRIERS and _is_turned(user.outputs[0])) for user in users
+    )
+
+
+def _is_table_of_sines(array: np.ndarray) -> bool:
+    """Whether each column of a table is a sine or a cosine of the row: x[i + 1] + x[i - 1] = 2 cos(frequency) x[i]."""
+    if array.ndim != 2 or (len(array) - 3) * array.shape[1] < _EQUATIONS:
+        return False
+    return _are_waves(array[:16, :8]) and _are_waves(array)
+
+
+def _are_waves(table: np.ndarray) -> bool:
+    if len(table) < 4 or np.abs(table).max() > 1 + 1e-5 or np.ptp(table, axis=0).max() < 0.1:
+        return False
+    middle, around = table[1:-1], table[2:] + table[:-2]
+    power = (middle**2).sum(axis=0)
+    factor = (around * middle).sum(axis=0) / np.where(power > 0, power, 1)
+    # float32 tables of large positions are 1e-3 off
+    off = np.abs(around - factor * middle).max(axis=0) > 5e-3 * np.abs(table).max(axis=0)
+    return not off.any() and bool((np.abs(factor) <= 2 + 1e-3).all())

@@ -1,0 +1,99 @@
+"""The settings of training as one frozen value, and those derived from the weights of an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.optim import Optimizer, Schedule
+from onnxtrain.runtime.device import Device
+
+#: Rows of a batch unless told otherwise, as in scikit-learn's MLPs.
+_BATCH = 200
+
+#: Weights of one strength of a penalty, and that strength.
+Groups = dict[tuple[str, ...], float]
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """The strength of both penalties on each weight by name; a weight that is missing has none."""
+
+    l1: Mapping[str, float]
+    l2: Mapping[str, float]
+
+    def spread(self, which: Mapping[str, float], weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the strength for each entry of the flattened weights."""
+        return np.concatenate([np.full(w.size, which.get(name, 0.0)) for name, w in weights.items()])
+
+    def value(self, weights: Mapping[str, np.ndarray]) -> float:
+        """Return the sum of both penalties, which is added to the loss."""
+        value = 0.0
+        with np.errstate(over="ignore"):  # infinite is an answer
+            for name, w in weights.items():
+                if l1 := self.l1.get(name, 0.0):
+                    value += l1 * float(np.abs(w).sum(dtype=np.float64))
+                if l2 := self.l2.get(name, 0.0):
+                    value += l2 * float(np.square(w, dtype=np.float64).sum())
+        return value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The checked parameters of an estimator that say how it is trained, under their names there.
+
+    Attributes
+    ----------
+    optimizer : Optimizer or None
+        None for L-BFGS.
+    schedule : Schedule
+    batch_size : int or None
+        None for ``"auto"``.
+    penalty : mapping of str to (float, float)
+        The strengths of l1 and l2 on single weights, beside the common ones.
+    products : onnx_ir.DataType or None
+        Type in which matrix products compute, if not that of the weights.
+    """
+
+    optimizer: Optimizer | None
+    schedule: Schedule
+    device: Device
+    n_threads: int | None = None
+    batch_size: int | None = None
+    max_iter: int = 200
+    shuffle: bool = True
+    tol: float = 1e-4
+    n_iter_no_change: int = 10
+    average: float | bool = False
+    clip_norm: float | None = None
+    l1: float = 0.0
+    l2: float = 0.0
+    penalty: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    builder: str = "builtin"
+    products: ir.DataType | None = None
+
+    def rows_of_a_batch(self, n_rows: int) -> int:
+        """Return how many of `n_rows` rows a batch has."""
+        return min(self.batch_size or _BATCH, n_rows)
+
+    def penalties(self, penalized: tuple[str, ...]) -> Penalties:
+        """Return the strength of both penalties on each weight; those common to all are on `penalized`."""
+        l1, l2 = dict.fromkeys(penalized, self.l1), dict.fromkeys(penalized, self.l2)
+        for name, (own1, own2) in self.penalty.items():
+            l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
+        return Penalties(l1, l2)
+
+    def penalty_groups(self, penalized: tuple[str, ...]) -> tuple[Groups, Groups]:
+        """Return l1 and l2 by the weights that have a strength in common, those of `penalty` each for itself."""
+        both = self.penalties(penalized)
+        return _in_groups(both.l1, self.penalty), _in_groups(both.l2, self.penalty)
+
+
+def _in_groups(strengths: Mapping[str, float], single: Container[str]) -> Groups:
+    # which weights go together must not follow from their strengths: the candidates of a search share a step
+    common = tuple(w for w in strengths if w not in single)
+    groups = [common] * bool(common) + [(w,) for w in sorted(strengths) if w in single]
+    return {group: strengths[group[0]] for group in groups if strengths[group[0]] > 0}

@@ -1,0 +1,139 @@
+"""One fit: the solver runs, the state moves on, and the weights that stay are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxtrain.errors import ConvergenceError
+from onnxtrain.runtime.threads import threads_for
+from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.epoch import EpochEnd, Listener, Rise, keep_best, rise_of
+from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
+from onnxtrain.training.lbfgs import minimize_lbfgs
+from onnxtrain.training.loop import StepLoop
+from onnxtrain.training.objective import Objective
+from onnxtrain.training.settings import Settings
+from onnxtrain.training.state import TrainingState, Weights
+from onnxtrain.training.step import build_loss_and_gradient
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a fit came to its end.
+
+    Attributes
+    ----------
+    interrupted : bool
+        By KeyboardInterrupt.
+    rise : Rise or None
+        The loss ended above its start; better weights are kept.
+    """
+
+    interrupted: bool = False
+    rise: Rise | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fit that is prepared: its rows, its objective, and the state that it changes.
+
+    Attributes
+    ----------
+    objective : Objective
+    data : TrainingData
+    validation : TrainingData or None
+        The validation set: its loss is monitored instead of that of `data`.
+    settings : Settings
+    state : TrainingState
+        Changed in place, once an epoch.
+    start : mapping of str to ndarray
+        The weights before the first epoch of this fit.
+    random_state : numpy.random.RandomState
+        Draws the order of the rows.
+    """
+
+    objective: Objective
+    data: TrainingData
+    validation: TrainingData | None
+    settings: Settings
+    state: TrainingState
+    start: Weights
+    random_state: np.random.RandomState
+
+    def run(self, n_epochs: int, listeners: tuple[Listener, ...] = ()) -> Outcome:
+        """Run up to `n_epochs` epochs, or ``settings.max_iter`` iterations of L-BFGS; `listeners` are told of each.
+
+        Raises
+        ------
+        ConvergenceError
+            The loss or a weight became infinite or NaN. The state has the better weights of the
+            start and the best epoch.
+        """
+        optimizer = self.settings.optimizer
+        if optimizer is None:
+            return self._minimize(listeners)
+        loop = StepLoop(self.objective, self.data, self.settings, optimizer, self.state, self.random_state)
+        on_rows = self._mean_loss_on(self.data, loop.n_threads)
+        penalties = self.settings.penalties(self.objective.penalized)
+        validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.n_threads)
+        loss = validate or (lambda weights: on_rows(weights) + penalties.value(weights))
+        end = EpochEnd(
+            self.state, self.settings.tol, self.settings.n_iter_no_change, validate, self.settings.average, listeners
+        )
+        interrupted = False
+        try:
+            loop.run(n_epochs, end)
+        except ConvergenceError as e:
+            kept = keep_best(self.state, self.start, loss)
+            raise ConvergenceError(f"{e} {kept} Lower learning_rate, scale the data, or set clip_norm.") from e
+        except KeyboardInterrupt:
+            interrupted = True
+
+        def shuffled(weights: Weights) -> float:
+            return self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), loop.n_threads)(weights)
+
+        return Outcome(interrupted, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
+
+    def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
+        settings, state, builder = self.settings, self.state, self.settings.builder
+        graph = build_loss_and_gradient(self.objective, builder)
+        n_threads = threads_for(len(self.data.label) * graph.multiplications + graph.fixed_cost, settings.n_threads)
+        if self.validation is None:
+            end = EpochEnd(state, tol=0.0, n_iter_no_change=float("inf"), listeners=listeners)
+        else:
+            validate = self._mean_loss_on(self.validation, n_threads)
+            end = EpochEnd(state, settings.tol, settings.n_iter_no_change, validate, listeners=listeners)
+
+        def on_iteration(loss: float, weights: dict[str, np.ndarray]) -> bool:
+            state.step += 1
+            end.take(weights, loss, learning_rate=1.0)
+            return state.stopped
+
+        if settings.max_iter == 0:
+            return Outcome()
+        before = state.epoch
+        try:
+            weights, loss, converged = minimize_lbfgs(
+                lambda weights: loss_and_gradient(
+                    self.objective, weights, self.data, settings.device, n_threads, builder
+                ),
+                state.weights,
+                settings.penalties(self.objective.penalized),
+                max_iter=settings.max_iter,
+                tol=settings.tol / 100,
+                on_iteration=on_iteration,
+            )
+        except KeyboardInterrupt:
+            return Outcome(interrupted=True)
+        if state.epoch == before:  # the start was the minimum
+            on_iteration(loss, weights)
+        state.weights = weights
+        state.stopped |= converged
+        return Outcome()
+
+    def _mean_loss_on(self, data: TrainingData, n_threads: int) -> Callable[[Weights], float]:
+        """Return the mean loss on rows, without penalties, as a function of the weights."""
+        return lambda weights: mean_loss(self.objective, weights, data, self.settings.device, n_threads)

@@ -1,0 +1,359 @@
+"""The kind of an output, by the graph and by the rows; training at rate 0 changes no prediction."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output
+from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
+from onnxtrain.estimators.agreement import AGREED
+from onnxtrain.runtime.session import run
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4)).astype(np.float32)
+THREE = RNG.integers(0, 3, 60)
+TWO = RNG.integers(0, 2, 60)
+SHARES = RNG.dirichlet([1, 1, 1, 1], 60).astype(np.float32)  # rows that are probabilities themselves
+
+
+def drawn(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+WEIGHTS = {
+    "W": drawn(4, 3),
+    "V": drawn(4, 3),
+    "w": drawn(4, 1),
+    "F": drawn(3, 4, 1, 1),
+    "T": np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]], np.float32),
+    "U": np.array([[0.9, 0.1], [0.3, 0.7]], np.float32),
+    "S": np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.3, 0.3, 0.4]], np.float32),
+    "half": np.float32(0.5),
+    "one": np.float32(1),
+    "two": np.float32(2),
+    "by_pi": np.float32(1 / np.pi),
+    "tiny": np.float32(1e-3),
+    "sharp": np.float32(3),
+    "axis1": np.array([1]),
+    "axes23": np.array([2, 3]),
+    "axes": np.array([1, 2]),
+    "column": np.array([-1, 1]),
+    "square": np.array([0, 4, 1, 1]),
+    "P2": drawn(4, 2),
+}
+K, B = "(float[n, 4] X) => (float[n, 3] Y)", "(float[n, 4] X) => (float[n, 1] Y)"
+C = "(float[n, 4] X) => (float[n, 2] Y)"
+SOFT = "Z = MatMul(X, W) P = Softmax <axis = 1> (Z)"
+OTHER = "Q0 = MatMul(X, V) Q = Softmax <axis = 1> (Q0)"
+
+#: A model whose output is probabilities.
+PROBABILITIES = {
+    "softmax": f"{K} {{ {SOFT} Y = Identity(P) }}",
+    "exponential of log-softmax": f"{K} {{ Z = MatMul(X, W) L = LogSoftmax <axis = 1> (Z) Y = Exp(L) }}",
+    "temperature": f"{K} {{ Z = MatMul(X, W) S0 = Div(Z, sharp) Y = Softmax <axis = 1> (S0) }}",
+    "noise by MatMul": f"{K} {{ {SOFT} Y = MatMul(P, T) }}",
+    "noise by Gemm": f"{K} {{ {SOFT} Y = Gemm(P, T) }}",
+    "noise by Einsum": f'{K} {{ {SOFT} Y = Einsum <equation = "nk,km->nm"> (P, T) }}',
+    "noise of two classes": f"{C} {{ Z = MatMul(X, P2) P = Softmax <axis = 1> (Z) Y = MatMul(P, U) }}",
+    "noise, clipped": f"{K} {{ {SOFT} Q = MatMul(P, T) Y = Clip(Q, tiny, one) }}",
+    "dropout": f"{K} {{ {SOFT} Y = Dropout(P) }}",
+    "sharpened": f"{K} {{ {SOFT} E = Pow(P, sharp) S0 = ReduceSum(E, axis1) Y = Div(E, S0) }}",
+    "square root": f"{K} {{ {SOFT} Y = Pow(P, half) }}",
+    "at least": f"{K} {{ {SOFT} Y = Max(P, tiny) }}",
+    "mean of two": f"{K} {{ {SOFT} {OTHER} A = Add(P, Q) Y = Mul(A, half) }}",
+    "mean of two by Mean": f"{K} {{ {SOFT} {OTHER} Y = Mean(P, Q) }}",
+    "mean over an axis": f"{K} {{ {SOFT} {OTHER} A = Unsqueeze(P, axis1) D = Unsqueeze(Q, axis1)"
+    " G = Concat <axis = 1> (A, D) Y = ReduceMean <keepdims = 0> (G, axis1) }",
+    "gated": f"{K} {{ {SOFT} {OTHER} g0 = MatMul(X, w) g = Sigmoid(g0) h = Sub(one, g) A = Mul(g, P) D = Mul(h, Q)"
+    " Y = Add(A, D) }",
+    "mixture of experts": f"{K} {{ {SOFT} {OTHER} A = Unsqueeze(P, axis1) D = Unsqueeze(Q, axis1)"
+    " G = Concat <axis = 1> (A, D) g0 = MatMul(X, P2) g = Softmax <axis = 1> (g0) h = Unsqueeze(g, axis1)"
+    " M = MatMul(h, G) Y = Squeeze(M, axis1) }",
+    "softmax over channels, flattened": f"{K} {{ R = Reshape(X, square) Z = Conv(R, F) P = Softmax <axis = 1> (Z)"
+    " Y = Flatten <axis = 1> (P) }",
+    "softmax over channels, squeezed": f"{K} {{ R = Reshape(X, square) Z = Conv(R, F) P = Softmax <axis = 1> (Z)"
+    " Y = Squeeze(P, axes23) }",
+    "mean of a map": f"{K} {{ R = Reshape(X, square) Z = Conv(R, F) P = Softmax <axis = 1> (Z)"
+    " Y = ReduceMean <keepdims = 0> (P, axes23) }",
+    "normalized softplus": f"{K} {{ Z = MatMul(X, W) E = Softplus(Z) S0 = ReduceSum(E, axis1) Y = Div(E, S0) }}",
+    "normalized squares": f"{K} {{ Z = MatMul(X, W) E = Mul(Z, Z) S0 = ReduceSum(E, axis1) Y = Div(E, S0) }}",
+    "one sigmoid": f"{B} {{ Z = MatMul(X, w) Y = Sigmoid(Z) }}",
+    "tanh": f"{B} {{ Z = MatMul(X, w) H = Tanh(Z) A = Add(H, one) Y = Mul(A, half) }}",
+    "probit": f"{B} {{ Z = MatMul(X, w) H = Erf(Z) A = Add(H, one) Y = Div(A, two) }}",
+    "arctangent": f"{B} {{ Z = MatMul(X, w) H = Atan(Z) A = Mul(H, by_pi) Y = Add(A, half) }}",
+    "softsign": f"{B} {{ Z = MatMul(X, w) H = Softsign(Z) A = Add(H, one) Y = Mul(A, half) }}",
+    "softsign by hand": f"{B} {{ Z = MatMul(X, w) Z0 = Abs(Z) D = Add(one, Z0) H = Div(Z, D) A = Add(H, one)"
+    " Y = Mul(A, half) }",
+    "noisy or": f"{B} {{ Z = MatMul(X, w) P = Sigmoid(Z) Q = Sub(one, P) R = Mul(Q, Q) Y = Sub(one, R) }}",
+    "complementary log-log": f"{B} {{ Z = MatMul(X, w) E = Exp(Z) M = Neg(E) S0 = Exp(M) Y = Sub(one, S0) }}",
+    "by a condition": f"{K} {{ {SOFT} {OTHER} g = MatMul(X, w) c = Greater(g, half) Y = Where(c, P, Q) }}",
+    "sigmoid by hand": f"{B} {{ Z = MatMul(X, w) M = Neg(Z) E = Exp(M) A = Add(one, E) Y = Reciprocal(A) }}",
+    "mean of two sigmoids": f"{B} {{ Z = MatMul(X, w) P = Sigmoid(Z) Q = HardSigmoid(Z) A = Add(P, Q) Y = Mul(A, half) }}",
+    "largest of sigmoids": f"{B} {{ Z = MatMul(X, W) P = Sigmoid(Z) Y = ReduceMax(P, axis1) }}",
+    "two columns of a sigmoid": f"{C} {{ Z = MatMul(X, w) P = Sigmoid(Z) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }}",
+    "two columns of anything": f"{C} {{ Z = MatMul(X, w) H = Erf(Z) A = Add(H, one) P = Mul(A, half) Q = Sub(one, P)"
+    " Y = Concat <axis = 1> (Q, P) }",
+}
+
+#: A model whose output is scores.
+SCORES = {
+    "a last layer": f"{K} {{ Y = MatMul(X, W) }}",
+    "log-softmax": f"{K} {{ Z = MatMul(X, W) Y = LogSoftmax <axis = 1> (Z) }}",
+    "a layer behind softmax": f"{K} {{ {SOFT} Y = MatMul(P, V3) }}",
+    "one logit": f"{B} {{ Y = MatMul(X, w) }}",
+    "cosines": f"{K} {{ Z = MatMul(X, W) N = LpNormalization <axis = 1, p = 2> (Z) Y = Mul(N, sharp) }}",
+    "tanh": f"{K} {{ Z = MatMul(X, W) Y = Tanh(Z) }}",
+    "rectified": f"{K} {{ Z = MatMul(X, W) Y = Relu(Z) }}",
+    "a sigmoid, scaled": f"{K} {{ Z = MatMul(X, W) P = Sigmoid(Z) Y = Mul(P, sharp) }}",
+}
+WEIGHTS["V3"] = drawn(3, 3)
+
+
+def model(text):
+    onx = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {text}')
+    used = {name for node in onx.graph.node for name in node.input}
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in WEIGHTS.items() if n in used)
+    return onx
+
+
+def classes_for(onx):
+    k = onx.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
+    return THREE if k == 3 else TWO
+
+
+def minus_log(p, y):
+    """Return the loss of rows whose probabilities are `p`, normalized where they do not sum to one."""
+    p = np.hstack([1 - p, p]) if p.shape[1] == 1 else p / p.sum(axis=1, keepdims=True)
+    return -np.log(np.clip(p[np.arange(len(y)), y], 1e-6, 1))
+
+
+def softmax(s):
+    s = np.hstack([np.zeros_like(s), s]) if s.shape[1] == 1 else s
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("text", PROBABILITIES.values(), ids=PROBABILITIES)
+def test_the_loss_of_probabilities_is_theirs(text):
+    onx = model(text)
+    y, p = classes_for(onx), run(onx, {"X": X})[0]
+    fitted = OrtGradientClassifier(onx, max_iter=0).fit(X, y)
+    assert fitted.output_is_ == "probabilities"
+    np.testing.assert_allclose(fitted.losses(X, y), minus_log(p, y), rtol=2e-3, atol=2e-5)
+    own = np.hstack([1 - p, p]) if p.shape[1] == 1 else p
+    np.testing.assert_allclose(fitted.predict_proba(X), own, rtol=1e-4, atol=1e-6)
+    total, _ = run(add_loss_output(onx, "log"), {"X": X, "label": y.reshape(-1, 1)})
+    np.testing.assert_allclose(total.item(), minus_log(p, y).mean(), rtol=2e-3)
+
+
+@pytest.mark.parametrize("text", SCORES.values(), ids=SCORES)
+def test_the_loss_of_scores_is_that_of_their_softmax(text):
+    onx = model(text)
+    y, s = classes_for(onx), run(onx, {"X": X})[0]
+    fitted = OrtGradientClassifier(onx, max_iter=0).fit(X, y)
+    assert fitted.output_is_ == "scores"
+    np.testing.assert_allclose(fitted.losses(X, y), minus_log(softmax(s), y), rtol=1e-3, atol=1e-5)
+    total, _ = run(add_loss_output(onx, "log", output_is="scores"), {"X": X, "label": y.reshape(-1, 1)})
+    np.testing.assert_allclose(total.item(), minus_log(softmax(s), y).mean(), rtol=1e-3)
+
+
+def test_probabilities_that_are_an_input_are_seen_in_the_rows(capsys):
+    onx = model(f"{K} {{ Y = MatMul(X, S) }}")
+    fitted = OrtGradientClassifier(onx, max_iter=0).fit(SHARES, THREE)
+    assert fitted.output_is_ == "probabilities"
+    np.testing.assert_allclose(fitted.losses(SHARES, THREE), minus_log(SHARES @ WEIGHTS["S"], THREE), rtol=1e-3)
+    assert OrtGradientClassifier(onx, max_iter=0, verbose=2).fit(X, THREE).output_is_ == "scores"
+    assert capsys.readouterr().out == "The output 'Y' is taken for scores, as the rows show.\n"
+
+
+def test_without_rows_an_open_output_is_probabilities_of_the_loss_of_probabilities():
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (double[n, 2] X) => (double[n, 2] Y) { Y = Identity(X) }'
+    )
+    p = np.array([[1, 0], [0.8, 0.2], [0.5, 0.5]])
+    feeds = {"X": p, "label": np.array([[0], [1], [1]])}
+    found = {said: run(add_loss_output(onx, "log", output_is=said), feeds)[0].item() for said in (None, "scores")}
+    assert found[None] == pytest.approx(-np.log([1, 0.2, 0.5]).mean(), abs=1e-5)
+    assert found["scores"] == pytest.approx(minus_log(softmax(p), np.array([0, 1, 1])).mean())
+    assert run(add_loss_output(onx, "hinge"), feeds)[0].item() == pytest.approx(np.mean([0, 1.6, 1]))
+
+
+@pytest.mark.parametrize("loss, said", [("log", "logits"), ("squared_error", "scores")])
+def test_what_is_said_of_the_output_is_checked(loss, said):
+    with pytest.raises(LossError, match=f"output_is says what a classifier gives.*got '{said}'"):
+        add_loss_output(model(SCORES["a last layer"]), loss, output_is=said)
+
+
+def test_the_user_says_what_the_output_is():
+    onx = model(PROBABILITIES["softmax"])
+    p = run(onx, {"X": X})[0]
+    fitted = OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, THREE)
+    assert fitted.output_is_ == "scores"
+    np.testing.assert_allclose(fitted.losses(X, THREE), minus_log(softmax(p), THREE), rtol=1e-4)
+    with pytest.raises(ModelError, match=r"output_is='probabilities', but the output 'Y' leaves \[0, 1\].* in row"):
+        OrtGradientClassifier(model(SCORES["a last layer"]), output_is="probabilities").fit(X, THREE)
+    with pytest.raises(ParameterError, match="output_is"):
+        OrtGradientClassifier(onx, output_is="logits").fit(X, THREE)
+    with pytest.raises(AttributeError, match="output_is_ once it is fitted"):
+        _ = OrtGradientClassifier().output_is_
+
+
+def test_one_column_between_0_and_1_may_be_either():
+    onx = model("(float[n, 4] X) => (float[n, 1] Y) { Y = MatMul(X, s) }")
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([[0.1], [0.9], [0.3], [0.6]], np.float32), "s"))
+    with pytest.warns(UserWarning, match="lies between 0 and 1 on the rows.*taken for scores. Say output_is="):
+        fitted = OrtGradientClassifier(onx, max_iter=0).fit(SHARES, TWO)
+    p = run(onx, {"X": SHARES})[0]
+    np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(softmax(p), TWO), rtol=1e-4)
+    fitted = OrtGradientClassifier(onx, max_iter=0, output_is="probabilities").fit(SHARES, TWO)
+    np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(p, TWO), rtol=1e-3)
+
+
+def test_weights_of_zero_make_scores():
+    onx = model("(float[n, 4] X) => (float[n, 1] Y) { Y = MatMul(X, s) }")
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((4, 1), np.float32), "s"))
+    assert OrtGradientClassifier(onx, max_iter=0).fit(X, TWO).output_is_ == "scores"
+
+
+@pytest.mark.parametrize("shape", ["[n, k]", "", "[n, 3]"])
+def test_rows_show_the_columns_of_an_output(shape):
+    onx = model(
+        f"(float[n, 4] X) => (float{shape} Y) {{ Z = MatMul(X, W) P = Softmax <axis = 1> (Z)"
+        " I = NonZero(chosen) J = Squeeze(I, axis0) Y = Gather <axis = 1> (P, J) }"
+    )
+    known = {"chosen": np.ones(3, bool), "axis0": np.array([0])}
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in known.items())
+    fitted = OrtGradientClassifier(onx, max_iter=2).fit(X, THREE)
+    assert fitted.output_is_ == "probabilities"
+    fitted = OrtGradientClassifier(onx, max_iter=0).fit(X, THREE)
+    np.testing.assert_allclose(fitted.losses(X, THREE), minus_log(run(onx, {"X": X})[0], THREE), rtol=1e-4)
+
+
+# -------------------------------------------------------------- agreement
+
+
+def test_labels_that_are_not_those_of_the_scores():
+    onx = model(
+        "(float[n, 4] X) => (int64[n] label, float[n, 3] Y) { Y = MatMul(X, W) M = Neg(Y)"
+        " label = ArgMax <axis = 1, keepdims = 0> (M) }"
+    )
+    with pytest.raises(
+        ModelError, match=r"predict is not that of the model .* first in row 0: .* instead of .* scores"
+    ):
+        OrtGradientClassifier(onx).fit(X, THREE)
+
+
+def test_a_graph_that_is_not_the_estimator(monkeypatch):
+    iris, y = load_iris(return_X_y=True)
+    fitted = LogisticRegression(max_iter=500).fit(iris, y)
+    monkeypatch.setattr("onnxtrain.estimators.source.Source.initial_weights", lambda self, names: CHANGED(self, names))
+    AGREED.clear()
+    with pytest.raises(
+        ConversionError, match=r"predict_proba is not what was handed over: \[.*\] instead of \[.* in row"
+    ):
+        OrtGradientClassifier(fitted, max_iter=1).fit(iris, y)
+    with pytest.raises(ConversionError, match="predict is not what was handed over: .*LinearRegression.html"):
+        OrtGradientRegressor(LinearRegression().fit(iris, y), max_iter=1).fit(iris, y)
+
+
+def CHANGED(source, names):
+    from onnxtrain.estimators.model import initial_weights
+
+    return {name: 1.5 * w for name, w in initial_weights(source.model.onnx, names).items()}
+
+
+def test_what_was_compared_once_is_not_compared_again(monkeypatch):
+    onx = model(PROBABILITIES["noise by MatMul"])
+    OrtGradientClassifier(onx, max_iter=1).fit(X, THREE)
+    monkeypatch.setattr("onnxtrain.estimators.base.answers_of_onnx", lambda *rest: pytest.fail("compared again"))
+    OrtGradientClassifier(onx, max_iter=1, learning_rate=0.1).fit(X, THREE)
+
+
+def test_a_model_of_a_fixed_batch_is_compared_in_its_batches():
+    onx = model(f"{K.replace('[n,', '[7,')} {{ {SOFT} Y = Identity(P) }}")
+    fitted = OrtGradientClassifier(onx, max_iter=0).fit(X, THREE)
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1, rtol=1e-6)
+
+
+# ---------------------------------------------------------------- mix-ups
+
+LABELLED = (
+    "(float[n, 4] X) => (string[n] label, float[n, 3] Y) { Z = MatMul(X, W) Y = Softmax(Z)"
+    " I = ArgMax <axis = 1, keepdims = 0> (Y) label = Gather(names, I) }"
+)
+
+
+def labelled():
+    onx = model(LABELLED)
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array(["a", "b", "c"], object), "names"))
+    return onx
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_regressor_is_no_classifier(fitted):
+    numbers = make_pipeline(StandardScaler(), LinearRegression())
+    classes = LogisticRegression()
+    if fitted:
+        numbers.fit(X, TWO), classes.fit(X, TWO)
+    with pytest.raises(
+        ParameterError, match="Pipeline is a regressor, which predicts numbers: train it with OrtGradientReg"
+    ):
+        OrtGradientClassifier(numbers).fit(X, TWO)
+    with pytest.raises(
+        ParameterError, match="LogisticRegression is a classifier, which predicts classes.*GradientClassif"
+    ):
+        OrtGradientRegressor(classes).fit(X, TWO)
+    scores = OrtGradientRegressor(classes.fit(X, TWO), output="probabilities", max_iter=1)
+    assert scores.fit(X, np.eye(2)[TWO]).predict(X).shape == (len(X), 2)
+
+
+def test_a_model_of_labels_is_no_regressor():
+    with pytest.raises(
+        DataError, match="The model is a classifier, its labels are 'a', 'b', 'c': train it with OrtGrad"
+    ):
+        OrtGradientRegressor(labelled()).fit(X, TWO)
+    with pytest.raises(
+        DataError, match="y has 1 columns, the output 'Y' of the model holds the probabilities of 3 classes"
+    ):
+        OrtGradientRegressor(model(PROBABILITIES["softmax"])).fit(X, TWO)
+    brier = OrtGradientRegressor(model(PROBABILITIES["softmax"]), max_iter=2).fit(X, np.eye(3)[THREE])
+    assert brier.predict(X).shape == (60, 3)
+
+
+def test_neighbours_store_targets():
+    model = KNeighborsRegressor().fit(X, X[:, 0])
+    with pytest.warns(UserWarning, match="KNeighborsRegressor averages the targets of the rows it was fitted on"):
+        OrtGradientRegressor(model, max_iter=1).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_loss_of_scores_leaves_no_probabilities(loss):
+    fitted = OrtGradientClassifier(LogisticRegression(), loss=loss, max_iter=2).fit(X, TWO)
+    assert not hasattr(fitted, "predict_proba")
+    assert fitted.decision_function(X).shape == (60,)
+
+
+def test_a_model_that_cannot_be_run_as_it_came():
+    onx = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (double[n,4] X) => (double[n,1] Y) <double[4,1] W = {1, 2, 3, 4}> { h = Celu(X) Y = MatMul(h, W) }""")
+    with pytest.warns(
+        UserWarning, match="not compared with the model as it came, which onnxruntime cannot run: .*Celu"
+    ):
+        OrtGradientRegressor(onx, max_iter=2).fit(X.astype(np.float64), X.sum(axis=1))
+
+
+def test_probabilities_that_are_rounded_to_one_are_a_tie():
+    onx = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        one_against_the_rest (float[n, 1] X) => (int64[n] label, float[n, 3] p) <float[1, 3] W = {1, 2, -1}, int64[1] one = {1}> {
+            z = MatMul(X, W) s = Sigmoid(z) t = ReduceSum(s, one) q = Div(s, t)
+            p = Identity(q) label = ArgMax <axis = 1, keepdims = 0> (s) }""")
+    X = np.float32([[-1], [1], [2], [40], [50]])
+    assert OrtGradientClassifier(onx, max_iter=0).fit(X, [2, 1, 1, 0, 0]).predict(X[1:2]) == [1]

@@ -1,0 +1,165 @@
+"""Functions and objects of the user: their current behaviour counts, not that at the time a graph was built."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_regression
+
+from onnxtrain import OrtGradientRegressor
+from onnxtrain.errors import LossError
+from onnxtrain.losses import LOSSES, loss
+from onnxtrain.optim.base import Optimizer
+from onnxtrain.training.step import build_loss_and_gradient, build_step
+
+X, y = make_regression(60, 3, noise=5.0, random_state=0)
+X, y = X.astype(np.float32), y / y.std()
+
+ALPHA = 0.5
+HELD = {"alpha": 0.5}
+
+
+def pinball(op, y_true, y_pred, alpha):
+    d = op.Sub(y_true, y_pred)
+    return op.ReduceSum(op.Max(op.Mul(d, float(alpha)), op.Mul(d, float(alpha) - 1)), [1], keepdims=1)
+
+
+def fit(loss, **params):
+    settings = {"solver": "lbfgs", "dtype": "float64", "max_iter": 200} | params
+    return OrtGradientRegressor(loss=loss, **settings).fit(X, y)
+
+
+def share_above(model):
+    return float(np.mean(y < model.predict(X)))
+
+
+def of_a_global(op, y_true, y_pred):
+    return pinball(op, y_true, y_pred, ALPHA)
+
+
+def of_a_dictionary(op, y_true, y_pred):
+    return pinball(op, y_true, y_pred, HELD["alpha"])
+
+
+class OfAnAttribute:
+    alpha = 0.5
+
+    def __call__(self, op, y_true, y_pred):
+        return pinball(op, y_true, y_pred, self.alpha)
+
+
+OBJECT = OfAnAttribute()
+
+
+def change_global(alpha):
+    global ALPHA
+    ALPHA = alpha
+
+
+CHANGED = {
+    "global": (of_a_global, change_global),
+    "dictionary": (of_a_dictionary, lambda alpha: HELD.update(alpha=alpha)),
+    "attribute": (OBJECT, lambda alpha: setattr(OBJECT, "alpha", alpha)),
+    "method": (OBJECT.__call__, lambda alpha: setattr(OBJECT, "alpha", alpha)),
+    "registered": ("of_a_global_of_a_test", change_global),
+}
+
+
+@pytest.fixture
+def registered():
+    loss("of_a_global_of_a_test")(of_a_global)
+    yield
+    LOSSES.unregister("of_a_global_of_a_test")
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+@pytest.mark.parametrize("case", CHANGED)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_loss_that_has_changed_is_trained_as_it_is_now(case, solver, registered):
+    function, change = CHANGED[case]
+    params = {"solver": solver, "learning_rate": 0.05, "random_state": 0} if solver == "adam" else {}
+    found = []
+    try:
+        for alpha in (0.5, 0.95, 0.5):
+            change(alpha)
+            model = fit(function, **params)
+            found.append(share_above(model))
+            d = y - model.predict(X)
+            np.testing.assert_allclose(model.losses(X, y), np.maximum(alpha * d, (alpha - 1) * d), rtol=1e-4, atol=1e-5)
+    finally:
+        change(0.5)
+    assert found[0] == found[2] < 0.7
+    assert found[1] > 0.8
+
+
+def test_losses_that_build_the_same_graph_share_it():
+    cases = [lambda op, a, b, alpha=alpha: pinball(op, a, b, alpha) for alpha in (0.3, 0.3, 0.4)]
+    built = []
+    for function in cases:
+        fit(function)
+        built.append(build_loss_and_gradient.cache.misses)
+    assert built[0] == built[1] == built[2] - 1
+
+
+def test_a_loss_that_is_replaced_is_trained_anew():
+    try:
+        found = []
+        for alpha in (0.5, 0.95):
+            loss("replaced_by_a_test", override=True)(lambda op, a, b, alpha=alpha: pinball(op, a, b, alpha))
+            found.append(share_above(fit("replaced_by_a_test")))
+    finally:
+        LOSSES.unregister("replaced_by_a_test")
+    assert found[0] < 0.7 < found[1]
+
+
+def weighted(op, y_true, y_pred, *, w=(1.0,)):
+    d = op.Sub(y_true, y_pred)
+    first = next(iter(w.values())) if isinstance(w, dict) else w[0]
+    return op.ReduceSum(op.Mul(op.Mul(d, d), float(first)), [1], keepdims=1)
+
+
+@pytest.mark.parametrize("w", [(2.0,), [2.0], np.array([2.0]), {"a": 2.0}], ids=lambda w: type(w).__name__)
+def test_parameters_of_any_kind(w):
+    model = fit(weighted, loss_params={"w": w})
+    np.testing.assert_allclose(model.losses(X, y), 2 * (y - model.predict(X)) ** 2, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("delta", [[1.0], np.array([1.0]), {"a": 1.0}, None, True], ids=repr)
+def test_a_parameter_of_a_loss_of_the_table_is_a_number(delta):
+    fit("huber", loss_params={"delta": 1.0})
+    with pytest.raises(LossError, match="delta must be a finite number > 0, got"):
+        fit("huber", loss_params={"delta": delta})
+
+
+class Scaled(Optimizer):
+    """Gradient descent by an attribute; neither frozen nor hashable by content."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def update(self, op, w, dw, slots, learning_rate):
+        return op.Sub(w, op.Mul(op.Mul(dw, self.factor), learning_rate)), ()
+
+
+def test_an_optimizer_that_has_changed_steps_as_it_does_now():
+    optimizer, moved = Scaled(1.0), []
+    for factor in (1.0, 0.5, 1.0):
+        optimizer.factor = factor
+        settings = {"init": "random", "learning_rate": 0.01, "batch_size": 60, "dtype": "float64", "random_state": 0}
+        model = OrtGradientRegressor(solver=optimizer, **settings).partial_fit(X, y)
+        moved.append(model.coef_)
+    np.testing.assert_allclose(moved[0], moved[2], rtol=1e-12)
+    assert not np.allclose(moved[0], moved[1])
+
+
+def test_optimizers_of_the_table_share_a_step():
+    built = []
+    for _ in range(2):
+        OrtGradientRegressor(solver="adam", max_iter=1, random_state=0).partial_fit(X, y)
+        built.append(build_step.cache.misses)
+    assert built[0] == built[1]
+
+
+def test_a_function_of_no_module():
+    namespace = {}
+    exec("def squares(op, y_true, y_pred): return (y_true - y_pred) ** 2", namespace)
+    namespace["squares"].__module__ = None
+    np.testing.assert_allclose(fit(namespace["squares"]).predict(X), fit("squared_error").predict(X), atol=1e-6)

@@ -1,0 +1,111 @@
+"""Constraints kept during training: probabilities of leaves lie on the simplex, variances are positive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skl2onnx
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.mixture import GaussianMixture
+from sklearn.naive_bayes import BernoulliNB, GaussianNB
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.graph import to_free, to_simplex
+from tests.zoo import data
+
+TREES = [
+    DecisionTreeClassifier(random_state=0),
+    DecisionTreeClassifier(max_depth=2, random_state=0),
+    RandomForestClassifier(7, random_state=0),
+    RandomForestClassifier(7, max_depth=3, class_weight="balanced", random_state=0),
+    ExtraTreesClassifier(5, max_depth=4, random_state=0),
+    BaggingClassifier(n_estimators=3, random_state=0),
+    VotingClassifier([("a", DecisionTreeClassifier(max_depth=2, random_state=0))], voting="soft"),
+]
+
+
+def moved(y):
+    """Return labels of which a third are others: leaves that were pure are not any more."""
+    rng = np.random.default_rng(0)
+    return np.where(rng.random(len(y)) < 0.3, rng.permutation(y), y)
+
+
+@pytest.mark.parametrize("kind", ["bin", "iris"])
+@pytest.mark.parametrize("estimator", TREES, ids=lambda e: type(e).__name__)
+def test_leaves_stay_probabilities(estimator, kind):
+    X, y = data(kind)
+    fitted = estimator.fit(X, y)
+    still = OrtGradientClassifier(fitted, learning_rate=1e-12, max_iter=1, random_state=0).fit(X, y)
+    np.testing.assert_allclose(still.predict_proba(X), fitted.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(still.to_sklearn().predict_proba(X), fitted.predict_proba(X), atol=1e-6)
+    tuned = OrtGradientClassifier(fitted, learning_rate=0.02, max_iter=30, random_state=0).fit(X, moved(y))
+    # the loss of a single pure tree has no gradient: it takes no probability below 1e-6
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0] or still.loss_curve_[0] < 1e-5
+    p = tuned.to_sklearn().predict_proba(X)
+    np.testing.assert_allclose(p, tuned.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-9)
+    assert 0 <= p.min() <= p.max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["bin", "iris"])
+def test_leaves_of_a_file_stay_probabilities(kind):
+    X, y = data(kind)
+    fitted = RandomForestClassifier(5, random_state=0).fit(X, y)
+    onx = skl2onnx.to_onnx(fitted, X[:1].astype(np.float32), options={"zipmap": False}, target_opset=21)
+    tuned = OrtGradientClassifier(onx, learning_rate=0.05, max_iter=30, random_state=0).fit(X, moved(y))
+    p = tuned.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-9)
+    assert 0 <= p.min() <= p.max() <= 1
+
+
+def test_probabilities_of_zero_come_back_close():
+    p = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [1 / 3, 1 / 3, 1 / 3]])
+    np.testing.assert_allclose(to_simplex(to_free(p / 50)), p, atol=1e-6)
+    np.testing.assert_allclose(to_free(p)[2], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["bin", "iris"])
+@pytest.mark.parametrize(
+    "estimator",
+    [GaussianNB(), QuadraticDiscriminantAnalysis(reg_param=0.1), BernoulliNB(binarize=0.5)],
+    ids=lambda e: type(e).__name__,
+)
+def test_variances_and_probabilities_stay_in_their_range(estimator, kind):
+    X, y = data(kind)
+    fitted = estimator.fit(X, y)
+    tuned = OrtGradientClassifier(
+        fitted, weights_to_train="all", learning_rate=0.1, max_iter=60, random_state=0, n_iter_no_change=60
+    ).fit(X, moved(y))
+    assert np.isfinite(tuned.loss_curve_).all()
+    p = tuned.to_sklearn().predict_proba(X)
+    np.testing.assert_allclose(p, tuned.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+def test_precisions_of_a_mixture_stay_positive(covariance):
+    X, _ = data("bin")
+    mixture = GaussianMixture(2, covariance_type=covariance, random_state=0).fit(X)
+    if covariance in ("full", "tied"):
+        mixture.precisions_cholesky_[..., 0] *= 1e-3  # one step takes it over zero
+    found = OrtGradientRegressor(
+        mixture, output="probabilities", weights_to_train="all", solver="sgd", learning_rate=0.5, max_iter=2,
+        random_state=0,
+    ).fit(X, mixture.predict_proba(X)[::-1])  # fmt: skip
+    back = found.to_sklearn()
+    assert np.isfinite(back.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("kind", ["bin", "iris"])
+@pytest.mark.parametrize("estimator", [LogisticRegression(), RandomForestClassifier(5, random_state=0), SVC()], ids=str)
+def test_probabilities_in_double_sum_up_to_one(estimator, kind):
+    X, y = data(kind)
+    tuned = OrtGradientClassifier(estimator.fit(X, y), max_iter=2, random_state=0).fit(X, y)
+    assert np.abs(tuned.predict_proba(X).sum(axis=1) - 1).max() < 1e-15 * 4
+    log_loss(y, tuned.predict_proba(X))  # warns where they do not
+    assert tuned.predict_proba(X.astype(np.float32)).dtype == np.float32

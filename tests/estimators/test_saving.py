@@ -1,0 +1,365 @@
+"""``save`` and ``load``: the same estimator is restored, any other content is refused."""
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import ExportError, ModelError
+from onnxtrain.optim import SGD, Cosine
+from onnxtrain.runtime.session import run
+from onnxtrain.training import file_format
+
+X, y = load_diabetes(return_X_y=True)
+IRIS, SPECIES = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+pytestmark = pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+
+
+def mlp(kind, **params):
+    return make_pipeline(StandardScaler(), kind(hidden_layer_sizes=(6,), max_iter=5, random_state=0, **params))
+
+
+CASES = {
+    "default": (OrtGradientRegressor(), X, y),
+    "classifier": (OrtGradientClassifier(mlp(MLPClassifier), class_weight={"setosa": 2.0}), IRIS, NAMES[SPECIES]),
+    "objects": (OrtGradientClassifier(early_stopping=True), IRIS, NAMES[SPECIES].astype(object)),
+    "two classes": (OrtGradientClassifier(class_weight="balanced", loss="hinge"), IRIS[:100], SPECIES[:100] == 1),
+    "sgd, cosine": (OrtGradientRegressor(solver=SGD(0.9, nesterov=True), learning_rate=Cosine(1e-3, 0.1)), X, y),
+    "penalties": (OrtGradientRegressor(penalty={"coef": {"l1": 1e-3}}, l2=np.float64(1e-3)), X, np.stack([y, y], 1)),
+    "huber, mlp": (OrtGradientRegressor(mlp(MLPRegressor), loss="huber", loss_params={"delta": 3}), X, y),
+    "lbfgs": (OrtGradientRegressor(solver="lbfgs", dtype="float64", weights_to_train=["intercept"]), X, y),
+    "generator": (OrtGradientRegressor(random_state=np.random.RandomState(3)), X, y),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def kept(request, tmp_path):
+    model, rows, target = request.param
+    model.set_params(max_iter=4, warm_start=True)
+    if model.random_state is None:
+        model.set_params(random_state=0)
+    model.fit(rows, target)
+    save(model, tmp_path / "kept.onnx")
+    return model, load(tmp_path / "kept.onnx"), rows, target, tmp_path / "kept.onnx"
+
+
+def test_the_same_comes_back(kept):
+    model, twin, rows, target, _ = kept
+    assert type(twin) is type(model)
+    for method in ("predict", "predict_proba", "decision_function"):
+        if hasattr(model, method):
+            found, expected = getattr(twin, method)(rows), getattr(model, method)(rows)
+            np.testing.assert_array_equal(found, expected)
+            assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(twin.losses(rows, target), model.losses(rows, target))
+    for name in ("loss_curve_", "validation_loss_curve_", "best_loss_", "best_iteration_", "n_iter_", "n_features_in_"):
+        assert getattr(twin, name) == getattr(model, name), name
+    others = ("estimator", "random_state")
+    found, expected = twin.get_params(deep=False), model.get_params(deep=False)
+    assert {k: v for k, v in found.items() if k not in others} == {k: v for k, v in expected.items() if k not in others}
+
+
+def test_training_goes_on_at_the_same_bits(kept):
+    model, twin, rows, target, _ = kept
+    model.fit(rows, target)
+    twin.fit(rows, target)
+    for name, w in model.weights_.items():
+        np.testing.assert_array_equal(twin.weights_[name], w)
+    assert twin.loss_curve_ == model.loss_curve_
+
+
+def test_the_file_is_an_onnx_model(kept):
+    model, _, rows, _, path = kept
+    onnx.checker.check_model(onnx.load(path))
+    expected = model.get_trained_onnx()
+    outputs = [o.name for o in expected.graph.output]
+    feeds = {expected.graph.input[0].name: rows.astype(model.dtype)}
+    for found, wanted in zip(run(onnx.load(path), feeds, outputs=outputs), run(expected, feeds), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_feature_names_and_no_way_back_to_scikit_learn(tmp_path):
+    frame = load_diabetes(as_frame=True).data
+    save(OrtGradientRegressor(LinearRegression(), max_iter=1).fit(frame, y), tmp_path / "m.onnx")
+    twin = load(tmp_path / "m.onnx")
+    assert twin.feature_names_in_.tolist() == list(frame.columns)
+    with pytest.raises(ExportError, match=r"onnxtrain.save, which holds no scikit-learn objects.*get_trained_onnx"):
+        twin.to_sklearn()
+    assert twin.set_params(max_iter=2).fit(frame, y).n_iter_ == 2  # its estimator is the trained model
+
+
+def own_loss(op, y_true, y_pred):
+    return op.Abs(op.Sub(y_pred, y_true))
+
+
+class Own(OrtGradientRegressor):
+    pass
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (OrtGradientRegressor(loss=own_loss), r"cannot keep the parameter 'loss', a function.*Register it"),
+        (OrtGradientRegressor(learning_rate=lambda step: 1e-3), "cannot keep the parameter 'learning_rate'"),
+        (Own(), "Only OrtGradientClassifier and OrtGradientRegressor are kept, got Own"),
+    ],
+)
+def test_what_cannot_be_kept(model, message, tmp_path):
+    with pytest.raises(ExportError, match=message):
+        save(model.set_params(max_iter=1).fit(X, y), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_to_keep(tmp_path):
+    with pytest.raises(NotFittedError):
+        save(OrtGradientRegressor(), tmp_path / "m.onnx")
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept") / "m.onnx"
+    save(OrtGradientRegressor(max_iter=2).fit(X, y), path)
+    return path.read_bytes()
+
+
+def test_files_that_were_cut_short_or_changed(content, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "m.onnx"
+    spoiled = [content[:n] for n in rng.integers(0, len(content), 30)] + [content + b"\0"]
+    for position in rng.integers(0, len(content), 60):
+        changed = bytearray(content)
+        changed[position] ^= 1 << rng.integers(8)
+        spoiled.append(bytes(changed))
+    onnx.save(onnx.load_model_from_string(content), path)  # the same model, written by another
+    spoiled.append(path.read_bytes())
+    for wrong in spoiled:
+        path.write_bytes(wrong)
+        with pytest.raises(ModelError, match="cut short or changed afterwards: its checksum is missing or wrong"):
+            load(path)
+
+
+def rewritten(path, content, change):
+    """Write a file with another header and the right checksum."""
+    path.write_bytes(content)
+    model, header, tensors = file_format.read(path)
+    change(header)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    proto.metadata_props.add(key="onnxtrain", value=json.dumps(header))
+    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    proto.training_info.add().algorithm.initializer.extend(arrays)
+    plain = proto.SerializeToString()
+    path.write_bytes(plain + file_format._trailer(plain))
+
+
+CHANGES = [
+    (dict(format=2, written_by="9.9"), r"written by onnxtrain 9.9, in format 2; this version reads up to 1: install"),
+    ({"class": "Popen"}, "The file holds a Popen; known are OrtGradientClassifier, OrtGradientRegressor"),
+    (dict(params={"colour": 1}), "is not understood by this version"),
+    (dict(params={"loss": {"function": "f"}}), "names the function 'f', and holds no code"),
+    (dict(params={"loss": {"pickle": "gASVAAAA"}}), "kind 'pickle', which this version of onnxtrain does not know"),
+    (dict(params={"solver": {"optimizer": ["Lion", {}]}}), "names 'Lion', which is not registered here"),
+    (dict(state=[]), "is not understood"),
+]
+
+
+@pytest.mark.parametrize("change, message", CHANGES, ids=lambda x: str(x)[:30])
+def test_headers_that_are_not_understood(content, tmp_path, change, message):
+    rewritten(tmp_path / "m.onnx", content, lambda header: header.update(change))
+    with pytest.raises(ModelError, match=message):
+        load(tmp_path / "m.onnx")
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        load(tmp_path / "m.onnx")
+
+
+def test_a_failed_writing_leaves_the_former_file(content, tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+
+    def full(handle):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        save(OrtGradientRegressor(max_iter=1).fit(X, y), path)
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_link_stays_one_and_permissions_stay(content, tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "m.onnx", tmp_path / "link.onnx"
+    target.write_bytes(content)
+    target.chmod(0o600)
+    link.symlink_to(target)
+    save(OrtGradientRegressor(max_iter=1).fit(X, y), link)
+    assert link.is_symlink()
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert load(target).n_iter_ == load(link).n_iter_ == 1
+    assert [p.name for p in target.parent.iterdir()] == ["m.onnx"]
+
+
+# --------------------------------------------- files that were changed and signed again
+
+#: What is put in the place of a value of the header.
+WRONG = [
+    *(None, True, -1, 0, 1e300, "x", "", [], {}, [1, "a", None], 2**70, "\ud800"),
+    *({"array": 0}, {"array": 99}, {"array": ["O", [2, -5], [1]]}, {"array": ["U", [10**12], ["a"]]}),
+    *({"tuple": [1]}, {"dict": [[1, 2]]}, {"dict": [[[], 2]]}, {"float": "nan"}, {"float": "q"}, {"scalar": 0}),
+    *({"optimizer": ["adam", {"beta_1": 7}]}, {"random_state": {"dict": []}}, {"dtype": "O"}, {"dtype": "zz"}),
+]
+
+
+def places(value, path=()):
+    """Yield the way to each value inside of JSON."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inside in items:
+        yield (*path, key)
+        yield from places(inside, (*path, key))
+
+
+def change_header(rng, proto, header):
+    wholes = json.loads(header.value)
+    ways = list(places(wholes))
+    *way, last = ways[rng.integers(len(ways))]
+    owner = wholes
+    for key in way:
+        owner = owner[key]
+    if rng.random() < 0.3:
+        del owner[last]
+    else:
+        owner[last] = WRONG[rng.integers(len(WRONG))]
+    header.value = json.dumps(wholes)
+
+
+def change_text(rng, proto, header):
+    header.value = rng.choice(["", "null", "[]", "{}", "{", '"a"', "1", "[" * 100_000, '{"a":' * 100_000, "9" * 5000])
+
+
+def change_tensor(rng, proto, header):
+    tensors = [*proto.training_info[0].algorithm.initializer, *proto.graph.initializer]
+    tensor = tensors[rng.integers(len(tensors))]
+    match rng.integers(5):
+        case 0:
+            tensor.dims[:] = [2**40]
+        case 1:
+            tensor.data_type = rng.choice([0, 8, 9, 10, 16, 99])
+        case 2:
+            tensor.raw_data = tensor.raw_data[:-1]
+        case 3:
+            tensor.name = "other"
+        case 4:
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="beside.bin")
+
+
+def change_graph(rng, proto, header):
+    match rng.integers(5):
+        case 0:
+            del proto.graph.node[rng.integers(len(proto.graph.node))]
+        case 1:
+            proto.graph.output[0].name = "other"
+        case 2:
+            proto.graph.input[0].name = "other"
+        case 3:
+            proto.metadata_props.remove(header)
+        case 4:
+            del proto.training_info[:]
+
+
+CHANGED = {f.__name__: f for f in (change_header, change_text, change_tensor, change_graph)}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two kept estimators, two checkpoints."""
+    folder = tmp_path_factory.mktemp("files")
+    regressor = OrtGradientRegressor(max_iter=2, average=True, learning_rate="cosine", random_state=0)
+    classifier = OrtGradientClassifier(max_iter=3, early_stopping=True, class_weight="balanced")
+    classifier.set_params(random_state=np.random.RandomState(0))
+    for model, rows, target in ((regressor, X, y), (classifier, IRIS, NAMES[SPECIES])):
+        model.fit(rows, target, checkpoint=folder / f"{type(model).__name__}.checkpoint")
+        save(model, folder / f"{type(model).__name__}.onnx")
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.bin").write_bytes(b"\0" * 4096)  # nothing is read from here
+    rng = np.random.default_rng(0)
+    path, size, refused = tmp_path / "m.onnx", len(file_format._trailer(b"")), 0
+    n = 300 if name == "change_header" else 50
+    for _ in range(n):
+        proto = onnx.load_model_from_string(files[rng.integers(len(files))][:-size])
+        CHANGED[name](rng, proto, next(p for p in proto.metadata_props if p.key == "onnxtrain"))
+        plain = proto.SerializeToString()
+        path.write_bytes(plain + file_format._trailer(plain))
+        try:
+            model = load(path)
+            model.predict(IRIS if isinstance(model, OrtGradientClassifier) else X)
+        except ModelError:
+            refused += 1
+    assert refused > n / 2
+
+
+@pytest.mark.parametrize(
+    "part, name, value, words",
+    [
+        ("attributes", "_n_labels", None, "does not hold _n_labels"),
+        ("attributes", "_n_labels", True, "True as _n_labels of the estimator, which must be of type int"),
+        ("model", "scores", {"array": 0}, "as scores of TrainableModel, which must be of type str | None"),
+        ("model", "scores", "other", "not those of its graph: other"),
+        ("model", "shapes", {"dict": [["X", {"tuple": ["n", 10]}]]}, "as shapes of TrainableModel"),
+        ("state", "step", 1.0, "1.0 as step of TrainingState, which must be of type int"),
+        ("state", "loss_curve", {"list": [0.5, "low"]}, "as loss_curve of TrainingState.*list"),
+    ],
+)
+def test_a_header_with_another_type(part, name, value, words, tmp_path):
+    path = tmp_path / "m.onnx"
+    save(OrtGradientClassifier(max_iter=1, random_state=0).fit(X, np.eye(3, dtype=int)[np.arange(len(X)) % 3]), path)
+    proto = onnx.load_model_from_string(path.read_bytes()[: -len(file_format._trailer(b""))])
+    (header,) = (p for p in proto.metadata_props if p.key == "onnxtrain")
+    whole = json.loads(header.value)
+    if part == "model":
+        content = next(pair for pair in whole[part]["dict"] if pair[0] == name)
+        content[1] = value
+    elif value is None:
+        del whole[part][name]
+    else:
+        whole[part][name] = value
+    header.value = json.dumps(whole)
+    plain = proto.SerializeToString()
+    path.write_bytes(plain + file_format._trailer(plain))
+    with pytest.raises(ModelError, match=words):
+        load(path)
+
+
+def test_bytes_that_were_changed_and_signed_again(files, tmp_path):
+    rng = np.random.default_rng(0)
+    path, size = tmp_path / "m.onnx", len(file_format._trailer(b""))
+    for i in range(100):
+        plain = bytearray(files[i % len(files)][:-size])
+        for position in rng.integers(0, len(plain), 3):
+            plain[position] = rng.integers(256)
+        path.write_bytes(bytes(plain) + file_format._trailer(bytes(plain)))
+        try:
+            found = load(path)
+        except ModelError:
+            continue
+        assert isinstance(found, (OrtGradientRegressor, OrtGradientClassifier))

@@ -1,0 +1,236 @@
+"""Devices, threads and sessions; tests that need a GPU are marked and skipped with a reason."""
+
+import pickle
+
+import joblib
+import numpy as np
+import onnx.parser
+import onnx.shape_inference
+import onnxruntime
+import pytest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.linear_model import LinearRegression
+from sklearn.neural_network import MLPClassifier
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError, DeviceError, ModelError
+from onnxtrain.runtime import device as device_module
+from onnxtrain.runtime.device import Device, can_be_recorded, find_device
+from onnxtrain.runtime.session import open_session, run
+from onnxtrain.runtime.threads import available_threads, threads_for
+from tests.devices import HAS_GPU, Pretended
+
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="there is no GPU, or onnxruntime was not built for one")
+
+DOUBLE = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21]> g (float[N] X) => (float[N] Y) { Y = Add(X, X) }'
+)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "cuda:-1", 0, None])
+def test_names_of_devices(name):
+    with pytest.raises(DeviceError, match="Unknown device .*Known: 'cpu', 'cuda', 'cuda:1', ..., 'auto'"):
+        find_device(name)
+
+
+def test_auto_is_what_is_there():
+    assert find_device("auto") == Device("cuda" if HAS_GPU else "cpu")
+    assert find_device("cpu") == Device("cpu", 0)
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_auto_is_a_gpu_that_can_be_used(monkeypatch, usable):
+    monkeypatch.setattr(device_module, "_fault", lambda index, process: None if usable else "has no driver")
+    assert find_device("auto") == Device("cuda" if usable else "cpu")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((2, 3), np.float32), np.zeros((4, 6))[:, ::2], np.zeros((), np.int64), np.zeros((0, 3))],
+    ids=np.shape,
+)
+def test_a_buffer_holds_what_sessions_read(array):
+    buffer, new = Device("cpu").buffer(array), np.ones_like(array)
+    buffer.write(new)
+    kept = buffer.read()
+    np.testing.assert_array_equal(buffer.value.numpy(), new)
+    buffer.write(2 * new)
+    np.testing.assert_array_equal(kept, new)
+
+
+@pytest.fixture
+def no_driver(monkeypatch):
+    """An onnxruntime that was built for GPUs, on a machine that has none."""
+    put = Device.put
+
+    def put_on_the_cpu(device, array):
+        if device.kind == "cuda":
+            raise RuntimeError("no CUDA-capable device is detected")
+        return put(device, array)
+
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: print("Failed to load libcublas.so"), raising=False)
+    monkeypatch.setattr(Device, "put", put_on_the_cpu)
+    device_module._fault.cache_clear()
+    yield
+    device_module._fault.cache_clear()
+
+
+def test_a_gpu_that_cannot_be_used(no_driver, capsys):
+    words = "needs .*cannot be used here: Failed to load libcublas.so no CUDA-capable device is detected. It needs"
+    with pytest.raises(DeviceError, match=f"device='cuda:1' {words} an NVIDIA driver"):
+        find_device("cuda:1")
+    assert find_device("auto") == Device("cpu")
+    assert capsys.readouterr().out == ""
+    X, y = load_diabetes(return_X_y=True)
+    model = OrtGradientRegressor(max_iter=1, device="auto").fit(X, y)
+    expected = model.predict(X)
+    kept = pickle.loads(pickle.dumps(model.set_params(device="cuda")))
+    with pytest.warns(UserWarning, match=f"{words}.*The CPU is used instead"):
+        np.testing.assert_array_equal(kept.predict(X), expected)
+
+
+def test_providers_carry_the_number_of_the_device():
+    (cuda, options), cpu = Device("cuda", 3).providers()
+    assert (cuda, cpu) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert options == {"device_id": 3, "use_tf32": "0"}
+    (_, captured), _ = Device("cuda", 3).providers(captured=True)
+    assert captured == options | {"enable_cuda_graph": "1"}
+    assert Device("cpu").providers(captured=True) == ["CPUExecutionProvider"]
+
+
+RECORDED = {
+    "a product of matrices": ("A = MatMul(X, W)", True),
+    "a product of a stack and a matrix": ("S = Unsqueeze(X, zero) A = MatMul(S, W)", True),
+    "a product of two stacks": ("S = Unsqueeze(X, zero) V = Unsqueeze(W, zero) A = MatMul(S, V)", False),
+    "an operator of another domain": ("V = another.Relu(W) A = MatMul(X, V)", False),
+    "an operator that waits for the GPU": ("V = NonZero(W) A = Cast<to = 1>(V)", False),
+    "pieces of different sizes": ("A, B = Split<axis = 1>(X, sizes)", False),
+}
+
+
+@pytest.mark.parametrize("body, expected", RECORDED.values(), ids=RECORDED)
+def test_runs_that_a_gpu_may_replay(body, expected):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21, "another" : 1]> g (float[n, 3] X, float[3, 3] W) => (float Y)
+        <int64[1] zero = {{0}}, int64[2] sizes = {{1, 2}}> {{ {body} Y = ReduceSum(A) }}""")
+    onx = onnx.shape_inference.infer_shapes(onx)
+    assert can_be_recorded(onx.SerializeToString()) == expected
+    asked = []
+
+    class Asked(Pretended):
+        """Keeps whether it is to record."""
+
+        def providers(self, *, captured=False):
+            asked.append(captured)
+            return super().providers()
+
+    if "another" not in body:  # else onnxruntime has no kernel
+        open_session(onx, Asked("cuda"), captured=True)
+        assert asked == [expected]
+
+
+@pytest.mark.parametrize("limit, expected", [("1", 1), ("999", joblib.cpu_count()), ("x", joblib.cpu_count())])
+def test_threads_of_a_worker(monkeypatch, limit, expected):
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert available_threads() == expected
+
+
+def test_a_small_graph_has_one_thread(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_for(10, None) == 1
+    assert threads_for(1e12, None) == available_threads()
+    assert threads_for(10, 2) == 2
+
+
+def test_what_onnxruntime_refuses():
+    unknown = onnx.ModelProto()
+    unknown.CopyFrom(DOUBLE)
+    unknown.graph.node[0].op_type = "Nonsense"
+    with pytest.raises(ModelError, match="onnxruntime .* cannot load the model"):
+        open_session(unknown)
+    with pytest.raises(DataError, match="onnxruntime cannot run the model"):
+        run(DOUBLE, {"X": np.ones((2, 2), np.float64)})
+
+
+@pytest.mark.skipif(HAS_GPU, reason="for a machine without a GPU")
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_is_on_the_device_or_not_at_all():
+    with pytest.raises(ModelError, match="onnxruntime .* cannot run the model on the CUDAExecutionProvider"):
+        open_session(DOUBLE, Device("cuda"))
+
+
+def test_run_returns_what_is_asked_for():
+    x = np.arange(3, dtype=np.float32)
+    (y,) = run(DOUBLE, {"X": x}, outputs=["Y"])
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+# -------------------------------------------------------------------- GPU
+
+
+CASES = {
+    "linear": (OrtGradientRegressor, LinearRegression(), load_diabetes),
+    "network": (
+        OrtGradientClassifier,
+        MLPClassifier(hidden_layer_sizes=(32,), max_iter=5, random_state=0),
+        load_digits,
+    ),
+}
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+@pytest.mark.parametrize("solver", ["sgd", "adam", "lbfgs"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_trains_as_a_cpu(case, solver):
+    estimator, model, load = CASES[case]
+    X, y = load(return_X_y=True)
+    params = dict(estimator=model.fit(X, y), solver=solver, max_iter=5, random_state=0)
+    cpu, gpu = (estimator(device=device, **params).fit(X, y) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(gpu.loss_curve_, cpu.loss_curve_, rtol=1e-3)
+    np.testing.assert_allclose(gpu.predict(X), cpu.predict(X), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_same_seed_same_bits_on_a_gpu():
+    X, y = load_diabetes(return_X_y=True)
+    a, b = (OrtGradientRegressor(device="cuda", max_iter=3, random_state=0).fit(X, y).weights_ for _ in range(2))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_fits_that_share_a_session_replay_their_own_memory():
+    X, y = load_diabetes(return_X_y=True)
+    params = dict(max_iter=3, random_state=0, batch_size=100)  # the last batch of an epoch has 42 rows
+    first = OrtGradientRegressor(device="cuda", **params).fit(X, y)
+    second = OrtGradientRegressor(device="cuda", **params).fit(X[::-1], -y[::-1])
+    for found, rows in ((first, (X, y)), (second, (X[::-1], -y[::-1]))):
+        expected = OrtGradientRegressor(**params).fit(*rows)
+        np.testing.assert_allclose(found.loss_curve_, expected.loss_curve_, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_half_precision_on_a_gpu():
+    estimator, model, load = CASES["network"]
+    X, y = load(return_X_y=True)
+    params = dict(estimator=model.fit(X, y), device="cuda", max_iter=5, random_state=0)
+    half, real = (estimator(dtype=dtype, **params).fit(X, y) for dtype in ("bfloat16", "float32"))
+    np.testing.assert_allclose(half.loss_curve_, real.loss_curve_, rtol=0.05)
+
+
+def test_an_output_that_is_an_input_has_memory_of_its_own():
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n] X, int64[n] I) => (float[n] X, int64[n] I) {}'
+    )
+    feeds = {"X": np.arange(5, dtype=np.float32), "I": np.arange(5)}
+    for given, found in zip(feeds.values(), run(onx, feeds), strict=True):
+        assert not np.shares_memory(given, found)
+        np.testing.assert_array_equal(given, found)

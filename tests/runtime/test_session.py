@@ -1,0 +1,45 @@
+"""Sessions: faults of onnxruntime's own graph optimizations."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+
+from onnxtrain.errors import ModelError
+from onnxtrain.runtime.session import open_session
+
+LEVELS = onnxruntime.GraphOptimizationLevel
+ONX = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[2] X) => (float[2] Y) { Y = Neg(X) }')
+
+
+@pytest.fixture
+def broken_above(monkeypatch):
+    """``broken_above(level)``: onnxruntime opens sessions of this level of optimization and below only."""
+    opened = onnxruntime.InferenceSession
+
+    def limit(level):
+        def session(content, options, **settings):
+            if options.graph_optimization_level.value > level.value:
+                raise RuntimeError("the Transpose of a Pad is lost")
+            return opened(content, options, **settings)
+
+        monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+
+    return limit
+
+
+@pytest.mark.parametrize("level", [LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_DISABLE_ALL])
+def test_what_rearrangements_break_is_opened_with_fewer(broken_above, level):
+    broken_above(level)
+    with pytest.warns(RuntimeWarning, match="the Transpose of a Pad is lost. With fewer rearrangements of its graph"):
+        session = open_session(ONX)
+    np.testing.assert_array_equal(session.run(None, {"X": np.float32([1, 2])})[0], [-1, -2])
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+def test_a_model_that_is_at_fault_is_refused(thorough):
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (string[2] X) => (string[2] Y) { Y = Neg(X) }'
+    )
+    with pytest.raises(ModelError, match="cannot load the model"):
+        open_session(onx, thorough=thorough)

@@ -1,0 +1,58 @@
+"""The checks that fail a build of the documentation; the build itself applies them (doc/conf.py), in its own environment."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+PATH = pathlib.Path(__file__).resolve().parents[1] / "doc" / "completeness.py"
+SPEC = importlib.util.spec_from_file_location("completeness", PATH)
+completeness = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(completeness)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "onnxtrain.OrtGradientRegressor.fit",  # its own
+        "onnxtrain.OrtGradientRegressor.to_sklearn",  # of a base class here
+        "onnxtrain.OrtGradientRegressor.score",  # of scikit-learn
+        "onnxtrain.OrtGradientRegressor.set_fit_request",
+        "onnxtrain.OrtGradientRegressor.coef_",  # a property
+        "onnxtrain.OrtGradientRegressor.weights_",  # listed in the docstring
+        "onnxtrain.LossCurveDisplay.from_estimator",  # a class method
+        "onnxtrain.optim.SGD.scalars",
+        "onnxtrain.onnx_derivative",
+        "onnxtrain.errors.LossError",
+        "onnxtrain.testing.check_gradient",
+    ],
+)
+def test_public_names_are_those_of_modules_classes_and_docstrings(name):
+    assert name in set(completeness.public_names())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "onnxtrain.OrtGradientRegressor.See Also",
+        "onnxtrain.OrtGradientRegressor._fit",
+        "onnxtrain.DerivativeOptions.value",  # of Python's Enum
+        "onnxtrain.errors.LossError.args",
+    ],
+)
+def test_what_is_no_public_name(name):
+    assert name not in set(completeness.public_names())
+
+
+def test_a_name_without_a_page_is_found():
+    names = ["onnxtrain.save", "onnxtrain.OrtGradientRegressor.fit"]
+    assert completeness.undocumented(names, {"onnxtrain.save": "api.html"}) == ["onnxtrain.OrtGradientRegressor.fit"]
+    assert completeness.undocumented(names, names) == []
+
+
+def test_an_error_on_a_page_is_found(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "good.html").write_text("<p>ConvergenceWarning, OnnxTrainError</p>")
+    assert completeness.shown_errors(tmp_path) == []
+    (tmp_path / "sub" / "bad.html").write_text("<p>1</p>\n<span>ERROR: Adding a table of contents</span>")
+    assert completeness.shown_errors(tmp_path) == ["sub/bad.html:2: <span>ERROR: Adding a table of contents</span>"]

@@ -1,0 +1,302 @@
+"""Repairs apply to the conversions of onnxtrain alone: skl2onnx and onnxscript stay as the user has them."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import skl2onnx
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier, VotingRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PowerTransformer, StandardScaler
+from sklearn.svm import SVC, NuSVC
+
+import onnxtrain
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, converter
+from onnxtrain.convert import compare, convert, own, registered_converters
+from onnxtrain.convert import sklearn as conversions
+from onnxtrain.errors import ConversionError, ModelError, ParameterError
+from onnxtrain.runtime.session import run
+from tests.skl2onnx_tables import picture, tables
+from tests.zoo import data
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore:The objective:UserWarning", "ignore::sklearn.exceptions.ConvergenceWarning"
+)
+
+X, Y = data("iris")
+X2, Y2 = data("bin")
+ONE = {"max_iter": 1, "random_state": 0}
+
+#: One of each that is repaired, or that skl2onnx does not know.
+CLASSIFIERS = [
+    LinearDiscriminantAnalysis(),
+    HistGradientBoostingClassifier(max_iter=2),
+    VotingClassifier([("a", LogisticRegression())], voting="soft"),
+    MLPClassifier((3,), max_iter=2, random_state=0),
+    make_pipeline(PowerTransformer(), LogisticRegression()),
+]
+REGRESSORS = [
+    TransformedTargetRegressor(Ridge(), transformer=StandardScaler()),
+    VotingRegressor([("a", TransformedTargetRegressor(Ridge(), transformer=StandardScaler())), ("b", Ridge())]),
+    VotingRegressor([("a", OrtGradientRegressor(Ridge(), **ONE)), ("b", LinearRegression())]),
+    make_pipeline(StandardScaler(), OrtGradientRegressor(Ridge(), **ONE)),
+]
+
+
+def test_nothing_of_skl2onnx_and_onnxscript_is_changed(tmp_path):
+    import onnxscript  # noqa: F401
+
+    OrtGradientClassifier(LogisticRegression(), **ONE).fit(X, Y)  # imports what is imported late
+    before = picture("skl2onnx", "onnxscript")
+    for estimator in CLASSIFIERS:
+        fitted = OrtGradientClassifier(estimator, **ONE).fit(X, Y)
+        fitted.predict_proba(X)
+        fitted.get_trained_onnx()
+        fitted.to_sklearn()
+        onnxtrain.save(fitted, tmp_path / "fitted")
+        onnxtrain.load(tmp_path / "fitted").predict(X)
+    for estimator in REGRESSORS:
+        OrtGradientRegressor(estimator, **ONE).fit(X, Y).predict(X)
+    onnxtrain.onnx_derivative(OrtGradientRegressor(Ridge(), **ONE).fit(X, Y).get_trained_onnx())
+    GridSearchCV(fitted, {"learning_rate": [1e-3, 1e-2]}, cv=2).fit(X, Y)
+    pipeline = make_pipeline(StandardScaler(), OrtGradientClassifier(**ONE)).fit(X, Y)
+    for _ in range(2):
+        onx = skl2onnx.to_onnx(pipeline, X.astype(np.float32), options={"zipmap": False}, target_opset=21)
+        assert [n.op_type for n in onx.graph.node].count("ZipMap") == 0
+    after = picture("skl2onnx", "onnxscript")
+    assert {name for name in after if name in before and after[name] != before[name]} == set()
+
+
+def test_the_users_conversions_are_as_before():
+    svc = SVC(probability=True, random_state=0).fit(X, Y)
+
+    def convert_plainly():
+        return skl2onnx.to_onnx(svc, X[:1].astype(np.float32), options={"zipmap": False}).SerializeToString()
+
+    before = convert_plainly()
+    OrtGradientClassifier(LogisticRegression(), **ONE).fit(X, Y)
+    assert convert_plainly() == before
+
+
+@pytest.mark.skipif(sklearn.__version__ >= "1.8", reason="multi_class was removed from scikit-learn")
+def test_a_repair_is_of_one_class_not_of_its_alias():
+    model = LogisticRegression(multi_class="multinomial", C=0.01).fit(X2, Y2)
+    tuned = OrtGradientClassifier(model, learning_rate=1e-12, **ONE).fit(X2, Y2)
+    np.testing.assert_allclose(tuned.predict_proba(X2), model.predict_proba(X2), atol=1e-6)
+
+
+@pytest.fixture
+def own_tables():
+    """skl2onnx's tables and ours are as before behind the test."""
+    all_tables = [*tables(), own.CONVERTERS]
+    before = [dict(table) for table in all_tables]
+    yield
+    for table, entries in zip(all_tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
+@pytest.mark.usefixtures("own_tables")
+def test_a_converter_that_the_user_registered_with_skl2onnx_is_used():
+    from skl2onnx.common._registration import get_converter, get_shape_calculator
+
+    original, called = get_converter("SklearnLinearClassifier"), []
+
+    def mine(scope, operator, container):
+        called.append(type(operator.raw_operator))
+        original(scope, operator, container)
+
+    options = {"zipmap": [True, False], "nocl": [True, False], "raw_scores": [True, False]}
+    lda = LinearDiscriminantAnalysis().fit(X, Y)
+    known = registered_converters()
+    shapes = get_shape_calculator("SklearnLinearClassifier")
+    skl2onnx.update_registered_converter(LinearDiscriminantAnalysis, "Mine", shapes, mine, options=options)
+    assert registered_converters() != known
+    OrtGradientClassifier(lda, **ONE).fit(X, Y)
+    assert called == [LinearDiscriminantAnalysis]
+
+
+def test_what_is_converted_at_the_same_time_is_not_disturbed():
+    nested, plain = REGRESSORS[1].fit(X, Y), LinearDiscriminantAnalysis().fit(X, Y)
+    expected = skl2onnx.to_onnx(plain, X[:1].astype(np.float32)).SerializeToString()
+    stop, found, errors = threading.Event(), set(), []
+
+    def users_own():
+        while not stop.is_set():
+            found.add(skl2onnx.to_onnx(plain, X[:1].astype(np.float32)).SerializeToString())
+
+    def ours():
+        try:
+            for _ in range(5):
+                compare(nested, convert(nested, X).onnx, X)
+        except Exception as e:  # an error in a thread is lost
+            errors.append(e)
+
+    user, others = threading.Thread(target=users_own), [threading.Thread(target=ours) for _ in range(3)]
+    for thread in (user, *others):
+        thread.start()
+    for thread in others:
+        thread.join()
+    stop.set()
+    user.join()
+    assert not errors
+    assert found == {expected}
+
+
+def test_entries_are_removed_where_a_conversion_fails(monkeypatch):
+    nested = VotingRegressor([("a", TransformedTargetRegressor(Ridge(), func=np.cbrt, inverse_func=lambda y: y**3))])
+    before = [dict(table) for table in tables()]
+    with pytest.raises(ConversionError, match="of the target cannot be undone in ONNX"):
+        convert(nested.fit(X, Y), X)
+    assert [dict(table) for table in tables()] == before
+    conversions._unlock_in_child()
+    assert not conversions._ENTRIES.locked()
+
+
+@pytest.mark.parametrize("kind", [SVC, NuSVC])
+def test_probabilities_of_support_vectors_are_those_of_the_estimator(kind):
+    machine = kind(probability=True, random_state=0).fit(X, Y)
+    expected = machine.predict_proba(X)
+    for source in (machine, skl2onnx.to_onnx(machine, X[:1].astype(np.float32), options={"zipmap": False})):
+        tuned = OrtGradientClassifier(source, learning_rate=1e-12, **ONE).fit(X, Y)
+        np.testing.assert_allclose(tuned.predict_proba(X), expected, atol=3e-3)  # libsvm stops at an error
+    tuned = OrtGradientClassifier(machine, max_iter=20, random_state=0).fit(X, Y)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=3e-3)
+
+
+# converters of a user's own estimators ------------------------------------------------
+
+
+class Bump(RegressorMixin, BaseEstimator):
+    def fit(self, X, y):
+        self.center_, self.height_, self.n_features_in_ = X.mean(axis=0), float(y.max()), X.shape[1]
+        return self
+
+    def predict(self, X):
+        return self.height_ * np.exp(-((X - self.center_) ** 2).sum(axis=1))
+
+
+class Nearest(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.centers_ = np.stack([X[y == c].mean(axis=0) for c in self.classes_])
+        return self
+
+    def decision_function(self, X):
+        scores = X @ self.centers_.T - (self.centers_**2).sum(axis=1) / 2
+        return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
+
+    def predict(self, X):
+        scores = X @ self.centers_.T - (self.centers_**2).sum(axis=1) / 2
+        return self.classes_[scores.argmax(axis=1)]
+
+
+class Shift(TransformerMixin, BaseEstimator):
+    def fit(self, X, y=None):
+        self.shift_ = X.mean(axis=0)
+        return self
+
+    def transform(self, X):
+        return X - self.shift_
+
+
+@pytest.fixture
+def with_own(own_tables):
+    @converter(Bump)
+    def bump(op, estimator, x):
+        distance = op.ReduceSumSquare(op.Sub(x, estimator.center_), [1], keepdims=1)
+        return op.Mul(op.Exp(op.Neg(distance)), np.array([estimator.height_]))
+
+    @converter(Nearest)
+    def nearest(op, estimator, x):
+        centers = estimator.centers_
+        return op.Sub(op.MatMul(x, centers.T), (centers**2).sum(axis=1) / 2)
+
+    @converter(Shift)
+    def shift(op, estimator, x):
+        return op.Sub(x, estimator.shift_)
+
+
+@pytest.mark.usefixtures("with_own")
+@pytest.mark.parametrize(
+    "estimator, weights",
+    [
+        (Bump(), {"center", "height"}),
+        (make_pipeline(Shift(), Bump()), {"bump.center", "bump.height"}),
+        (VotingRegressor([("a", Bump()), ("b", Ridge())]), {"estimators_0.center", "estimators_0.height"}),
+        (MultiOutputRegressor(Bump()), {"estimators_0.center"}),
+        (make_pipeline(Shift(), Ridge()), {"ridge.coef"}),
+    ],
+    ids=["alone", "pipeline", "voting", "several", "transformer"],
+)
+def test_an_estimator_of_ones_own(estimator, weights):
+    y = np.stack([Y, Y], axis=1) if isinstance(estimator, MultiOutputRegressor) else Y
+    fitted = estimator.fit(X, y)
+    tuned = OrtGradientRegressor(fitted, max_iter=5, random_state=0).fit(X, y)
+    assert weights <= set(tuned.weights_)
+    np.testing.assert_allclose(tuned.to_sklearn().predict(X), tuned.predict(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("with_own")
+@pytest.mark.parametrize("names", [np.array([0, 1, 2]), np.array(["a", "b", "c"])], ids=["integers", "strings"])
+def test_a_classifier_of_ones_own(names):
+    y = names[Y]
+    fitted = Nearest().fit(X, y)
+    tuned = OrtGradientClassifier(fitted, learning_rate=1e-12, **ONE).fit(X, y)
+    np.testing.assert_array_equal(tuned.predict(X), fitted.predict(X))
+    assert set(tuned.weights_) >= {"centers"}
+
+
+@pytest.mark.usefixtures("own_tables")
+def test_a_converter_registered_twice_or_wrong():
+    converter(Bump)(lambda op, estimator, x: 3)
+    fitted = Bump().fit(X, Y)
+    with pytest.raises(ConversionError, match="must return one value, got 3"):
+        convert(fitted, X)
+    with pytest.raises(ParameterError, match="Bump has a converter already"):
+        converter(Bump)
+    with pytest.raises(ParameterError, match="converter takes a class, got 'Bump'"):
+        converter("Bump")
+    converter(Nearest)(lambda op, estimator, x: op.ReduceMax(x, [1]))
+    with pytest.raises(ConversionError, match="gives 1 columns, the classifier has 3 classes"):
+        convert(Nearest().fit(X, Y), X)
+    before = registered_converters()
+    converter(Bump, override=True)(lambda op, estimator, x: op.ReduceMax(x, [1]))
+    assert registered_converters() != before
+    with pytest.raises(ConversionError, match="is not the estimator"):
+        compare(fitted, convert(fitted, X).onnx, X)
+
+
+@pytest.mark.parametrize("options", [{"zipmap": False}, {"zipmap": False, "raw_scores": True}, {}], ids=str)
+@pytest.mark.parametrize("names", [np.array([0, 1]), np.array(["no", "yes"])], ids=["integers", "strings"])
+@pytest.mark.parametrize("probability", [False, True])
+@pytest.mark.parametrize("kind", [SVC, NuSVC])
+def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, names, options):
+    y = names[Y2]
+    machine = kind(probability=probability, random_state=0).fit(X2, y)
+    onx = skl2onnx.to_onnx(machine, X2[:1].astype(np.float32), options={id(machine): options}, target_opset=21)
+    if probability and "raw_scores" in options:  # skl2onnx negates the probabilities: their largest is the other class
+        with pytest.raises(ModelError, match="Before the first step predict is not that of the model"):
+            OrtGradientClassifier(onx, **ONE).fit(X2, y)
+        return
+    tuned = OrtGradientClassifier(onx, learning_rate=1e-12, **ONE).fit(X2, y)
+    assert tuned.score(X2, y) == pytest.approx(machine.score(X2, y), abs=0.02)  # probabilities are not the votes
+    if probability:
+        np.testing.assert_allclose(tuned.predict_proba(X2), machine.predict_proba(X2), atol=5e-3)
+    else:
+        np.testing.assert_allclose(tuned.decision_function(X2), machine.decision_function(X2), atol=1e-5)
+    trained = OrtGradientClassifier(onx, max_iter=30, random_state=0).fit(X2, y)
+    label = run(trained.get_trained_onnx(), {"X": X2.astype(np.float32)})[0]
+    assert np.mean(label == trained.predict(X2)) > 0.9
+    assert trained.score(X2, y) > 0.8

@@ -1,0 +1,321 @@
+"""Parameters are trained, buffers are not: the criteria that distinguish them."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from onnxtrain import OrtGradientRegressor, trainable_weights
+from onnxtrain.errors import WeightError
+
+rng = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return rng.normal(size=shape)
+
+
+def waves(n, d):
+    angle = np.arange(n)[:, None] / 10 ** (np.arange(d) / d)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(n, 2 * d)
+
+
+def causal(n, value):
+    return np.triu(np.full((n, n), value), 1)
+
+
+def model(nodes, weights, rows="N,4"):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows}] X) => (float[N,1] Y) {{ {nodes} }}'
+    )
+    arrays = {name: np.asarray(w, np.float32) for name, w in weights.items()}
+    onx.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in arrays.items())
+    return onx
+
+
+HEAD = {"V": normal(4, 1)}
+ATTEND = "Q = MatMul(X, W) K = Transpose<perm = [0, 2, 1]>(Q) S = MatMul(Q, K)"
+READ = "P = Softmax(M) O = MatMul(P, Q) F = Flatten(O) Y = MatMul(F, V)"
+TOKENS = {"W": normal(4, 2), "V": normal(10, 1)}
+
+#: nodes, initializers, the buffers among them
+ROWS = {
+    "BatchNormalization": (
+        "H = BatchNormalization(X, g, b, m, v) Y = MatMul(H, V)",
+        {"g": normal(4), "b": normal(4), "m": normal(4), "v": np.ones(4) / 3} | HEAD,
+        {"m", "v"},
+    ),
+    "merged by an exporter": (
+        "H = BatchNormalization(X, one, zero, zero, one) Y = MatMul(H, V)",
+        {"one": np.ones(4), "zero": np.zeros(4)} | HEAD,
+        {"one_1", "zero_1"},
+    ),
+    "(x - m) / sqrt(v + eps)": (
+        "e = Constant<value_float = 1e-5>() C = Sub(X, m) E = Add(v, e) R = Sqrt(E) D = Div(C, R) Z = Mul(D, g) "
+        "H = Add(Z, b) Y = MatMul(H, V)",
+        {"g": normal(4), "b": normal(4), "m": normal(4), "v": np.ones(4) / 3} | HEAD,
+        {"m", "v"},
+    ),
+    "x s - (m s - b)": (
+        "e = Constant<value_float = 1e-5>() E = Add(v, e) R = Sqrt(E) I = Reciprocal(R) S = Mul(I, g) A = Mul(X, S) "
+        "T = Mul(m, S) U = Sub(b, T) H = Add(A, U) Y = MatMul(H, V)",
+        {"g": normal(4), "b": normal(4), "m": normal(4), "v": np.ones(4) / 3} | HEAD,
+        {"m", "v"},
+    ),
+    "(x - m) / s": (
+        "C = Sub(X, m) H = Div(C, s) Y = MatMul(H, V)",
+        {"m": normal(4), "s": [1, 2, 3, 4]} | HEAD,
+        {"m", "s"},
+    ),
+    "names": (
+        "H = Mul(X, bn_moving_variance) Y = MatMul(H, V)",
+        {"bn_moving_variance": normal(4)} | HEAD,
+        {"bn_moving_variance"},
+    ),
+    "-inf before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -np.inf)} | TOKENS, {"mask"}),
+    "-1e4 before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -1e4)} | TOKENS, {"mask"}),
+    "a mask of which a part is taken": (
+        f"from, to = Split<axis = 0, num_outputs = 2>(ends) {ATTEND} part = Slice(mask, from, to) M = Add(S, part) {READ}",
+        {"mask": causal(7, -1e9)} | TOKENS,
+        {"mask"},
+    ),
+    "a learned bias before Softmax": (f"{ATTEND} M = Add(S, bias) {READ}", {"bias": normal(5, 5)} | TOKENS, set()),
+    "0 and 1 on a weight": (
+        "U = Mul(W, mask) Y = MatMul(X, U)",
+        {"W": normal(4, 1), "mask": [[0], [1], [1], [0]]},
+        {"mask"},
+    ),
+    "a matrix of 0 and 1": ("H = MatMul(X, W) Y = MatMul(H, V)", {"W": np.eye(4)} | HEAD, set()),
+    "sines of positions": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": waves(8, 3), "V": normal(48, 1)},
+        {"table"},
+    ),
+    "learned positions": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": normal(8, 6) / 3, "V": normal(48, 1)},
+        set(),
+    ),
+    "positions not yet learned": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": np.zeros((8, 6)), "V": normal(48, 1)},
+        set(),
+    ),
+    "frequencies": (
+        "A = MatMul(X, f) S = Sin(A) C = Cos(A) H = Concat<axis = 1>(S, C) Y = MatMul(H, V)",
+        {"f": 10.0 ** -np.arange(4)[None], "V": normal(8, 1)},
+        {"f"},
+    ),
+    "an intercept without axes": ("H = MatMul(X, V) Y = Add(H, b)", {"b": 0.5} | HEAD, set()),
+    "a scalar of a formula": ("H = MatMul(X, V) T = Tanh(H) Y = Add(T, b)", {"b": 0.5} | HEAD, {"b"}),
+    "a second intercept": ("H = MatMul(X, V) G = Add(H, b) Y = Add(G, c)", {"b": [0.5], "c": 0.5} | HEAD, {"c"}),
+    "a scalar factor": ("H = MatMul(X, V) Y = Mul(H, s)", {"s": 2.0} | HEAD, {"s"}),
+}
+
+#: Inputs of other shapes than (N, 4).
+SHAPES = {
+    "sines of positions": "N,8,6",
+    "learned positions": "N,8,6",
+    "positions not yet learned": "N,8,6",
+    "frequencies": "N,1",
+}
+
+
+def of_row(row):
+    nodes, weights, _ = ROWS[row]
+    shape = "N,5,4" if "Softmax" in nodes else SHAPES.get(row, "N,4")
+    onx = model(nodes, weights, shape)
+    if "ends" in nodes:
+        onx.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 5, 5]), "ends"))
+    return onx
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_buffers_are_not_trained_unless_they_are_named(row):
+    onx, buffers = of_row(row), ROWS[row][2]
+    onnx.checker.check_model(onx)
+    kinds = {w.name: w.kind for w in trainable_weights(onx)}
+    assert {name for name, kind in kinds.items() if kind == "buffer"} == buffers
+    X = normal(12, *(d.dim_value for d in onx.graph.input[0].type.tensor_type.shape.dim[1:]))
+    names = {
+        how: set(
+            OrtGradientRegressor(onx, max_iter=0, weights_to_train=how)
+            .fit(X, X.sum(axis=tuple(range(1, X.ndim))))
+            .weights_
+        )
+        for how in (None, "all", "-nothing*", *buffers)
+    }
+    assert names.pop(None) == names.pop("-nothing*") == set(kinds) - buffers
+    assert names.pop("all") == set(kinds)
+    assert all(found == {name} for name, found in names.items())
+
+
+def test_there_is_one_answer_to_what_can_be_trained():
+    onx = model("A = MatMul(X, W) B = Floor(A) Y = MatMul(B, V)", {"W": normal(4, 4)} | HEAD)
+    assert [w.name for w in trainable_weights(onx)] == ["V"]
+    X = normal(20, 4)
+    assert list(OrtGradientRegressor(onx, max_iter=1, weights_to_train="all").fit(X, X[:, 0]).weights_) == ["V"]
+    with pytest.raises(WeightError, match="'W' is no weight that reaches the output 'Y'"):
+        OrtGradientRegressor(onx, weights_to_train=["W"]).fit(X, X[:, 0])
+
+
+def test_base_values_of_trees_are_buffers():
+    from skl2onnx import to_onnx
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    X = normal(50, 3).astype(np.float32)
+    onx = to_onnx(GradientBoostingRegressor(n_estimators=3).fit(X, X[:, 0]), X[:1])
+    assert {w.name: w.kind for w in trainable_weights(onx)} == {"base_values": "buffer", "leaf_values": "weight"}
+
+
+def test_scales_that_an_operator_does_not_differentiate_are_not_trained():
+    arrays = {"W": normal(4, 4), "roi": np.zeros(4, np.float32), "scales": np.array([1, 2], np.float32)}
+    onx = model("A = MatMul(X, W) B = Resize(A, roi, scales) Y = MatMul(B, V)", arrays | {"V": normal(8, 1)})
+    assert {w.name for w in trainable_weights(onx)} == {"W", "V"}
+    X = normal(20, 4)
+    assert set(OrtGradientRegressor(onx, max_iter=1).fit(X, X[:, 0]).weights_) == {"W", "V"}
+
+
+# what PyTorch exports -------------------------------------------------------------
+
+torch = pytest.importorskip("torch", reason="PyTorch makes these models")
+nn = torch.nn
+
+
+class Normed(nn.Module):
+    """Statistics, scalars, and buffers that no structure shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.bn, self.plain = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False)
+        self.slope, self.factor, self.shift = (
+            nn.PReLU(),
+            nn.Parameter(torch.tensor(0.7)),
+            nn.Parameter(torch.tensor(0.1)),
+        )
+        self.last = nn.Linear(6, 1)
+        self.register_buffer("mean", torch.randn(4))
+        self.register_buffer("std", torch.rand(4) + 0.5)
+
+    def forward(self, x):
+        h = self.bn(self.first((x - self.mean) / self.std)) * self.factor + self.shift
+        return self.last(self.slope(self.plain(torch.nn.functional.gelu(h))))
+
+
+class Residual(nn.Module):
+    """Two blocks of a ResNet."""
+
+    def __init__(self):
+        super().__init__()
+        convs = [nn.Conv2d(1, 3, 3, padding=1, bias=False), *(nn.Conv2d(3, 3, 3, padding=1, bias=False) for _ in "12")]
+        self.convs, self.norms = nn.ModuleList(convs), nn.ModuleList(nn.BatchNorm2d(3) for _ in convs)
+        self.last = nn.Linear(3, 1)
+
+    def forward(self, x):
+        h = self.norms[0](self.convs[0](x)).relu()
+        for conv, norm in zip(self.convs[1:], self.norms[1:], strict=True):
+            h = (norm(conv(h)) + h).relu()
+        return self.last(h.mean((2, 3)))
+
+
+class Decoder(nn.Module):
+    """Positions, a causal mask and rotations."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.q, self.k, self.last = nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+        self.norm = nn.LayerNorm(8)
+        self.register_buffer("table", torch.tensor(waves(12, 4), dtype=torch.float32)[None])
+        self.register_buffer("mask", torch.triu(torch.full((12, 12), float("-inf")), 1))
+        self.register_buffer("inv_freq", 10000 ** (-torch.arange(0, 8, 2) / 8))
+
+    def forward(self, x):
+        n = x.size(1)
+        h = self.embed(x) + self.table[:, :n]
+        turns = torch.outer(torch.arange(n).float(), self.inv_freq)
+        turn = torch.cat([turns.cos(), turns.sin()], dim=-1)
+        scores = (self.q(h) * turn) @ (self.k(h) * turn).transpose(1, 2) + self.mask[:n, :n]
+        return self.last(self.norm(scores.softmax(-1) @ h).mean(1))
+
+
+MODULES = {"statistics and scalars": (Normed, (4,)), "residual": (Residual, (1, 6, 6)), "decoder": (Decoder, (6, 3))}
+
+
+def exported(module, x, *, dynamo):
+    file = io.BytesIO()
+    if not dynamo:  # as it is, without folding
+        options = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE}
+        torch.onnx.export(module, (x,), file, dynamo=False, dynamic_axes={"x": {0: "N"}}, input_names=["x"], **options)
+        return file.getvalue()
+    shapes = {"x": {0: torch.export.Dim("N", min=2)}}
+    return torch.onnx.export(
+        module, (x,), dynamo=True, optimize=False, dynamic_shapes=shapes, input_names=["x"], verbose=False
+    ).model_proto
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+@pytest.mark.parametrize("name", MODULES)
+def test_named_parameters_are_what_is_trained(name, dynamo):
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    module, x = make(), torch.randn(16, *shape)
+    with torch.no_grad():
+        for _ in range(3):
+            module.train()(x)
+        for w in module.parameters():  # else the exporter keeps equal ones once
+            w += 0.1 * torch.randn(w.shape)
+    module.eval()
+    y = torch.randn(16)
+    tuned = OrtGradientRegressor(
+        exported(module, x[:2], dynamo=dynamo), solver="sgd", learning_rate=0.01, shuffle=False, max_iter=10
+    ).fit(x.numpy(), y.numpy())
+    assert set(tuned.weights_) == dict(module.named_parameters()).keys()
+    optimizer = torch.optim.SGD(module.parameters(), 0.01)
+    for _ in range(10):
+        loss = ((module(x).ravel() - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for key, w in module.named_parameters():
+        np.testing.assert_allclose(tuned.weights_[key], w.detach().numpy(), atol=1e-4)
+
+
+NORMS = {
+    "layer": lambda: nn.LayerNorm((4, 5), elementwise_affine=False),
+    "instance": lambda: nn.InstanceNorm1d(4),
+    "group": lambda: nn.GroupNorm(2, 4, affine=False),
+    "group, with weights": lambda: nn.GroupNorm(2, 4),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+@pytest.mark.parametrize("name", NORMS)
+def test_ones_and_zeros_that_the_exporter_writes_are_not_trained(name):
+    module = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), NORMS[name](), nn.Flatten(), nn.Linear(20, 1)).eval()
+    shapes = ({0: torch.export.Dim("N", min=2)},)
+    onx = torch.onnx.export(module, (torch.randn(2, 3, 5),), dynamo=True, dynamic_shapes=shapes, verbose=False)
+    kinds = {w.name: w.kind for w in trainable_weights(onx.model_proto)}
+    assert sum(kind == "weight" for kind in kinds.values()) == len(list(module.parameters()))
+    assert {name for name, kind in kinds.items() if kind == "weight"} >= {"0.weight", "0.bias", "3.weight", "3.bias"}
+
+
+class Scaled(nn.Module):
+    """A parameter that the exporter transposes, named like what it calculates."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.scale = nn.Linear(4, 1), nn.Parameter(torch.rand(4, 1, 1))
+
+    def forward(self, x):
+        return self.last(x * self.scale.permute(2, 1, 0).squeeze(0))
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_folded_parameters_are_trained():
+    onx = torch.onnx.export(Scaled().eval(), (torch.randn(2, 4),), dynamo=True, verbose=False).model_proto
+    assert [w.kind for w in trainable_weights(onx)] == ["weight"] * 3
