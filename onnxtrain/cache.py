@@ -58,14 +58,15 @@ class _Memory:
             return entry
 
     def keep(self, key: tuple[Cache, Hashable], entry: _Entry) -> None:
-        dropped = self.drop([key])
         with self.lock:
+            dropped = self.drop([key])
             self.entries[key] = entry
             self.n_bytes += entry.n_bytes
             for part in entry.large:
                 self.n_bytes += 0 if id(part) in self._holders else len(part)
                 self._holders[id(part)] += 1
-        dropped += self.shrink()
+            dropped += self.shrink()
+        del dropped  # only now, see drop
 
     def shrink(self) -> list[_Entry]:
         """Drop entries to stay within the limit; return them."""
