@@ -15,9 +15,9 @@ from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ModelError, OnnxTrainError
-from onnxtrain.estimators.model import LIGHT, TrainableModel
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import open_session, run_session
+from onnxtrain.training.model import LIGHT, TrainableModel
 
 #: Rows that are examined.
 _ROWS = 100

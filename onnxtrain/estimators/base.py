@@ -35,13 +35,6 @@ from onnxtrain.estimators.agreement import (
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.inspect import Inspectable
-from onnxtrain.estimators.model import (
-    TrainableModel,
-    choose_weights,
-    draw_weights,
-    learned_constants,
-    without_weights,
-)
 from onnxtrain.estimators.report import reporter
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.source import (
@@ -69,6 +62,13 @@ from onnxtrain.runtime.session import LazySession, cached_session, open_session
 from onnxtrain.training.batches import TrainingData, dense
 from onnxtrain.training.epoch import Listener, last_fall
 from onnxtrain.training.frozen import Cut, Place, cut, has_texts
+from onnxtrain.training.model import (
+    TrainableModel,
+    choose_weights,
+    draw_weights,
+    learned_constants,
+    without_weights,
+)
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import TrainingState

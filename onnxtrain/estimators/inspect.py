@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.model import with_weights
 from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.training.batches import rows_at_once
 from onnxtrain.training.inspect import build_loss_gradient, build_score_gradients, with_result
+from onnxtrain.training.model import with_weights
 
 if TYPE_CHECKING:
-    from onnxtrain.estimators.model import TrainableModel
     from onnxtrain.estimators.source import Source
+    from onnxtrain.training.model import TrainableModel
     from onnxtrain.training.objective import Objective
 
 

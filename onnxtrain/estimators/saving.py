@@ -14,13 +14,13 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
-from onnxtrain.estimators.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.estimators.settings import check_loss, check_solver
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.losses.link import Link
 from onnxtrain.training import file_format
 from onnxtrain.training.file_format import Decoder, Encoder
+from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.training.state import TrainingState
 
 if TYPE_CHECKING:

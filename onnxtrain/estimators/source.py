@@ -28,10 +28,10 @@ from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
 from onnxtrain.estimators.template import convert_once
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
+from onnxtrain.training.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
 from onnxtrain.training.objective import LIGHT
 from onnxtrain.training.parameters import roles_by_exporter
 
@@ -213,7 +213,7 @@ def source_of(
         As of :func:`as_source`.
     rows : tuple of X, y, sample_weight
     weights_to_train : str, sequence of str, optional
-        As :func:`~onnxtrain.estimators.model.choose_weights` takes them.
+        As :func:`~onnxtrain.training.model.choose_weights` takes them.
     structure_only : bool
         These weights will be drawn anew: an iterative estimator does one iteration, and where nothing else is
         learned, a few rows are enough.

@@ -21,7 +21,7 @@ from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights, registered_converters
 from onnxtrain.convert.learned import get
 from onnxtrain.errors import ConversionError
-from onnxtrain.estimators.model import TrainableModel, read_model
+from onnxtrain.training.model import TrainableModel, read_model
 
 #: Attributes that count or record the fit, and are in no graph.
 _RECORDS = frozenset(
@@ -212,7 +212,7 @@ def convert_once(
     answers : dict
         As of :func:`~onnxtrain.convert.check.compare`.
     **settings
-        Of :func:`~onnxtrain.estimators.model.read_model`.
+        Of :func:`~onnxtrain.training.model.read_model`.
     """
     parts = anatomy(estimator, X)
     if parts is None:

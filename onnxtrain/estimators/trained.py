@@ -22,7 +22,6 @@ from onnxtrain.estimators.frames import (
     is_frame,
     n_rows,
 )
-from onnxtrain.estimators.model import TrainableModel, with_weights
 from onnxtrain.estimators.settings import HALVES
 from onnxtrain.estimators.source import Source, is_onnx
 from onnxtrain.estimators.validation import check_features, check_sample_weight, check_X, check_X_y
@@ -31,6 +30,7 @@ from onnxtrain.runtime.session import LazySession, cached_session, open_session,
 from onnxtrain.runtime.threads import is_worth_a_thread, threads_for
 from onnxtrain.training.batches import batches, dense, rows_at_once
 from onnxtrain.training.evaluate import row_losses, run_in_groups
+from onnxtrain.training.model import TrainableModel, with_weights
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.

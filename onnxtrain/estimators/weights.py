@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, Weight, convert
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators.model import list_weights
 from onnxtrain.estimators.source import check_source, is_onnx, rewritten
 from onnxtrain.estimators.trained import Trained
+from onnxtrain.training.model import list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
 
 

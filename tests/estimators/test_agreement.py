@@ -265,7 +265,7 @@ def test_a_graph_that_is_not_the_estimator(monkeypatch):
 
 
 def CHANGED(source, names):
-    from onnxtrain.estimators.model import initial_weights
+    from onnxtrain.training.model import initial_weights
 
     return {name: 1.5 * w for name, w in initial_weights(source.model.onnx, names).items()}
 
