@@ -25,8 +25,9 @@ from onnxtrain.convert.repairs import in_float32
 from onnxtrain.convert.sklearn import documentation, repaired_graph
 from onnxtrain.convert.ties import keep_in_range, range_layout, tie
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
-from onnxtrain.graph import to_free, unique_name
+from onnxtrain.graph import unique_name
 from onnxtrain.rewrite import rewrite_model
+from onnxtrain.rewrite.trees import to_free
 
 #: Layouts to try beside "same" and "transpose", for attributes that a graph holds in another form.
 _OTHER_LAYOUTS = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxtrain.convert.learned import Path, get, leaf_values, put, put_leaves
-from onnxtrain.graph import to_free, to_simplex
+from onnxtrain.rewrite.trees import to_free, to_simplex
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class LeafBinding(Binding):
 
 @dataclass(frozen=True)
 class ProbabilityBinding(LeafBinding):
-    """The probabilities in the leaves of one or several trees, trained as :mod:`onnxtrain.graph.simplex` says."""
+    """The probabilities in the leaves of trees, trained as :func:`onnxtrain.rewrite.trees.probabilities_of` says."""
 
     def read(self, estimator: Any) -> np.ndarray:
         """Return the parameters of the probabilities, one row per leaf, trees one after the other."""

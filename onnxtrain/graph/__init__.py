@@ -11,8 +11,11 @@ from onnxtrain.graph.build import (
     Builder,
     Op,
     builder,
+    inner_builder,
     is_taken_for_constant,
     names_in,
+    put_out,
+    scan,
     taken_for_constant,
     tensor,
     unique_name,
@@ -20,15 +23,13 @@ from onnxtrain.graph.build import (
 from onnxtrain.graph.check import as_model_error
 from onnxtrain.graph.edit import cast_floats, constants_as_nodes, products_in, tidy
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
-from onnxtrain.graph.inference import infer_shapes
+from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.model_io import (
     IR_VERSION,
     ModelLike,
     infer_anew,
     initializers_as_inputs,
-    inline_functions,
     is_written,
-    leave_out_defaults,
     load,
     prune,
     read,
@@ -36,7 +37,7 @@ from onnxtrain.graph.model_io import (
     save,
     set_outputs,
 )
-from onnxtrain.graph.onnx_inference import infer_types
+from onnxtrain.graph.normalize import inline_functions, leave_out_defaults, with_maps_of, without_maps
 from onnxtrain.graph.opset import OPSET, at_opset
 from onnxtrain.graph.query import (
     FLOATS,
@@ -56,9 +57,6 @@ from onnxtrain.graph.query import (
     static_shape,
 )
 from onnxtrain.graph.rewriting import Rewritings, Rule, rewrite_nodes
-from onnxtrain.graph.simplex import probabilities_of, to_free, to_simplex
-from onnxtrain.graph.subgraphs import inner_builder, put_out, scan
-from onnxtrain.graph.zipmap import with_maps_of, without_maps
 
 __all__ = [
     "BUFFER",
@@ -99,7 +97,6 @@ __all__ = [
     "made_by",
     "names_in",
     "operands",
-    "probabilities_of",
     "products_in",
     "prune",
     "put_out",
@@ -117,8 +114,6 @@ __all__ = [
     "taken_for_constant",
     "tensor",
     "tidy",
-    "to_free",
-    "to_simplex",
     "unique_name",
     "with_maps_of",
     "without_maps",

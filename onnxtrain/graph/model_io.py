@@ -7,34 +7,34 @@ unique, with a pinned IR version.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
-import numpy as np
 import onnx
 import onnx.inliner
 import onnx.numpy_helper
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
-from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.build import Builder, unique_name
+from onnxtrain.graph.build import Builder
 from onnxtrain.graph.check import (
     PROTO_LIMIT,
     as_model_error,
     check_content,
     check_nodes,
-    is_loose,
-    messages_in,
-    n_bits,
-    refuse_external,
 )
 from onnxtrain.graph.edit import put_in_order, remove_identities, tidy
 from onnxtrain.graph.inference import infer_shapes
-from onnxtrain.graph.onnx_inference import bodies_of, infer_types, small_constants
+from onnxtrain.graph.normalize import (
+    inline_functions,
+    leave_out_defaults,
+    name_dimensions,
+    normalized,
+    spell_out,
+    without_maps,
+)
 from onnxtrain.graph.opset import OPSET, convert_opset
-from onnxtrain.graph.zipmap import without_maps
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
@@ -76,7 +76,7 @@ def read(onx: ModelLike) -> onnx.ModelProto:
         messages = check_content(proto, folder)
     if not proto.graph.output:
         raise ModelError("The model has no output: it is empty, or it was cut short.")
-    return _normalised(proto, messages)
+    return normalized(proto, messages)
 
 
 def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
@@ -96,44 +96,6 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         return onnx.load_model_from_string(data)
     except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
         raise ModelError(f"{what} cannot be read as an ONNX model: {e}") from e
-
-
-def _normalised(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
-    """Return a model whose opset_import names each domain once, where no dimension is negative and elements are packed.
-
-    skl2onnx writes some domains twice; -1 is PaddlePaddle's word for a dimension that is not known; onnx's text parser
-    gives each element of four bits an entry of its own.
-    """
-    once = all(len({o.domain for o in p.opset_import}) == len(p.opset_import) for p in (proto, *proto.functions))
-    if once and not _negative_dimensions(messages) and not _loose_tensors(messages):
-        return proto
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
-    for part in (copied, *copied.functions):
-        versions = {o.domain: o.version for o in part.opset_import}
-        del part.opset_import[:]
-        part.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
-    for dimension in _negative_dimensions(messages_in(copied)):
-        dimension.ClearField("dim_value")
-    for tensor in _loose_tensors(messages_in(copied)):
-        _pack(tensor)
-    return copied
-
-
-def _negative_dimensions(messages: Iterable[Message]) -> list[onnx.TensorShapeProto.Dimension]:
-    return [m for m in messages if isinstance(m, onnx.TensorShapeProto.Dimension) and m.dim_value < 0]
-
-
-def _loose_tensors(messages: Iterable[Message]) -> list[onnx.TensorProto]:
-    return [m for m in messages if isinstance(m, onnx.TensorProto) and is_loose(m)]
-
-
-def _pack(tensor: onnx.TensorProto) -> None:
-    """Let, in place, small elements share bytes, the first in the lowest bits."""
-    bits = n_bits(tensor.data_type)
-    elements = np.array(tensor.int32_data) & (2**bits - 1)
-    elements = np.pad(elements, (0, -len(elements) % (8 // bits))).reshape(-1, 8 // bits)
-    tensor.int32_data[:] = (elements << (bits * np.arange(8 // bits))).sum(axis=1).tolist()
 
 
 def load(onx: ModelLike) -> ir.Model:
@@ -156,72 +118,14 @@ def load(onx: ModelLike) -> ir.Model:
     _refuse_sparse(proto.graph)
     with as_model_error("The model cannot be read"):
         proto = inline_functions(proto)
-        _name_dimensions(proto.graph)
+        name_dimensions(proto.graph)
         check_nodes(proto)
-        _spell_out(proto.graph, {})
+        spell_out(proto.graph, {})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = convert_opset(proto)
         if all_listed:
             leave_out_defaults(proto.graph)
         return infer(proto)
-
-
-def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each call of a function of its own is the function's body."""
-    if not proto.functions:
-        return proto
-    inlined = _converted_and_inlined(_with_defaults(proto))
-    refuse_external(inlined)
-    return inlined
-
-
-def _converted_and_inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline functions, those of another opset at that of the model.
-
-    To convert one, onnx has to know the types of what it is called with, and infers shapes in it. Where a Slice starts
-    is no constant then: one of a negative dimension would end the process, as
-    :func:`~onnxtrain.graph.onnx_inference.refuse_negative` says.
-    """
-    opset = _opset(proto)
-    if any(_opset(f) != opset for f in proto.functions):
-        changed = onnx.ModelProto()
-        changed.CopyFrom(proto)
-        for part in (part for f in changed.functions for part in messages_in(f)):
-            if isinstance(part, (onnx.FunctionProto, onnx.GraphProto)):
-                _start_slices_anywhere(part)
-        proto = infer_types(changed)
-    return onnx.inliner.inline_local_functions(proto, convert_version=True)
-
-
-def _opset(part: onnx.ModelProto | onnx.FunctionProto) -> int:
-    return next((o.version for o in part.opset_import if o.domain in ("", "ai.onnx")), 0)
-
-
-def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Give, in place, each Slice a copy of the start: none that onnx takes for a constant."""
-    nodes = []
-    for node in part.node:
-        if node.op_type == "Slice" and len(node.input) > 1:
-            copy = f"{node.output[0]}_start"
-            nodes.append(onnx.helper.make_node("Identity", [node.input[1]], [copy]))
-            node.input[1] = copy
-        nodes.append(node)
-    del part.node[:]
-    part.node.extend(nodes)
-
-
-def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose calls have the attributes that their functions have defaults for: onnx leaves them out."""
-    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions if f.attribute_proto}
-    if not defaults:
-        return proto
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
-    for node in [m for m in messages_in(copied) if isinstance(m, onnx.NodeProto)]:
-        given = {a.name for a in node.attribute}
-        known = defaults.get((node.domain, node.op_type, node.overload), ())
-        node.attribute.extend(a for a in known if a.name not in given)
-    return copied
 
 
 def reload(onx: onnx.ModelProto | bytes) -> ir.Model:
@@ -309,21 +213,6 @@ def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def _name_dimensions(graph: onnx.GraphProto) -> None:
-    """Name the unknown dimensions of the inputs."""
-    taken = {
-        dim.dim_param
-        for value in (*graph.input, *graph.output, *graph.value_info)
-        for dim in value.type.tensor_type.shape.dim
-    }
-    for value in graph.input:
-        if not value.type.tensor_type.HasField("shape"):
-            continue
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if not dim.dim_param and not dim.HasField("dim_value"):
-                dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
-
-
 def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return a model whose initializers `names` are inputs, after its other inputs."""
     proto = onnx.ModelProto()
@@ -338,33 +227,6 @@ def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.M
             tensor = values[name]
             proto.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
     return proto
-
-
-def leave_out_defaults(graph: onnx.GraphProto) -> None:
-    """Remove, in place, initializers from the inputs: their default values are final."""
-    weights = {w.name for w in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    del graph.input[:]
-    graph.input.extend(inputs)
-
-
-def _spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
-    """Write out, in place, values that onnx's shape inference misreads.
-
-    By default STFT gives one side of the frequencies; the axes of Pad may be int32.
-    """
-    known = {**outside, **small_constants(graph)}
-    for node in list(graph.node):
-        for body in bodies_of(node):
-            _spell_out(body, known)
-        if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
-            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-        axes = known.get(node.input[3]) if node.op_type == "Pad" and len(node.input) > 3 else None
-        if axes is not None and axes.data_type == onnx.TensorProto.INT32:
-            taken = {*known, *(x for n in graph.node for x in (*n.input, *n.output)), *(v.name for v in graph.input)}
-            node.input[3] = unique_name("axes", taken)
-            longer = onnx.numpy_helper.to_array(axes).astype(np.int64)
-            graph.initializer.append(onnx.numpy_helper.from_array(longer, node.input[3]))
 
 
 # -------------------------------------------------------------------- writing

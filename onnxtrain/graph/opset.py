@@ -8,7 +8,7 @@ import onnx
 import onnx.version_converter
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.onnx_inference import infer_types, refuse_negative
+from onnxtrain.graph.inference import infer_types, refuse_negative
 from onnxtrain.graph.query import find_schema
 
 #: The newest opset that every supported onnxruntime (1.19 and newer) reads.

@@ -1,11 +1,9 @@
 """ai.onnx.ml operators rewritten into ai.onnx, with their parameters as named initializers."""
 
 from onnxtrain.rewrite import (  # noqa: F401  (imported for the rules they register)
-    distances,
-    encoding,
+    features,
+    kernels,
     linear,
-    scaling,
-    svm,
     trees,
 )
 from onnxtrain.rewrite.engine import rewrite_model

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain import graph
 from onnxtrain.errors import RewriteError
 from onnxtrain.graph import BUFFER, Op
-from onnxtrain.rewrite.labels import class_labels, labels_of_best, labels_of_sign
-from onnxtrain.rewrite.linear import post_transform
+from onnxtrain.rewrite.linear import class_labels, labels_of_best, labels_of_sign, post_transform
 from onnxtrain.rewrite.registry import attribute, floats, mask, rewrite, weight
 
 #: float32 counts exactly up to here.
@@ -222,13 +220,13 @@ def _largest_of_trees(leaves: Leaves, values: np.ndarray) -> np.ndarray:
 def _mean_of_probabilities(op: Op, index: ir.Value, leaves: Leaves, shares: np.ndarray) -> ir.Value:
     """Return the class probabilities (N, k), the mean over the leaves weighted by the shares of their trees.
 
-    The leaves are parametrized by :mod:`onnxtrain.graph.simplex`, so they stay probabilities.
+    The leaves are parametrized by :func:`probabilities_of`, so they stay probabilities.
     """
     values, scored = leaves.values.astype(np.float64), leaves.given.any(axis=0)
     if scored.sum() == 1:
         second = values.sum(axis=1)  # whichever class it is stored for
         values = np.stack([np.maximum(shares[leaves.column] - second, 0), second], axis=1)
-    p = op.Gather(graph.probabilities_of(op, weight(op, graph.to_free(values), "leaf_values")), index, axis=0)
+    p = op.Gather(probabilities_of(op, weight(op, to_free(values), "leaf_values")), index, axis=0)
     if np.allclose(shares, 1 / leaves.n_trees, rtol=_SUMS_UP - 1):
         return op.ReduceMean(p, [1], keepdims=0)
     shares = shares.astype(np.float32).reshape(-1, 1)
@@ -252,3 +250,37 @@ def _one_score(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray, *, posit
     if positive:  # the score is a probability
         return labels_of_sign(op, op.Sub(z, 0.5), classes), op.Concat(op.Sub(1.0, z), z, axis=1)
     return labels_of_sign(op, z, classes), post_transform(op, node, op.Concat(op.Neg(z), z, axis=1))
+
+
+# ------------------------------------------------- probabilities of the leaves
+
+#: The sum of the floors added to probabilities of 0: the round trip differs by less than this.
+_FLOOR = 5e-7
+
+
+def probabilities_of(op: Op, w: ir.Value) -> ir.Value:
+    r"""Return the probabilities (n, k) of unconstrained parameters w.
+
+    .. math:: p_j = \frac{(1 + w_j)^2}{\sum_i (1 + w_i)^2}
+
+    w = 0 is the same probability for each class. Leaves of trees have many probabilities that are exactly 0, and those
+    must be trainable. The derivative at p is proportional to :math:`\sqrt p`; that of a softmax is proportional to p:
+    with a floor low enough not to be seen, 2.5e-7 for two classes, it is 2,000 times smaller, and a pure leaf stays
+    pure.
+    """
+    u = op.Add(w, 1.0)
+    squares = op.Mul(u, u)
+    return op.Div(squares, op.ReduceSum(squares, [1], keepdims=1))
+
+
+def to_free(p: np.ndarray) -> np.ndarray:
+    """Return w (..., k), float64, for probabilities (..., k) of any common factor."""
+    k = p.shape[-1]
+    p = np.maximum(np.asarray(p, dtype=np.float64) / p.sum(axis=-1, keepdims=True, dtype=np.float64), _FLOOR / k)
+    return np.sqrt(k * p / p.sum(axis=-1, keepdims=True)) - 1
+
+
+def to_simplex(w: np.ndarray) -> np.ndarray:
+    """Return the probabilities (..., k) for w."""
+    squares = (1 + np.asarray(w, dtype=np.float64)) ** 2
+    return squares / squares.sum(axis=-1, keepdims=True)

@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.graph import to_free, to_simplex
+from onnxtrain.rewrite.trees import to_free, to_simplex
 from tests.zoo import data
 
 TREES = [

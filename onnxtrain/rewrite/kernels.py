@@ -1,4 +1,4 @@
-"""SVMRegressor, SVMClassifier: kernels as matrix products.
+"""SVMRegressor, SVMClassifier, pairwise distances: kernels as matrix products.
 
 Support vectors and dual coefficients become initializers ``support_vectors``
 (V, p) and ``dual_coef``. The kernel type and its gamma, coef0 and degree stay
@@ -15,8 +15,7 @@ import onnx_ir as ir
 from onnxtrain.errors import RewriteError
 from onnxtrain.graph import Op
 from onnxtrain.registry import did_you_mean
-from onnxtrain.rewrite.labels import class_labels, labels_at, labels_of_best
-from onnxtrain.rewrite.linear import affine, post_transform
+from onnxtrain.rewrite.linear import affine, class_labels, labels_at, labels_of_best, post_transform
 from onnxtrain.rewrite.registry import as_float, attribute, floats, mask, rewrite, weight
 
 
@@ -162,3 +161,39 @@ def _solved_for_ones(op: Op, a: ir.Value, k: int) -> ir.Value:
         factor = op.Sub(column, mask(op, unit[:, t : t + 1], "unit"))
         rows = op.Sub(rows, op.Mul(factor, op.Div(row, op.Gather(row, [t], axis=2))))
     return op.Squeeze(op.Gather(rows, [k], axis=2), [2])
+
+
+# ----------------------------------------------------------------- distances
+
+#: The output of these operators is no longer a distance.
+_ENDS = frozenset({"Exp", "MatMul", "Gemm", "Pow"})
+
+
+@rewrite("", "Scan")
+def distances(op, node):
+    """Turn the Scan over rows that skl2onnx writes for pairwise distances into matrix products."""
+    body = attribute(node, "body")
+    if attribute(node, "num_scan_inputs") != 1 or len(node.inputs) != 2:
+        return None
+    if [n.op_type for n in body if n.op_type not in ("Identity", "Constant")] != ["Sub", "ReduceSumSquare"]:
+        return None
+    v, x = node.inputs  # the state, passed on unchanged, and the rows
+    if len(node.outputs) != 2 or node.outputs[0].uses() or node.outputs[0].is_graph_output():
+        return None
+    if _square_root_follows(node.outputs[1]):  # the root of a difference close to zero would lose half its digits
+        difference = op.Sub(op.Unsqueeze(x, [1]), op.Unsqueeze(v, [0]))
+        return v, op.ReduceSumSquare(difference, [2], keepdims=0)
+    return v, squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))
+
+
+def _square_root_follows(value: ir.Value) -> bool:
+    seen: set[ir.Node] = set()
+    todo = [value]
+    while todo:
+        for node in todo.pop().consumers():
+            if node.op_type == "Sqrt":
+                return True
+            if node.op_type not in _ENDS and node not in seen:
+                seen.add(node)
+                todo += node.outputs
+    return False

@@ -1,0 +1,225 @@
+"""The one spelling of models from elsewhere: what different exporters write for one meaning.
+
+Each function states what an exporter writes and what it becomes; :func:`onnxtrain.graph.load` applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.numpy_helper
+from google.protobuf.message import Message  # type: ignore[import-untyped]
+
+from onnxtrain.graph.build import unique_name
+from onnxtrain.graph.check import is_loose, messages_in, n_bits, refuse_external
+from onnxtrain.graph.inference import bodies_of, infer_types, small_constants
+
+
+def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
+    """Return a model whose opset_import names each domain once, where no dimension is negative and elements are packed.
+
+    skl2onnx writes some domains twice; -1 is PaddlePaddle's word for a dimension that is not known; onnx's text parser
+    gives each element of four bits an entry of its own.
+    """
+    once = all(len({o.domain for o in p.opset_import}) == len(p.opset_import) for p in (proto, *proto.functions))
+    if once and not _negative_dimensions(messages) and not _loose_tensors(messages):
+        return proto
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    for part in (copied, *copied.functions):
+        versions = {o.domain: o.version for o in part.opset_import}
+        del part.opset_import[:]
+        part.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+    for dimension in _negative_dimensions(messages_in(copied)):
+        dimension.ClearField("dim_value")
+    for tensor in _loose_tensors(messages_in(copied)):
+        _pack(tensor)
+    return copied
+
+
+def _negative_dimensions(messages: Iterable[Message]) -> list[onnx.TensorShapeProto.Dimension]:
+    return [m for m in messages if isinstance(m, onnx.TensorShapeProto.Dimension) and m.dim_value < 0]
+
+
+def _loose_tensors(messages: Iterable[Message]) -> list[onnx.TensorProto]:
+    return [m for m in messages if isinstance(m, onnx.TensorProto) and is_loose(m)]
+
+
+def _pack(tensor: onnx.TensorProto) -> None:
+    """Let, in place, small elements share bytes, the first in the lowest bits."""
+    bits = n_bits(tensor.data_type)
+    elements = np.array(tensor.int32_data) & (2**bits - 1)
+    elements = np.pad(elements, (0, -len(elements) % (8 // bits))).reshape(-1, 8 // bits)
+    tensor.int32_data[:] = (elements << (bits * np.arange(8 // bits))).sum(axis=1).tolist()
+
+
+def name_dimensions(graph: onnx.GraphProto) -> None:
+    """Name the unknown dimensions of the inputs."""
+    taken = {
+        dim.dim_param
+        for value in (*graph.input, *graph.output, *graph.value_info)
+        for dim in value.type.tensor_type.shape.dim
+    }
+    for value in graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.dim_param and not dim.HasField("dim_value"):
+                dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
+
+
+def leave_out_defaults(graph: onnx.GraphProto) -> None:
+    """Remove, in place, initializers from the inputs: their default values are final."""
+    weights = {w.name for w in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
+
+
+def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
+    """Write out, in place, values that onnx's shape inference misreads.
+
+    By default STFT gives one side of the frequencies; the axes of Pad may be int32.
+    """
+    known = {**outside, **small_constants(graph)}
+    for node in list(graph.node):
+        for body in bodies_of(node):
+            spell_out(body, known)
+        if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+        axes = known.get(node.input[3]) if node.op_type == "Pad" and len(node.input) > 3 else None
+        if axes is not None and axes.data_type == onnx.TensorProto.INT32:
+            taken = {*known, *(x for n in graph.node for x in (*n.input, *n.output)), *(v.name for v in graph.input)}
+            node.input[3] = unique_name("axes", taken)
+            longer = onnx.numpy_helper.to_array(axes).astype(np.int64)
+            graph.initializer.append(onnx.numpy_helper.from_array(longer, node.input[3]))
+
+
+# --------------------------------------------------------------- functions
+
+
+def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which each call of a function of its own is the function's body."""
+    if not proto.functions:
+        return proto
+    inlined = _converted_and_inlined(_with_defaults(proto))
+    refuse_external(inlined)
+    return inlined
+
+
+def _converted_and_inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Inline functions, those of another opset at that of the model.
+
+    To convert one, onnx has to know the types of what it is called with, and infers shapes in it. Where a Slice starts
+    is no constant then: one of a negative dimension would end the process, as
+    :func:`~onnxtrain.graph.inference.refuse_negative` says.
+    """
+    opset = _opset(proto)
+    if any(_opset(f) != opset for f in proto.functions):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(proto)
+        for part in (part for f in changed.functions for part in messages_in(f)):
+            if isinstance(part, (onnx.FunctionProto, onnx.GraphProto)):
+                _start_slices_anywhere(part)
+        proto = infer_types(changed)
+    return onnx.inliner.inline_local_functions(proto, convert_version=True)
+
+
+def _opset(part: onnx.ModelProto | onnx.FunctionProto) -> int:
+    return next((o.version for o in part.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
+    """Give, in place, each Slice a copy of the start: none that onnx takes for a constant."""
+    nodes = []
+    for node in part.node:
+        if node.op_type == "Slice" and len(node.input) > 1:
+            copy = f"{node.output[0]}_start"
+            nodes.append(onnx.helper.make_node("Identity", [node.input[1]], [copy]))
+            node.input[1] = copy
+        nodes.append(node)
+    del part.node[:]
+    part.node.extend(nodes)
+
+
+def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose calls have the attributes that their functions have defaults for: onnx leaves them out."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions if f.attribute_proto}
+    if not defaults:
+        return proto
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    for node in [m for m in messages_in(copied) if isinstance(m, onnx.NodeProto)]:
+        given = {a.name for a in node.attribute}
+        known = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(a for a in known if a.name not in given)
+    return copied
+
+
+# ------------------------------------------- outputs that are maps or sequences
+# ZipMap turns the probabilities of a classifier into a dictionary per row. Neither onnx-ir nor a derivative has a use
+# for it: such outputs are removed before a model is changed, and restored.
+
+
+def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy whose outputs are tensors: each map is replaced by the tensor that it was made from."""
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    maps = _map_names(copied)
+    if not maps:
+        return copied
+    aside = _making(copied.graph.node, maps)
+    made = {y for node in aside for y in node.output}
+    kept = [node for node in copied.graph.node if node not in aside]
+    del copied.graph.node[:]
+    copied.graph.node.extend(kept)
+    outputs = {o.name: o for o in copied.graph.output if o.name not in maps}
+    types = {v.name: v for v in (*copied.graph.value_info, *copied.graph.input)}
+    for name in (x for node in aside for x in node.input if x and x not in made):
+        outputs.setdefault(name, types.get(name) or onnx.helper.make_empty_tensor_value_info(name))
+    del copied.graph.output[:]
+    copied.graph.output.extend(outputs.values())
+    return copied
+
+
+def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the outputs of `original`: its maps are made anew from their tensors.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        Derived from :func:`without_maps` of `original`; its outputs have their names.
+    original : onnx.ModelProto
+    """
+    maps = _map_names(original)
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    if not maps:
+        return copied
+    copied.graph.node.extend(_making(original.graph.node, maps))
+    known = {o.domain for o in copied.opset_import}
+    copied.opset_import.extend(o for o in original.opset_import if o.domain not in known)
+    tensors = {o.name: o for o in copied.graph.output}
+    outputs = [o if o.name in maps else tensors[o.name] for o in original.graph.output]
+    del copied.graph.output[:]
+    copied.graph.output.extend(outputs)
+    return copied
+
+
+def _map_names(proto: onnx.ModelProto) -> set[str]:
+    kinds = {o.name: o.type.WhichOneof("value") for o in proto.graph.output}
+    return {name for name, kind in kinds.items() if kind in ("map_type", "sequence_type", "optional_type")}
+
+
+def _making(nodes: Iterable[onnx.NodeProto], maps: set[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that make maps, in order: ZipMap, and nodes that only pass a map on."""
+    wanted, found = set(maps), []
+    for node in reversed(list(nodes)):
+        if wanted.intersection(node.output):
+            found.append(node)
+            if node.op_type != "ZipMap":
+                wanted.update(node.input)
+    return found[::-1]
