@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnxtrain.convert import converter
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.estimators.saving import load, save
-    from onnxtrain.estimators.weights import trainable_weights
+    from onnxtrain.estimators.source import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
@@ -56,7 +56,7 @@ _HOMES = {
     "random_feed": "onnxtrain.grad_helper",
     "save": "onnxtrain.estimators.saving",
     "testing": "onnxtrain.testing",
-    "trainable_weights": "onnxtrain.estimators.weights",
+    "trainable_weights": "onnxtrain.estimators.source",
 }
 
 __all__ = [

@@ -227,7 +227,7 @@ def test_files_that_do_not_fit(tensor, words, folder):
 
 def test_load_looks_for_no_file(folder, monkeypatch):
     monkeypatch.chdir(folder / "below")
-    from onnxtrain.training import file_format
+    from onnxtrain.estimators import file_format
 
     save(OrtGradientRegressor(parse_model(LINE), max_iter=1).fit(X, Y), "kept.onnx")
     model, header, tensors = file_format.read("kept.onnx")

@@ -32,10 +32,9 @@ from onnxtrain.estimators.agreement import (
     settled,
     some_rows,
 )
-from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, with_callbacks
+from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.inspect import Inspectable
-from onnxtrain.estimators.report import reporter
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.source import (
     Source,
@@ -49,10 +48,10 @@ from onnxtrain.estimators.source import (
 )
 from onnxtrain.estimators.trained import Trained
 from onnxtrain.estimators.validation import (
+    allows_nan,
     as_data_error,
     check_features,
     check_sample_weight,
-    minds_no_nan,
     unchanged_on_error,
 )
 from onnxtrain.losses.link import Link
@@ -177,7 +176,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = takes_sparse(self._default_estimator() if self.estimator is None else self.estimator)
-        tags.input_tags.allow_nan = minds_no_nan(self.estimator)
+        tags.input_tags.allow_nan = allows_nan(self.estimator)
         return tags
 
     # fit --------------------------------------------------------------------
@@ -242,7 +241,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         file = Checkpoint(self, checkpoint, every, resume)
         with unchanged_on_error(self):
             X, y = self._check_X_y(X, y, reset=not self._goes_on())
-            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self._real))
+            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
             self._random_state = file.rng_at("start", check_random_state(self.random_state))
             if not self._goes_on():
                 self._start(X, y, weight)
@@ -288,7 +287,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         first = not self.__sklearn_is_fitted__()
         with unchanged_on_error(self):
             X, y = self._check_X_y(X, y, reset=first)
-            weight = self._row_weights(y, check_sample_weight(sample_weight, y, self._real))
+            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
             if first:
                 self._random_state = check_random_state(self.random_state)
                 self._start(X, y, weight)
@@ -478,7 +477,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
     def _place(self, data: TrainingData) -> Place:
         return Place(find_device("cpu") if has_texts(data) else self._device_at_hand(), self.n_threads)
 
-    def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         return sample_weight
 
     def _whole_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
@@ -500,7 +499,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             raise DataError("X_val and y_val go together: one of them is missing.")
         X, y = self._check_X_y(X, y, reset=False)
         weight = check_sample_weight(sample_weight, y, self._real)
-        return self._training_data(X, y, self._row_weights(y, weight))
+        return self._training_data(X, y, self._sample_weights(y, weight))
 
     @as_data_error()
     def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:

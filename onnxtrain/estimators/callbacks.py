@@ -1,7 +1,9 @@
-"""scikit-learn's callbacks, where it has them: since 1.9."""
+"""Who is told of each epoch: scikit-learn's callbacks, which it has since 1.9, and the report of ``verbose``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.runtime.session import LazySession
@@ -20,7 +22,7 @@ except ImportError:  # scikit-learn below 1.9
             return method
 
 
-__all__ = ["CallbackSupportMixin", "FitTask", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitTask", "reporter", "with_callbacks"]
 
 
 class FitTask:
@@ -59,3 +61,33 @@ class FitTask:
         """Tell the callbacks that all epochs are done."""
         if self._context is not None:
             self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
+
+
+@contextmanager
+def reporter(verbose: int, n_epochs: int) -> Iterator[Callable[[EpochInfo], bool]]:
+    """Yield a function to be called after each epoch, a progress bar or a line; it returns whether to stop."""
+    if not verbose:
+        yield lambda info: False
+    elif verbose == 1:
+        from tqdm.auto import tqdm  # looks for a notebook when it is imported
+
+        with tqdm(total=n_epochs, unit="epoch") as bar:
+
+            def advance(info: EpochInfo) -> bool:
+                bar.set_postfix_str(_losses(info), refresh=False)
+                bar.update()
+                return False
+
+            yield advance
+    else:
+        yield _print_line
+
+
+def _print_line(info: EpochInfo) -> bool:
+    print(f"epoch {info.epoch}, {_losses(info)}, learning rate {info.learning_rate:.3g}, {info.time:.1f} s")
+    return False
+
+
+def _losses(info: EpochInfo) -> str:
+    validation = "" if info.validation_loss is None else f", validation loss {info.validation_loss:.6g}"
+    return f"loss {info.loss:.6g}{validation}"

@@ -340,7 +340,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return y if self._n_labels else encode_classes(y, self.classes_)
 
     @as_data_error()
-    def _row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self._n_labels:

@@ -14,12 +14,12 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
+from onnxtrain.estimators import file_format
+from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.settings import check_loss, check_solver
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.losses.link import Link
-from onnxtrain.training import file_format
-from onnxtrain.training.file_format import Decoder, Encoder
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.training.state import TrainingState
 
@@ -142,7 +142,7 @@ def write_estimator(
     path : path
     estimator : OrtGradientRegressor or OrtGradientClassifier
     functions : bool
-        As :class:`~onnxtrain.training.file_format.Encoder`.
+        As :class:`~onnxtrain.estimators.file_format.Encoder`.
     more : mapping of str to object, optional
         Values to be kept with it.
     """

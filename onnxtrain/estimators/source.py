@@ -25,15 +25,22 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
-from onnxtrain.convert import Binding, registered_converters
+from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, Weight, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.template import convert_once
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
+from onnxtrain.training.model import (
+    TrainableModel,
+    choose_weights,
+    initial_weights,
+    list_weights,
+    read_model,
+    with_weights,
+)
 from onnxtrain.training.objective import LIGHT
-from onnxtrain.training.parameters import roles_by_exporter
+from onnxtrain.training.parameters import Role, roles_by_exporter
 
 #: Packages whose objects are determined by their state, and their classes by name.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
@@ -412,3 +419,77 @@ def as_source(
         estimator, X, answers, dtype=dtype, output=output, n_labels=n_labels, output_is=output_is
     )
     return Source(model, copy.deepcopy(estimator), bindings, default, answers=answers)
+
+
+def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -> list[Weight]:
+    """Return the weights that can be trained, in the order in which the model uses them.
+
+    Their names, patterns and steps are what `weights_to_train` takes.
+
+    Parameters
+    ----------
+    model : fitted estimator, or ONNX model
+        A scikit-learn estimator or pipeline, an :class:`~onnxtrain.OrtGradientRegressor` or
+        :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path.
+        Of an ONNX model: every floating-point initializer with respect to which an output
+        has a derivative that may differ from zero.
+    X : DataFrame, optional
+        Rows for an estimator that takes its columns by name. Not needed if all columns are
+        numeric.
+    output : str, optional
+        This output only.
+
+    Returns
+    -------
+    list of Weight
+        Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind``
+        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; of an ONNX model
+        ``"weight"``, or ``"buffer"`` for those trained only if `weights_to_train` says so: statistics of
+        BatchNormalization, masks, tables of positions, scalars of formulas).
+
+    Raises
+    ------
+    ConversionError
+        The estimator cannot be converted.
+    NotFittedError
+        The estimator has no weights yet.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from onnxtrain import trainable_weights
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(*load_iris(return_X_y=True))
+    >>> for weight in trainable_weights(model):
+    ...     print(weight.name, weight.shape, weight.kind)
+    standardscaler.mean (4,) mean
+    standardscaler.scale (4,) scale
+    logisticregression.coef (4, 3) coefficient
+    logisticregression.intercept (3,) intercept
+    """
+    if isinstance(model, Conversion):
+        return _bound(model.onnx, model.bindings, output)
+    check_source(model)
+    if is_onnx(model):
+        onx = graph.read(model)
+        return list_weights(rewritten(onx), output, roles_by_exporter(onx))
+    check_is_fitted(model)
+    if isinstance(model, ConvertsToOnnx):  # one of our own
+        source: Source = vars(model)["_source"]
+        if source.bindings:
+            return _bound(source.model.onnx, source.bindings, output)
+        roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}
+        return list_weights(source.model.onnx, output or source.model.output, roles)
+    if X is None:
+        if not hasattr(model, "n_features_in_"):
+            raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
+        X = np.zeros((1, model.n_features_in_))
+    return trainable_weights(convert(model, X), output=output)
+
+
+def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
+    """Return the learned attributes among the weights of a graph."""
+    names = {w.name for w in list_weights(onx, output, {})}
+    return [Weight(b.name, b.step, b.shape, b.kind) for b in bindings if b.name in names]

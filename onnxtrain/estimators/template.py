@@ -46,63 +46,69 @@ class _Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """The parts of an estimator: its structure, which must be equal, and its learned floating-point values, by path."""
+class Fingerprint:
+    """An estimator, taken apart: its structure, which must be equal, and its learned floating-point values, by path."""
 
     structure: Hashable
     learned: Mapping[Path, np.ndarray] = field(repr=False)
     objects: Mapping[int, Path] = field(repr=False)
 
-    def path_of(self, attribute: Any) -> Path | None:
+    def path_of(self, attribute: object) -> Path | None:
         """Return where an attribute was found; a pipeline has several ways to one."""
         return self.objects.get(id(attribute))
 
 
-def anatomy(estimator: Any, X: Any) -> Anatomy | None:
-    """Return the parts of an estimator and the type of its input, None if one is of an unknown type."""
+def fingerprint(estimator: BaseEstimator, X: Any) -> Fingerprint | None:
+    """Return an estimator, and the type of its input, taken apart; None if a part is of an unknown type."""
     learned: dict[Path, Any] = {}
     try:
-        structure = _structure(estimator, (), learned, under_score=False)
+        structure = _structure(estimator, (), learned, is_learned=False)
     except _Unknown:
         return None
     kinds = tuple((str(name), str(dtype)) for name, dtype in X.dtypes.items()) if hasattr(X, "dtypes") else X.shape[1]
     objects = {id(value): path for path, value in learned.items()}
-    return Anatomy((structure, kinds), {path: np.array(value) for path, value in learned.items()}, objects)
+    return Fingerprint((structure, kinds), {path: np.array(value) for path, value in learned.items()}, objects)
 
 
-def _structure(x: Any, path: Path, learned: dict[Path, Any], *, under_score: bool) -> Hashable:
+def _structure(x: object, path: Path, learned: dict[Path, Any], *, is_learned: bool) -> Hashable:
+    """Return all of a value but its learned floating-point values, which are added to `learned`."""
     if isinstance(x, (np.ndarray, np.generic)):
-        if x.dtype.kind == "f":
-            learned[path] = x
-            return type(x), x.shape, x.dtype.str
-        x = np.asarray(x)
-        if x.dtype.kind in "iub" and x.size <= _FEW:
-            return "array", x.shape, x.dtype.str, x.tobytes()
-        if x.dtype.kind in "OUS" and x.size <= _FEW:
-            return "array", x.shape, x.dtype.str, tuple(map(_value, x.ravel().tolist()))
-        raise _Unknown
-    if isinstance(x, float) and under_score:
+        return _array(x, path, learned)
+    if isinstance(x, float) and is_learned:
         learned[path] = x
         return float
-    if isinstance(x, (list, tuple)):
-        parts = (_structure(v, (*path, i), learned, under_score=under_score) for i, v in enumerate(x))
-        return type(x), tuple(parts)
-    if isinstance(x, dict):
-        keys = sorted(x, key=repr)
-        return dict, tuple((k, _structure(x[k], (*path, k), learned, under_score=under_score)) for k in keys)
-    if isinstance(x, BaseEstimator):
-        attributes = {k: v for k, v in sorted(vars(x).items()) if k not in _RECORDS}
-        parts = (
-            (k, _structure(v, (*path, k), learned, under_score=k.startswith("_") or k.endswith("_")))
-            for k, v in attributes.items()
-        )
-        return type(x), tuple(parts)
     if isinstance(x, np.random.RandomState):
         return np.random.RandomState
-    return _value(x)
+    parts = _parts(x, is_learned)
+    if parts is None:
+        return _value(x)
+    return type(x), tuple((k, _structure(v, (*path, k), learned, is_learned=mark)) for k, v, mark in parts)
 
 
-def _value(x: Any) -> Hashable:
+def _parts(x: object, is_learned: bool) -> list[tuple[Hashable, object, bool]] | None:
+    """Return the parts of a container by key, and whether they are learned; None for a value without parts."""
+    if isinstance(x, (list, tuple)):
+        return [(i, v, is_learned) for i, v in enumerate(x)]
+    if isinstance(x, dict):
+        return [(k, x[k], is_learned) for k in sorted(x, key=repr)]
+    if isinstance(x, BaseEstimator):
+        attributes = sorted(vars(x).items())
+        return [(k, v, k.startswith("_") or k.endswith("_")) for k, v in attributes if k not in _RECORDS]
+    return None
+
+
+def _array(x: np.ndarray | np.generic, path: Path, learned: dict[Path, Any]) -> Hashable:
+    if x.dtype.kind == "f":
+        learned[path] = x
+        return type(x), x.shape, x.dtype.str
+    if x.size <= _FEW and x.dtype.kind in "iub":
+        return "array", x.shape, x.dtype.str, x.tobytes()
+    if x.size <= _FEW and x.dtype.kind in "OUS":
+        return "array", x.shape, x.dtype.str, tuple(map(_value, np.ravel(x).tolist()))
+    raise _Unknown
+
+
+def _value(x: object) -> Hashable:
     if isinstance(x, (str, bytes, int, float, complex, type, type(None))):
         return type(x), x if x == x else "nan"
     raise _Unknown
@@ -116,13 +122,13 @@ class _Template:
     model: TrainableModel
     default: tuple[str, ...]
     learned: Mapping[Path, np.ndarray]
-    lent: frozenset[Path | None]
-    free: Mapping[Path, np.ndarray]
+    bound: frozenset[Path | None]
+    varying: Mapping[Path, np.ndarray]
 
     def fits(self, learned: Mapping[Path, np.ndarray]) -> bool:
         """Whether values differ from those of the template only if they may vary."""
         return all(
-            np.all(self.free[path] | (value == learned[path]) | (np.isnan(value) & np.isnan(learned[path])))
+            np.all(self.varying[path] | (value == learned[path]) | (np.isnan(value) & np.isnan(learned[path])))
             for path, value in self.learned.items()
         )
 
@@ -134,12 +140,12 @@ class _Template:
         """Return the newer one of two templates; values that differed between any two fits may vary."""
         if not _same_but_for_weights(self, new):
             return new
-        free = {}
+        varying = {}
         for path, value in new.learned.items():
             differs = _differ(self.learned[path], value)
-            # what is lent is lent whole: single numbers of it may be equal by chance
-            free[path] = self.free[path] | (differs.any() if path in new.lent else differs)
-        return replace(new, free=free)
+            # what is bound is bound whole: single values of it may be equal by chance
+            varying[path] = self.varying[path] | (differs.any() if path in new.bound else differs)
+        return replace(new, varying=varying)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -179,21 +185,21 @@ def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -
     proto = onnx.ModelProto()
     proto.CopyFrom(onx)
     initializers = {initializer.name: initializer for initializer in proto.graph.initializer}
-    for name, array in _numbers(onx, bindings, estimator).items():
+    for name, array in _values(onx, bindings, estimator).items():
         initializers[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
     return proto
 
 
-def _numbers(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> dict[str, np.ndarray]:
+def _values(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> dict[str, np.ndarray]:
     """Return the initializers of a model as an estimator holds them, by name."""
     initializers = {initializer.name: initializer for initializer in onx.graph.initializer}
-    numbers = {}
+    values = {}
     for binding in _written(bindings):
         initializer = initializers[binding.name]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
         array = np.ascontiguousarray(binding.read(estimator).reshape(initializer.dims), dtype=dtype)
-        numbers[binding.name] = array.reshape(initializer.dims)
-    return numbers
+        values[binding.name] = array.reshape(initializer.dims)
+    return values
 
 
 #: By structure and settings.
@@ -214,7 +220,7 @@ def convert_once(
     **settings
         Of :func:`~onnxtrain.training.model.read_model`.
     """
-    parts = anatomy(estimator, X)
+    parts = fingerprint(estimator, X)
     if parts is None:
         conversion, model, default = _convert(estimator, X, answers, settings)
         return model, conversion.bindings, default
@@ -223,12 +229,12 @@ def convert_once(
     if known is not None and known.fits(parts.learned):
         onx, bindings = known.conversion.onnx, known.conversion.bindings
         with suppress(ConversionError):  # then it is no template for this one
-            compare(estimator, onx, X, answers, _numbers(onx, bindings, estimator))
+            compare(estimator, onx, X, answers, _values(onx, bindings, estimator))
             return known.filled_model(estimator), bindings, known.default
-    free = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
+    varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
     conversion, model, default = _convert(estimator, X, answers, settings)
-    lent = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))
-    new = _Template(conversion, model, default, parts.learned, lent, free)
+    bound = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))
+    new = _Template(conversion, model, default, parts.learned, bound, varying)
     TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     # converters round in their own ways: the result must not depend on what was converted before
     return new.filled_model(estimator), new.conversion.bindings, new.default

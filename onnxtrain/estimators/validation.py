@@ -112,12 +112,12 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
         raise
 
 
-def minds_no_nan(source: Any) -> bool:
+def allows_nan(source: Any) -> bool:
     """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
     if not isinstance(source, Pipeline):
         return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
     for _, step in source.steps:
-        if not minds_no_nan(step):
+        if not allows_nan(step):
             return False
         if type(step).__module__.startswith("sklearn.impute"):
             break
@@ -144,7 +144,7 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
 
 def _finite(estimator: Any) -> bool | str:
     """Return the argument of scikit-learn's validation for NaN."""
-    return "allow-nan" if minds_no_nan(estimator.estimator) else True
+    return "allow-nan" if allows_nan(estimator.estimator) else True
 
 
 @as_data_error()

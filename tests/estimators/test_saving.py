@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ExportError, ModelError
+from onnxtrain.estimators import file_format
 from onnxtrain.optim import SGD, Cosine
 from onnxtrain.runtime.session import run
-from onnxtrain.training import file_format
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
