@@ -20,12 +20,13 @@ from sklearn.preprocessing import (
 )
 
 from onnxtrain import trainable_weights
-from onnxtrain.convert import compare, convert, default_weights, register_converter, select_weights
+from onnxtrain.convert import compare, convert, register_converter
 from onnxtrain.convert.columns import feeds_of, input_types, positional
-from onnxtrain.convert.repairs import networks
+from onnxtrain.convert.repairs import converters
 from onnxtrain.convert.sklearn import repaired_graph, to_onnx
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.runtime.session import run
+from onnxtrain.training.parameters import select_weights
 from tests.skl2onnx_tables import tables
 from tests.zoo import REFUSED, WITHOUT_WEIGHTS, ZOO, data
 
@@ -101,13 +102,13 @@ def test_names_steps_and_kinds():
         ("pca.mean", "pca", (4,), 4, "mean"),
         ("pca.components", "pca", (4, 3), 12, "components"),
     ]
-    assert default_weights(conversion) == [r[0] for r in rows[4:]]
-    assert default_weights(conversion)[:2] == ["mlpclassifier.coefs_0", "mlpclassifier.intercepts_0"]
+    assert list(conversion.default) == [r[0] for r in rows[4:]]
+    assert conversion.default[:2] == ("mlpclassifier.coefs_0", "mlpclassifier.intercepts_0")
 
 
 def test_a_transformer_alone_trains_what_it_has():
     _, _, conversion = converted("StandardScaler")
-    assert default_weights(conversion) == ["mean", "scale"]
+    assert list(conversion.default) == ["mean", "scale"]
 
 
 def test_weights_of_a_plain_model_reach_its_output():
@@ -117,7 +118,7 @@ def test_weights_of_a_plain_model_reach_its_output():
 
 def test_intercepts_that_are_equal_are_two_weights():
     _, _, conversion = converted("LinearRegression: no intercept")
-    assert default_weights(conversion) == ["coef"]
+    assert list(conversion.default) == ["coef"]
     X = np.eye(3)
     model = LogisticRegression().fit(X, [0, 1, 2])
     model.coef_[:], model.intercept_[:] = 0, 0
@@ -136,7 +137,7 @@ def test_columns_by_name():
     model = make_pipeline(steps, LinearRegression()).fit(X, [1.0, 2.0, 2.0, 5.0])
     conversion = compared(model, X)
     assert [i.name for i in conversion.onnx.graph.input] == ["size", "town", "rooms"]
-    assert default_weights(conversion) == ["linearregression.coef", "linearregression.intercept"]
+    assert list(conversion.default) == ["linearregression.coef", "linearregression.intercept"]
 
 
 def test_columns_of_numbers_by_name_are_one_matrix():
@@ -249,8 +250,8 @@ def test_a_name_with_brackets_is_itself():
 def test_the_transformation_of_a_target_is_undone(options):
     X = np.linspace(0, 1, 12).reshape(6, 2)
     model = TransformedTargetRegressor(LinearRegression(), **options).fit(X, X[:, 0] + 2.0)
-    names = default_weights(compared(model, X))
-    assert names[:2] == ["regressor.coef", "regressor.intercept"]
+    names = compared(model, X).default
+    assert names[:2] == ("regressor.coef", "regressor.intercept")
 
 
 def test_a_target_that_cannot_be_transformed_back_in_onnx():
@@ -264,13 +265,9 @@ def test_a_target_that_cannot_be_transformed_back_in_onnx():
 def test_power_transformer(method, shift):
     X = np.random.default_rng(0).gamma(2.0, size=(40, 2)).astype(np.float32) + shift
     model = PowerTransformer(method=method).fit(X)
-    assert default_weights(compared(model, X)) == [
-        "lambdas",
-        "scaler.mean",
-        "scaler.scale",
-    ]
+    assert compared(model, X).default == ("lambdas", "scaler.mean", "scaler.scale")
     model.lambdas_[0] = 0.0  # a logarithm
-    assert default_weights(convert(model, X))
+    assert convert(model, X).default
 
 
 def test_the_weights_of_a_network_are_written_whole():
@@ -286,13 +283,13 @@ def test_the_weights_of_a_network_are_written_whole():
 def test_repairs_are_applied_once(monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
     fitted = MLPClassifier((5,), max_iter=1, random_state=0).fit(X, y)
-    written, write = [], networks._WritesWhole.add_initializer
+    written, write = [], converters._WritesWhole.add_initializer
 
     def counted(self, name, *args):
         written.append(name)
         return write(self, name, *args)
 
-    monkeypatch.setattr(networks._WritesWhole, "add_initializer", counted)
+    monkeypatch.setattr(converters._WritesWhole, "add_initializer", counted)
     to_onnx(fitted, input_types(X), TARGET)
     written.clear()
     to_onnx(fitted, input_types(X), TARGET)

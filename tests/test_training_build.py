@@ -15,7 +15,7 @@ from onnxtrain.errors import GradientError, OnnxTrainError
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 from onnxtrain.runtime.session import run
 from onnxtrain.testing import check_gradient
-from onnxtrain.training_build import _derive, _native
+from onnxtrain.training_build import derivation, native
 
 needs_training = pytest.mark.skipif(
     not training_build.is_available(), reason="needs the training build of onnxruntime: onnxtrain[training-cpu]"
@@ -73,10 +73,10 @@ def test_without_the_training_build(monkeypatch, module):
 def test_options_have_the_same_bits():
     o = DerivativeOptions
     assert (o.KeepYieldOp, o.KeepOutputs, o.FillGrad, o.Loss) == (
-        _derive.KEEP_YIELD_OP,
-        _derive.KEEP_OUTPUTS,
-        _derive.FILL_GRAD,
-        _derive.LOSS,
+        derivation.KEEP_YIELD_OP,
+        derivation.KEEP_OUTPUTS,
+        derivation.FILL_GRAD,
+        derivation.LOSS,
     )
 
 
@@ -363,7 +363,7 @@ def test_a_newer_opset_is_refused_or_brought_down():
 @needs_training
 def test_all_of_the_foreign_message_is_kept():
     assert "Node arg nope is not found" in str(
-        _native._refused(RuntimeError("f(const X& y) Node arg nope is not found."))
+        native._refused(RuntimeError("f(const X& y) Node arg nope is not found."))
     )
 
 

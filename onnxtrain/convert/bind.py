@@ -18,9 +18,21 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from onnxtrain import graph as graphs
-from onnxtrain.convert.binding import LAYOUTS, Binding, LeafBinding, ProbabilityBinding, last_columns
 from onnxtrain.convert.columns import by_column, positional
-from onnxtrain.convert.learned import Learned, Path, find_trees, get, leaf_values, learned, put
+from onnxtrain.convert.learned import (
+    LAYOUTS,
+    Binding,
+    LeafBinding,
+    Learned,
+    Path,
+    ProbabilityBinding,
+    find_trees,
+    get,
+    last_columns,
+    leaf_values,
+    learned,
+    put,
+)
 from onnxtrain.convert.repairs import in_float32
 from onnxtrain.convert.sklearn import documentation, repaired_graph
 from onnxtrain.convert.ties import keep_in_range, range_layout, tie
@@ -52,6 +64,11 @@ class Conversion:
 
     onnx: onnx.ModelProto
     bindings: tuple[Binding, ...]
+
+    @property
+    def default(self) -> tuple[str, ...]:
+        """The weights that are trained by default: those of the predictors; of a transformer alone, all."""
+        return tuple(b.name for b in self.bindings if b.predictor) or tuple(b.name for b in self.bindings)
 
 
 def convert(estimator: Any, X: Any) -> Conversion:

@@ -11,8 +11,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from onnxtrain.convert.binding import Binding
-from onnxtrain.convert.learned import get
+from onnxtrain.convert.learned import Binding, get
 from onnxtrain.errors import ExportError
 from onnxtrain.registry import did_you_mean
 

@@ -20,8 +20,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain import graph
-from onnxtrain.convert.binding import log_odds
-from onnxtrain.convert.learned import Learned, learned
+from onnxtrain.convert.learned import Learned, learned, log_odds
 from onnxtrain.graph import Op
 
 _LOG_2PI = math.log(2 * math.pi)

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
-from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, Weight, convert, registered_converters
+from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.template import convert_once
@@ -40,7 +40,7 @@ from onnxtrain.training.model import (
     with_weights,
 )
 from onnxtrain.training.objective import LIGHT
-from onnxtrain.training.parameters import Role, roles_by_exporter
+from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
 
 #: Packages whose objects are determined by their state, and their classes by name.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})

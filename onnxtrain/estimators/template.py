@@ -18,7 +18,7 @@ import onnx
 from sklearn.base import BaseEstimator
 
 from onnxtrain.cache import Cache
-from onnxtrain.convert import Binding, Conversion, compare, convert, default_weights, registered_converters
+from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.learned import get
 from onnxtrain.errors import ConversionError
 from onnxtrain.training.model import TrainableModel, read_model
@@ -248,4 +248,4 @@ def _convert(
     compare(estimator, conversion.onnx, X, answers)
     model = read_model(conversion.onnx, **settings)
     model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
-    return conversion, model, tuple(default_weights(conversion))
+    return conversion, model, conversion.default

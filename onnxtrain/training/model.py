@@ -13,11 +13,10 @@ from onnx import ModelProto
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
-from onnxtrain.convert import Weight, select_weights
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.losses.link import Link, choose_output, join_labels, scores_behind
 from onnxtrain.training.objective import LIGHT, weights_as_inputs
-from onnxtrain.training.parameters import Role, multiplies, role_of, trainable
+from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -285,7 +284,7 @@ def choose_weights(
     ----------
     model : TrainableModel
     wanted : str, sequence of str, or None for `default`
-        As :func:`~onnxtrain.convert.select_weights` takes them. If all words exclude, they exclude from
+        As :func:`~onnxtrain.training.parameters.select_weights` takes them. If all words exclude, they exclude from
         all weights of an estimator, from the parameters of an ONNX model.
     default : names, or None
         None: those of the model.

@@ -6,8 +6,7 @@ agree with the built-in rules. onnxruntime-training 1.19.2 accepts graphs up to
 opset 21 and IR version 10. PyTorch is not needed.
 """
 
-from onnxtrain.training_build._append import append_gradients
-from onnxtrain.training_build._derive import derive
-from onnxtrain.training_build._native import advice, installed, is_available, require
+from onnxtrain.training_build.derivation import append_gradients, derive
+from onnxtrain.training_build.native import advice, installed, is_available, require
 
 __all__ = ["advice", "append_gradients", "derive", "installed", "is_available", "require"]

@@ -1,13 +1,6 @@
-"""Repairs of skl2onnx's conversions, one file per family."""
+"""Repairs of skl2onnx's conversions: converters by class, and faults of whole graphs."""
 
-from onnxtrain.convert.repairs import (  # noqa: F401  (imported for the repairs they file)
-    linear,
-    networks,
-    power_transformer,
-    transformed_target,
-    trees,
-    voting,
-)
+from onnxtrain.convert.repairs import converters  # noqa: F401  (imported for the repairs that it files)
 from onnxtrain.convert.repairs.graph import in_float32, last_step, repair_graph
 from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition, inside
 

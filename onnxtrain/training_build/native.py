@@ -159,3 +159,22 @@ def _refused(e: Exception) -> GradientError:
     for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
     return GradientError(f'onnxruntime-training cannot derive this model: {said.strip(" .")}. Use builder="builtin".')
+
+
+def check_kernels(onx: onnx.ModelProto) -> None:
+    """Raise if a graph holds an operator that this onnxruntime has no kernel for.
+
+    The training build for CUDA is not checked: it may have kernels that need a GPU.
+    """
+    import onnxruntime  # after require(): it is there
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        return
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(onx.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as e:  # onnxruntime's exceptions have no common base but Exception
+        raise GradientError(
+            f'onnxruntime-training derived a graph that it cannot run: {str(e).splitlines()[0]}. Use builder="builtin".'
+        ) from e

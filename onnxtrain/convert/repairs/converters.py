@@ -1,0 +1,200 @@
+"""Converters that replace those of skl2onnx, or that it lacks, by class."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+
+from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Container, Converter, WithAttributes, repair
+from onnxtrain.errors import ConversionError
+
+
+@repair(LinearDiscriminantAnalysis)
+def logistic_for_two_classes(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+    """Take the logistic function of the score: skl2onnx takes the softmax of [-z, z], the probability for 2 z."""
+    two_classes = len(operator.raw_operator.classes_) == 2
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        if two_classes and given.get("post_transform") == "SOFTMAX":
+            return {**given, "post_transform": "LOGISTIC", "multi_class": 0}
+        return given
+
+    convert(scope, operator, WithAttributes(container, change))
+
+
+@repair(MLPClassifier, MLPRegressor)
+def arrays_in_one_piece(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+    """Write each array of weights in one piece."""
+    convert(scope, operator, _WritesWhole(container))
+
+
+class _WritesWhole(Container):
+    """A container that takes arrays: entry by entry takes longer than the rest of the conversion of a network."""
+
+    def add_initializer(self, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
+        """Add an initializer of the type asked for."""
+        if isinstance(content, np.ndarray) and content.dtype.kind == "f":
+            array = content.astype(helper.tensor_dtype_to_np_dtype(onnx_type)).reshape(shape)
+            content = numpy_helper.from_array(array, name)
+        return self._container.add_initializer(name, onnx_type, shape, content)
+
+
+@repair(HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+def integers_for_booleans(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+    """Write booleans in a list of integers as integers: onnx refuses them."""
+    convert(scope, operator, WithAttributes(container, _without_booleans))
+
+
+def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: [int(v) if isinstance(v, (bool, np.bool_)) else v for v in value] if isinstance(value, list) else value
+        for name, value in given.items()
+    }
+
+
+@repair(VotingClassifier)
+def without_flatten_transform(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+    """Leave out ``flatten_transform``: it concerns `transform` alone, and skl2onnx refuses it."""
+    original = operator.raw_operator
+    operator.raw_operator = copy.copy(original)
+    operator.raw_operator.flatten_transform = False
+    try:
+        convert(scope, operator, container)
+    finally:
+        operator.raw_operator = original
+
+
+# ------------------------------------------------------------ PowerTransformer
+
+
+@repair(PowerTransformer)
+def without_nan(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+    """Compute powers of positive values only; an exponent that makes a logarithm is left to skl2onnx."""
+    exponents = operator.raw_operator.lambdas_
+    if np.all(exponents != 0) and np.all(exponents != 2):
+        _convert(scope, operator, container)
+    else:
+        convert(scope, operator, container)
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    r"""Emit Yeo and Johnson's transformation, or Box and Cox's.
+
+    .. math::
+
+        y = \frac{(x_+ + 1)^\lambda - 1}{\lambda} - \frac{(x_- + 1)^{2 - \lambda} - 1}{2 - \lambda},
+        \qquad y = \frac{x^\lambda - 1}{\lambda}
+    """
+    model = operator.raw_operator
+
+    def constant(name: str, array: np.ndarray) -> str:
+        name = scope.get_unique_variable_name(name)
+        container.add_initializer(name, 1, list(array.shape), np.asarray(array, dtype=np.float32).ravel().tolist())
+        return name
+
+    def node(op_type: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        output = output or scope.get_unique_variable_name(op_type.lower())
+        name = scope.get_unique_operator_name(op_type)
+        container.add_node(op_type, list(inputs), [output], name=name, op_version=14, **attributes)
+        return output
+
+    def power(x: str, exponent: str) -> str:
+        return node("Div", node("Sub", node("Pow", x, exponent), one), exponent)
+
+    one, exponents = constant("one", np.array(1.0)), constant("lambdas", model.lambdas_)
+    x = node("Cast", operator.inputs[0].full_name, to=1)
+    if model.method == "box-cox":
+        y = power(x, exponents)
+    else:
+        positive = power(node("Add", node("Relu", x), one), exponents)
+        others = node("Sub", constant("two", np.array(2.0)), exponents)
+        y = node("Sub", positive, power(node("Add", node("Relu", node("Neg", x)), one), others))
+    if model.standardize:
+        y = node("Sub", y, constant("mean", model._scaler.mean_))
+        y = node("Div", y, constant("scale", model._scaler.scale_))
+    node("Identity", y, output=operator.outputs[0].full_name)
+
+
+# -------------------------------------------------- TransformedTargetRegressor
+
+
+def _shapes(operator: Any) -> None:
+    from skl2onnx.common.data_types import FloatTensorType
+
+    operator.outputs[0].type = FloatTensorType([None, None])
+
+
+def _transformed_target(scope: Any, operator: Any, container: Any) -> None:
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common.data_types import FloatTensorType
+
+    model = operator.raw_operator
+    inner = scope.declare_local_operator(sklearn_operator_name_map[type(model.regressor_)], model.regressor_)
+    inner.inputs = operator.inputs
+    y = scope.declare_local_variable("transformed_target", FloatTensorType([None, None]))
+    inner.outputs.append(y)
+    name = y.onnx_name
+    steps = list(_inverse(model.transformer_))
+    for op_type, constant in steps:
+        inputs = [name]
+        if constant is not None:
+            inputs.append(scope.get_unique_variable_name("inverse"))
+            container.add_initializer(inputs[-1], 1, list(constant.shape), constant.astype(np.float32).ravel().tolist())
+        name = scope.get_unique_variable_name("target")
+        container.add_node(op_type, inputs, [name], name=scope.get_unique_operator_name(op_type), op_version=14)
+    container.add_node(
+        "Identity",
+        [name],
+        [operator.outputs[0].full_name],
+        name=scope.get_unique_operator_name("Identity"),
+        op_version=14,
+    )
+
+
+def _inverse(transformer: Any) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Return the nodes, an operator and a constant each, that undo the transformation of y."""
+    if isinstance(transformer, StandardScaler):
+        yield from (("Mul", transformer.scale_), ("Add", transformer.mean_))
+    elif isinstance(transformer, RobustScaler):
+        yield from (("Mul", transformer.scale_), ("Add", transformer.center_))
+    elif isinstance(transformer, MinMaxScaler):
+        yield from (("Sub", transformer.min_), ("Div", transformer.scale_))
+    elif isinstance(transformer, MaxAbsScaler):
+        yield ("Mul", transformer.scale_)
+    elif isinstance(transformer, FunctionTransformer) and transformer.inverse_func in _FUNCTIONS:
+        yield from _FUNCTIONS[transformer.inverse_func]
+    else:
+        what = getattr(transformer, "inverse_func", None) or type(transformer).__name__
+        raise ConversionError(f"TransformedTargetRegressor: {what} of the target cannot be undone in ONNX.")
+
+
+_ONE = np.ones(1)
+
+#: inverse_func -> its nodes.
+_FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
+    None: [],
+    np.exp: [("Exp", None)],
+    np.log: [("Log", None)],
+    np.expm1: [("Exp", None), ("Sub", _ONE)],
+    np.log1p: [("Add", _ONE), ("Log", None)],
+    np.sqrt: [("Sqrt", None)],
+    np.square: [("Pow", 2 * _ONE)],
+}
+
+ADDITIONS[TransformedTargetRegressor] = Addition(_transformed_target, _shapes)

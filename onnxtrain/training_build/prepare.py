@@ -1,0 +1,256 @@
+"""Prepare a model so that onnxruntime-training can differentiate it; refuse what it would differentiate wrongly.
+
+:data:`WRONG` and :data:`IGNORED` were found by central differences with version 1.19.2. An operator that has no
+derivative there needs no row: the foreign builder names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain import graph as graphs
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import Op, constant, rank, same_shape
+
+#: Floating-point inputs with zero gradient.
+FLAT: Mapping[str, frozenset[int]] = {
+    "Bernoulli": frozenset({0}),
+    "Dropout": frozenset({1, 2}),
+    "RandomNormalLike": frozenset({0}),
+    "RandomUniformLike": frozenset({0}),
+    "EyeLike": frozenset({0}),
+    "OneHot": frozenset({0, 1}),
+    "Resize": frozenset({1, 2}),
+}
+
+#: Outputs that the gradient needs although they are optional in ONNX.
+OPTIONAL_OUTPUTS: Mapping[str, int] = {
+    "LayerNormalization": 3,
+    "Dropout": 2,
+    "SoftmaxCrossEntropyLoss": 2,
+    "MaxPool": 2,
+}
+
+#: onnxruntime-training names the gradient of x "x_grad", even if that name is taken.
+_SUFFIX = "_grad"
+
+
+def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
+    """Prepare, in place, the nodes that depend on the wanted values; return the dependent values.
+
+    Outputs that the gradient needs are declared, repeated operands of a node are copied, names reserved for
+    gradients are changed. The operators are kept.
+
+    Raises
+    ------
+    GradientError
+        onnxruntime-training would silently return a wrong gradient for a node.
+    """
+    build = graphs.builder(model)
+    op = build.op
+    active = set(wanted)
+    for node in list(model.graph):
+        if not any(x in active for i, x in enumerate(node.inputs) if not _is_flat(node, i)):
+            continue
+        refuse(node, active)
+        _declare_outputs(op, node)
+        _copy_repeated(op, node)
+        active.update(y for y in node.outputs if graphs.is_float(y) or y.dtype is None)
+    _own_outputs(op, model)
+    _free_names(model, build.names)
+    passes.NameFixPass()(model)
+    passes.TopologicalSortPass()(model)
+    return active
+
+
+def _is_flat(node: ir.Node, index: int) -> bool:
+    return node.domain in ("", "ai.onnx") and index in FLAT.get(node.op_type, ())
+
+
+def _declare_outputs(op: Op, node: ir.Node) -> None:
+    """Name the optional outputs of a node: the gradient reads them."""
+    count = OPTIONAL_OUTPUTS.get(node.op_type, 0) if node.domain in ("", "ai.onnx") else 0
+    known = len(node.outputs)
+    if count > known:
+        node.resize_outputs(count)
+    for i in range(min(count, len(node.outputs))):
+        if not node.outputs[i].name:
+            node.outputs[i].name = graphs.unique_name(f"{node.outputs[0].name}_{i}", op.builder.names)
+
+
+def _copy_repeated(op: Op, node: ir.Node) -> None:
+    """Give each operand a distinct name: the gradients of a repeated name collide."""
+    seen: set[ir.Value] = set()
+    for i, x in enumerate(node.inputs):
+        if x is not None and x in seen:
+            node.replace_input_with(i, op.Identity(x))
+        elif x is not None:
+            seen.add(x)
+
+
+def _own_outputs(op: Op, model: ir.Model) -> None:
+    """Let every output be produced by its own node."""
+    seen: set[ir.Value] = set()
+    for i, y in enumerate(model.graph.outputs):
+        if y.producer() is None or y in seen:
+            copy = op.Identity(y)
+            copy.type, copy.shape = y.type, y.shape
+            model.graph.outputs[i] = copy
+        seen.add(model.graph.outputs[i])
+
+
+def _free_names(model: ir.Model, taken: set[str]) -> None:
+    """Rename, in place, values whose names are reserved for gradients."""
+    values = [*model.graph.inputs, *model.graph.initializers.values(), *(y for n in model.graph for y in n.outputs)]
+    for value in dict.fromkeys(values):
+        if value.name and _SUFFIX in value.name:
+            value.name = graphs.unique_name(value.name.replace(_SUFFIX, "_g"), taken)
+
+
+def total(model: ir.Model, loss: ir.Value) -> ir.Value:
+    """Return the loss as a scalar: the foreign builder starts from one."""
+    op: Op = graphs.builder(model).op
+    return op.Identity(loss) if graphs.rank(loss) == 0 else op.ReduceSum(loss, keepdims=0)
+
+
+def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return every value of a graph by its name."""
+    values = [*graph.inputs, *graph.initializers.values(), *(y for node in graph for y in node.outputs)]
+    return {str(v.name): v for v in values if v.name}
+
+
+def reaching(model: ir.Model, active: set[ir.Value]) -> set[ir.Value]:
+    """Return the active values that a floating-point output depends on."""
+
+    def active_operands(node: ir.Node) -> list[ir.Value]:
+        flat = FLAT.get(node.op_type, frozenset()) if node.domain in ("", "ai.onnx") else frozenset()
+        return [x for i, x in enumerate(node.inputs) if x in active and i not in flat]
+
+    return graphs.ancestors((y for y in model.graph.outputs if graphs.is_float(y) and y in active), active_operands)
+
+
+# ------------------------------------------------------ silently wrong gradients
+
+#: Floating-point inputs whose gradient is assumed to be zero although it is not.
+IGNORED: Mapping[str, frozenset[int]] = {
+    "OneHot": frozenset({2}),
+    "Pad": frozenset({2}),
+    "Pow": frozenset({1}),
+    "SoftmaxCrossEntropyLoss": frozenset({2}),
+}
+
+
+def _operands(node: ir.Node) -> list[ir.Value]:
+    return [x for x in node.inputs if x is not None]
+
+
+def _attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def _batch_normalization(node: ir.Node) -> str:
+    return "wrongly, and computes other outputs than the model"
+
+
+def _clip(node: ir.Node) -> str:
+    moving = any(constant(bound) is None for bound in _operands(node)[1:])
+    return "wrongly with bounds that are no constants" if moving else ""
+
+
+def _concat(node: ir.Node) -> str:
+    """Return the reason for Concat: its gradient, SplitTraining, is accepted for every type and fails at run time."""
+    return "" if node.outputs[0].dtype in (None, ir.DataType.FLOAT) else "in float32 only"
+
+
+def _dropout(node: ir.Node) -> str:
+    return "wrongly outside training"
+
+
+def _gelu(node: ir.Node) -> str:
+    return "by tanh as if it were exact" if _attribute(node, "approximate", "none") == "tanh" else ""
+
+
+def _layer_normalization(node: ir.Node) -> str:
+    return "" if len(node.inputs) > 2 and node.inputs[2] is not None else "with a bias only"
+
+
+def _matmul(node: ir.Node) -> str:
+    return "wrongly by a vector, or by what may be one" if rank(_operands(node)[1]) in (None, 1) else ""
+
+
+def _pooling(node: ir.Node) -> str:
+    axes, dilated = rank(_operands(node)[0]), max(_attribute(node, "dilations", []), default=1) > 1
+    padding = _attribute(node, "auto_pad", "NOTSET")
+    if node.op_type != "MaxPool" and padding.startswith("SAME"):
+        return f"wrongly with auto_pad={padding!r}"
+    if node.op_type == "AveragePool" and (dilated or axes in (None, 5)):
+        return "wrongly with dilations or three spatial axes"
+    if node.op_type == "MaxPool" and dilated and axes in (None, 5):
+        return "wrongly with dilations and three spatial axes"
+    return "wrongly with storage_order=1" if _attribute(node, "storage_order", 0) else ""
+
+
+def _pow(node: ir.Node) -> str:
+    x, exponent = _operands(node)
+    if x.dtype != exponent.dtype:
+        return "only with an exponent of the type of its base"
+    return "" if same_shape(x, node.outputs[0]) else "wrongly with a base that is broadcast, or may be"
+
+
+def _scatter(node: ir.Node) -> str:
+    reduction = _attribute(node, "reduction", "none")
+    return f"wrongly with reduction={reduction!r}" if reduction != "none" else ""
+
+
+def _split(node: ir.Node) -> str:
+    unused = [y for y in node.outputs if not y.uses() and not y.is_graph_output()]
+    return "wrongly with an output that nothing uses" if unused else ""
+
+
+def _transpose(node: ir.Node) -> str:
+    return "" if "perm" in node.attributes else "only with its attribute perm"
+
+
+def _where(node: ir.Node) -> str:
+    whole = all(constant(x) is not None or same_shape(x, node.outputs[0]) for x in _operands(node)[1:])
+    return "" if whole else "wrongly with operands that are broadcast, or may be"
+
+
+#: operator -> function of a node that returns the reason; empty if the gradient of this form is correct
+WRONG: Mapping[str, Callable[[ir.Node], str]] = {
+    "AveragePool": _pooling,
+    "BatchNormalization": _batch_normalization,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Conv": _pooling,
+    "Dropout": _dropout,
+    "Gelu": _gelu,
+    "LayerNormalization": _layer_normalization,
+    "MatMul": _matmul,
+    "MaxPool": _pooling,
+    "Pow": _pow,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
+    "Split": _split,
+    "Transpose": _transpose,
+    "Where": _where,
+}
+
+
+def refuse(node: ir.Node, active: set[ir.Value]) -> None:
+    """Raise a GradientError for a node with a wrong gradient; `active` are the values that need a gradient."""
+    if node.domain not in ("", "ai.onnx"):
+        return
+    reason = WRONG.get(node.op_type, lambda _: "")(node)
+    ignored = [x.name for i, x in enumerate(node.inputs) if x in active and i in IGNORED.get(node.op_type, ())]
+    if ignored:
+        reason = f"as if its input {ignored[0]!r} had no influence"
+    if reason:
+        raise GradientError(
+            f'onnxruntime-training derives {node.op_type} (node {node.name!r}) {reason}. Use builder="builtin".'
+        )
