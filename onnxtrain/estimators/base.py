@@ -58,8 +58,7 @@ from onnxtrain.losses.link import Link
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import LazySession, cached_session, open_session
-from onnxtrain.training.batches import TrainingData, dense
-from onnxtrain.training.epoch import Listener, last_fall
+from onnxtrain.training.data import TrainingData, dense
 from onnxtrain.training.frozen import Cut, Place, cut, has_texts
 from onnxtrain.training.model import (
     TrainableModel,
@@ -70,7 +69,7 @@ from onnxtrain.training.model import (
 )
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import TrainingState
+from onnxtrain.training.state import Listener, TrainingState, last_fall
 from onnxtrain.training.train import Fit
 
 _OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in dtype='float64'."
@@ -210,7 +209,7 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             are kept, and training stops as with ``early_stopping``, which would hold
             out rows of X itself.
         callback : callable, optional
-            ``callback(info)`` after each epoch, with an :class:`~onnxtrain.training.epoch.EpochInfo`:
+            ``callback(info)`` after each epoch, with an :class:`~onnxtrain.training.state.EpochInfo`:
             epoch, step, loss, validation_loss, learning_rate, time, weights. Training stops
             where it returns True. Callbacks of scikit-learn are set by ``set_callbacks``.
         checkpoint : path, optional

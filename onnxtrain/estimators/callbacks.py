@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.runtime.session import LazySession
-from onnxtrain.training.epoch import EpochInfo
+from onnxtrain.training.state import EpochInfo
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks

@@ -16,8 +16,8 @@ import numpy as np
 from onnxtrain.errors import DataError, FileError, ParameterError
 from onnxtrain.estimators.file_format import Encoder, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
-from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.epoch import EpochInfo
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.state import EpochInfo
 
 #: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})

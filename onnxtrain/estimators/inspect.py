@@ -8,8 +8,8 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 from onnxtrain.runtime.session import open_session, run_session
-from onnxtrain.training.batches import rows_at_once
-from onnxtrain.training.inspect import build_loss_gradient, build_score_gradients, with_result
+from onnxtrain.training.data import rows_at_once
+from onnxtrain.training.evaluate import build_loss_gradient, build_score_gradients, with_result
 from onnxtrain.training.model import with_weights
 
 if TYPE_CHECKING:

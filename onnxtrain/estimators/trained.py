@@ -28,7 +28,7 @@ from onnxtrain.estimators.validation import check_features, check_sample_weight,
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, cached_session, open_session, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread, threads_for
-from onnxtrain.training.batches import batches, dense, rows_at_once
+from onnxtrain.training.data import batches, dense, rows_at_once
 from onnxtrain.training.evaluate import row_losses, run_in_groups
 from onnxtrain.training.model import TrainableModel, with_weights
 from onnxtrain.training.objective import LIGHT, Objective, multiplications

@@ -1,4 +1,4 @@
-"""Results of rows for given weights: outputs of the model, the loss, its gradient."""
+"""Results of rows for given weights: the graphs of the loss, of its gradients and of intermediate results, and runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,78 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
+from onnxtrain import graph
+from onnxtrain.cache import cached
+from onnxtrain.errors import ModelError
+from onnxtrain.grad_helper import gradients
 from onnxtrain.runtime.device import Device
 from onnxtrain.runtime.session import cached_session, run_session
-from onnxtrain.training.batches import GROUP, TrainingData
-from onnxtrain.training.objective import Objective
-from onnxtrain.training.step import build_loss_and_gradient, build_row_losses
+from onnxtrain.training.data import GROUP, TrainingData
+from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph
+from onnxtrain.training.peephole import rewrite_locally
+
+
+@cached
+def build_row_losses(objective: Objective) -> BatchGraph:
+    """Return the graph of the losses of the rows, output ``losses`` (n, 1): no sample weights, no penalties."""
+    g = ObjectiveGraph(objective, weighted=False)
+    return g.batch_graph([(g.unique("losses"), g.losses)])
+
+
+@cached
+def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> BatchGraph:
+    """Return the graph of the weighted sum of the losses of the rows, then its gradient for each weight."""
+    g = ObjectiveGraph(objective, weighted=True)
+    value = g.op.ReduceSum(g.op.Mul(g.losses, g.weight), keepdims=0)
+    dws = gradients(g.model, value, g.weights, builder=builder)
+    outputs = [(g.unique("loss"), value)]
+    outputs += [(g.unique(f"{w.name}_grad"), dw) for w, dw in zip(g.weights, dws, strict=True)]
+    news = rewrite_locally(g.op, g.model.graph, g.losses, [value for _, value in outputs])
+    outputs = [(name, new) for (name, _), new in zip(outputs, news, strict=True)]
+    return g.batch_graph(outputs, WITH_GRADIENT)
+
+
+@cached
+def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
+    """Return the graph of the gradient of the loss of each row with respect to that row of an input."""
+    g = ObjectiveGraph(objective, weighted=False)
+    x = graph.find(g.features, feature, "input")
+    # a loss depends on its own row only: the gradient of the sum holds those of all rows
+    (dx,) = gradients(g.model, g.op.ReduceSum(g.losses, keepdims=0), [x])
+    return g.batch_graph([(g.unique(f"{feature}_grad"), dx)])
+
+
+@cached
+def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
+    """Return a model whose outputs are the gradients of the columns of an output, one each."""
+    model = graph.load(onx)
+    y = graph.find(model.graph.outputs, output, "output")
+    x = graph.find(model.graph.inputs, feature, "input")
+    op = graph.builder(model).op
+    scores = y if graph.rank(y) == 2 else op.Reshape(y, [-1, 1])
+    width = scores.shape[1]  # type: ignore[index]
+    if not isinstance(width, int):
+        raise ModelError(f"The number of columns of {graph.describe(scores)} is not known.")
+    columns = [op.ReduceSum(op.Gather(scores, k, axis=1), keepdims=0) for k in range(width)]
+    outputs = [(f"{feature}_grad_{k}", gradients(model, column, [x])[0]) for k, column in enumerate(columns)]
+    model.graph.inputs[:] = [v for v in model.graph.inputs if not v.is_initializer()]
+    return graph.save(model, outputs=outputs).SerializeToString()
+
+
+def with_result(onx: bytes, name: str) -> bytes:
+    """Return a model whose only output is one of its intermediate results.
+
+    Raises
+    ------
+    ModelError
+        There is no such result; the message has the nearest name.
+    """
+    model = graph.load(onx)
+    values: list[ir.Value] = [y for node in model.graph for y in node.outputs if y.name]
+    value = graph.find(values, name, "result", ModelError)
+    return graph.save(model, outputs=[(name, value)]).SerializeToString()
 
 
 def run_in_groups(

@@ -27,7 +27,7 @@ from onnxtrain.errors import DataError, ModelError
 from onnxtrain.runtime.device import Device
 from onnxtrain.runtime.session import cached_session, open_session, run_session
 from onnxtrain.runtime.threads import threads_for
-from onnxtrain.training.batches import GROUP, TrainingData, batches, dense, rows_at_once
+from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 
 #: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.

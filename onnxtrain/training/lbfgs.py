@@ -10,10 +10,33 @@ from scipy.optimize import Bounds, OptimizeResult, minimize
 
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.runtime.threads import one_thread_of_blas
-from onnxtrain.training.bfgs import LARGEST, minimize_bfgs
 from onnxtrain.training.settings import Penalties
 
 LossAndGradient = Callable[[Mapping[str, np.ndarray]], tuple[float, list[np.ndarray]]]
+ValueAndGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+#: Largest number of variables: the inverse Hessian is kept dense.
+_LARGEST = 2000
+
+_BISECTIONS = 60
+
+#: Steps in a row that lower neither the value nor the gradient.
+_STALLED = 20
+
+#: Relative error of a sum of many terms.
+_SUM_ERROR = 4 * float(np.finfo(np.float64).eps)
+
+#: Status of L-BFGS-B at the limit of iterations or evaluations.
+_OUT_OF_STEPS = 1
+
+#: Status of L-BFGS-B when its line search finds no step.
+_NO_STEP = 2
+
+#: Negligible relative to the slope of an l1 penalty; at a kink of the loss the slopes are as large.
+_SMALL = 1e-5
+
+#: scikit-learn's value for LogisticRegression.
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 @one_thread_of_blas()
@@ -31,7 +54,7 @@ def minimize_lbfgs(
     With an l1 penalty the weights are split, :math:`w = u - v` with
     :math:`u, v \ge 0`: then :math:`\lVert w \rVert_1 = \sum (u + v)` is smooth and
     weights become exactly zero. A loss with kinks stops the line search early: BFGS
-    goes on from there, see :func:`~onnxtrain.training.bfgs.minimize_bfgs`.
+    goes on from there, see :func:`~onnxtrain.training.lbfgs.minimize_bfgs`.
 
     Parameters
     ----------
@@ -82,22 +105,9 @@ def minimize_lbfgs(
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": max(eps, _ROUNDING)},
     )
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
-    if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= LARGEST:
+    if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= _LARGEST:
         w, value = minimize_bfgs(objective.whole, w, max_iter=10 * max_iter, tol=tol)
     return unflatten(w, weights), value, result.status != _OUT_OF_STEPS
-
-
-#: Status of L-BFGS-B at the limit of iterations or evaluations.
-_OUT_OF_STEPS = 1
-
-#: Status of L-BFGS-B when its line search finds no step.
-_NO_STEP = 2
-
-#: Negligible relative to the slope of an l1 penalty; at a kink of the loss the slopes are as large.
-_SMALL = 1e-5
-
-#: scikit-learn's value for LogisticRegression.
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 def _noise(gradient: np.ndarray, l1: np.ndarray, eps: float, tol: float) -> float:
@@ -180,3 +190,97 @@ def unflatten(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.
         pieces[name] = flat[start : start + w.size].reshape(w.shape).astype(w.dtype)
         start += w.size
     return pieces
+
+
+def minimize_bfgs(
+    objective: ValueAndGradient, start: np.ndarray, *, max_iter: int, tol: float = 0.0
+) -> tuple[np.ndarray, float]:
+    r"""Minimise a function that is differentiable almost everywhere.
+
+    BFGS with a line search for the weak Wolfe conditions,
+
+    .. math::
+
+        f(x + t d) \le f(x) + c_1 t\, d^\top \nabla f(x), \qquad
+        d^\top \nabla f(x + t d) \ge c_2\, d^\top \nabla f(x)
+
+    The strong ones, which L-BFGS-B asks for, cannot be met across a kink. Near a minimum
+    :math:`f` stands still to its rounding long before its gradient does: there a step
+    counts that lowers the gradient. It stops where no step lowers either.
+
+    Parameters
+    ----------
+    objective : callable
+        ``x -> (value, gradient)``.
+    start : ndarray of shape (n_variables,)
+        Better near the minimum.
+    max_iter : int
+    tol : float
+        Stop when no entry of the gradient is larger.
+
+    Returns
+    -------
+    x : ndarray of shape (n_variables,)
+    value : float
+
+    References
+    ----------
+    Lewis, Overton, "Nonsmooth optimization via quasi-Newton methods",
+    Mathematical Programming 141 (2013).
+
+    Examples
+    --------
+    >>> x, value = minimize_bfgs(lambda x: (abs(x - 3).sum(), np.sign(x - 3)), np.zeros(2), max_iter=100)
+    >>> float(value) < 1e-12
+    True
+    """
+    x = start
+    value, gradient = objective(x)
+    best, slope, stalled = (x, value), float(np.abs(gradient).max()), 0
+    inverse_hessian = None
+    for _ in range(max_iter):
+        if slope <= tol or stalled > _STALLED:
+            break
+        direction = -gradient if inverse_hessian is None else -inverse_hessian @ gradient
+        if direction @ gradient >= 0:  # lost to rounding
+            inverse_hessian, direction = None, -gradient
+        t, new_value, new_gradient = _line_search(objective, x, direction, value, gradient)
+        if not new_value <= value + _SUM_ERROR * abs(value):
+            break
+        s, y = t * direction, new_gradient - gradient
+        stalled += 1
+        if new_value < best[1] - _SUM_ERROR * abs(value) or np.abs(new_gradient).max() < slope:
+            best, slope, stalled = (x + s, new_value), float(np.abs(new_gradient).max()), 0
+        x, value, gradient = x + s, new_value, new_gradient
+        if s @ y <= 0:
+            inverse_hessian = None
+            continue
+        if inverse_hessian is None:
+            inverse_hessian = np.eye(x.size) * (s @ y) / (y @ y)
+        inverse_hessian = _updated(inverse_hessian, s, y)
+    return best
+
+
+def _updated(inverse_hessian: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    r"""Return :math:`(I - \rho s y^\top) H (I - \rho y s^\top) + \rho s s^\top`, :math:`\rho = 1 / s^\top y`."""
+    rho, h_y = 1 / (s @ y), inverse_hessian @ y
+    half = rho * ((1 + rho * (y @ h_y)) / 2 * s - h_y)
+    return inverse_hessian + np.outer(s, half) + np.outer(half, s)
+
+
+def _line_search(
+    objective: ValueAndGradient, x: np.ndarray, direction: np.ndarray, value: float, gradient: np.ndarray
+) -> tuple[float, float, np.ndarray]:
+    """Return a step by bisection, the value and the gradient there."""
+    slope, rounding = direction @ gradient, _SUM_ERROR * abs(value)
+    t, low, high = 1.0, 0.0, np.inf
+    for _ in range(_BISECTIONS):
+        new_value, new_gradient = objective(x + t * direction)
+        if not new_value <= value + 1e-4 * t * slope + rounding:
+            high = t
+        elif direction @ new_gradient < 0.9 * slope:
+            low = t
+        else:
+            break
+        t = (low + high) / 2 if np.isfinite(high) else 2 * low
+    return t, new_value, new_gradient

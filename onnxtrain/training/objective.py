@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from onnxtrain.losses import find_loss
 
 #: Bytes of a model above which nothing made of it is kept when nobody needs it.
 LIGHT = 2**20
+
+#: For each product of a model its gradient has two: for the one operand, and for the other.
+WITH_GRADIENT = 3
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,33 @@ def multiplications(onx: bytes) -> float:
     return _multiplications(graph.reload(onx).graph)
 
 
+@dataclass(frozen=True)
+class BatchGraph:
+    """A graph on the rows of a batch: the per-row losses, or their sum and its gradients.
+
+    Attributes
+    ----------
+    onnx : bytes
+    features : mapping of str to str
+        For each input of the user's model, the input that takes its rows.
+    inputs : mapping of str to str
+        The names of ``label`` and, with sample weights, ``weight``.
+    dtype : onnx_ir.DataType
+        The floating-point type of the graph, that of the weights.
+    multiplications : float
+        Approximate number per row.
+    fixed_cost : float
+        Cost of a run independent of its rows, in multiplications: an optimizer updates all weights.
+    """
+
+    onnx: bytes = field(repr=False)
+    features: Mapping[str, str]
+    inputs: Mapping[str, str]
+    dtype: ir.DataType
+    multiplications: float
+    fixed_cost: float = 0.0
+
+
 class ObjectiveGraph:
     """The graph of the losses of the rows, on which a step or an evaluation is built.
 
@@ -190,6 +220,19 @@ class ObjectiveGraph:
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
         return graph.save(self.model, outputs=outputs).SerializeToString()
+
+    def batch_graph(self, outputs: Sequence[tuple[str, ir.Value]], times: int = 1) -> BatchGraph:
+        """Return the graph of these outputs, which takes the rows of a batch and does `times` the products."""
+        onx = self.save(outputs)
+        inputs = named({"label": self.label, "weight": self.weight})
+        return BatchGraph(
+            onx, named({str(x.name): x for x in self.features}), inputs, self.dtype, times * self.multiplications
+        )
+
+
+def named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
+    """Return the names of the values that are present, by role."""
+    return {role: str(value.name) for role, value in values.items() if value is not None}
 
 
 def _multiplications(model: ir.Graph) -> float:

@@ -11,29 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
 from onnxtrain.cache import cached
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import Op, Rewritings, inner_builder, rank, rewrite_nodes, scan, static_shape, tensor
+from onnxtrain.graph import Op, rank, scan, static_shape, tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
-from onnxtrain.training.objective import Objective, ObjectiveGraph
+from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, named
 from onnxtrain.training.packing import Packed, Part, alone, pack_weights
-from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
+from onnxtrain.training.peephole import rewrite_locally
 
 #: Names of weights, those together whose penalty has one strength.
 Groups: TypeAlias = "tuple[tuple[str, ...], ...]"
 
 #: Loss scale, applied before the gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
-
-#: For each product of a model its gradient has two: for the one operand, and for the other.
-_WITH_GRADIENT = 3
 
 #: Cost of updating one element of a weight, or of the memory of an optimizer, in multiplications.
 _PER_NUMBER = 24
@@ -45,33 +41,6 @@ class Wire(NamedTuple):
     input: str
     output: str
     part: Part | None = None
-
-
-@dataclass(frozen=True)
-class BatchGraph:
-    """A graph on the rows of a batch: the per-row losses, or their sum and its gradients.
-
-    Attributes
-    ----------
-    onnx : bytes
-    features : mapping of str to str
-        For each input of the user's model, the input that takes its rows.
-    inputs : mapping of str to str
-        The names of ``label`` and, with sample weights, ``weight``.
-    dtype : onnx_ir.DataType
-        The floating-point type of the graph, that of the weights.
-    multiplications : float
-        Approximate number per row.
-    fixed_cost : float
-        Cost of a run independent of its rows, in multiplications: an optimizer updates all weights.
-    """
-
-    onnx: bytes = field(repr=False)
-    features: Mapping[str, str]
-    inputs: Mapping[str, str]
-    dtype: ir.DataType
-    multiplications: float
-    fixed_cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +60,7 @@ class StepGraph(BatchGraph):
         loss_sum (1, 1)                        --->|        |---> next_loss_sum
         offset (1,), index (1,)            (g) --->+--------+---> next_offset, next_index
 
-    Below the line is the state. :class:`~onnxtrain.training.bound.BoundStep` holds two sets
+    Below the line is the state. :class:`~onnxtrain.training.loop.BoundStep` holds two sets
     of buffers for it, and a turn t that each run flips: it reads set t and writes set 1 - t, so that no run
     copies its state and none writes a buffer that it reads::
 
@@ -178,8 +147,8 @@ def build_step(
     state["loss_sum",] = State(loss_sum, op.Add(loss_sum, sum_))
     state |= _move_weights(g, optimizer, units, scalars, clip_norm)
 
-    inputs = _named({"label": g.label, "weight": g.weight, "scalars": table})
-    features = {str(x.name): str(x.name) for x in g.features}
+    inputs = named({"label": g.label, "weight": g.weight, "scalars": table})
+    features = named({str(x.name): x for x in g.features})
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     news = [x.new for x in state.values()]
     news = rewrite_locally(op, g.model.graph, g.losses, news, ones=ones, cpu_kernels=capabilities.cpu_kernels)
@@ -187,7 +156,7 @@ def build_step(
     if gathered:
         taken, offset, next_offset, whole = _take_rows(g, slices=capabilities.computed_bounds)
         state["offset",] = State(offset, next_offset)
-        inputs |= _named(taken | {"ones": ones})
+        inputs |= named(taken | {"ones": ones})
         inputs |= {role: whole[name] for role, name in inputs.items() if name in whole}
         features = {name: whole[name] for name in features}
 
@@ -203,7 +172,7 @@ def build_step(
 def _work(g: ObjectiveGraph, optimizer: Optimizer) -> tuple[float, float]:
     """Return the multiplications of a step per row, and its cost independent of the rows."""
     n_numbers = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
-    return _WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
+    return WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
 
 
 class State(NamedTuple):
@@ -294,72 +263,6 @@ def _take_scalars(
 def _with_axes(op: Op, number: ir.Value, n: int) -> ir.Value:
     """Reshape a (1, 1) scalar so that it broadcasts to n axes without adding any: () for fewer than two."""
     return number if n > 1 else op.Squeeze(number, op.initializer(tensor([0, 1], name="axes")))
-
-
-@cached
-def build_row_losses(objective: Objective) -> BatchGraph:
-    """Return the graph of the losses of the rows, output ``losses`` (n, 1): no sample weights, no penalties."""
-    g = ObjectiveGraph(objective, weighted=False)
-    onx = g.save([(g.unique("losses"), g.losses)])
-    return graph_of(g, onx, _named({"label": g.label}))
-
-
-@cached
-def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> BatchGraph:
-    """Return the graph of the weighted sum of the losses of the rows, then its gradient for each weight."""
-    g = ObjectiveGraph(objective, weighted=True)
-    value = g.op.ReduceSum(g.op.Mul(g.losses, g.weight), keepdims=0)
-    dws = gradients(g.model, value, g.weights, builder=builder)
-    outputs = [(g.unique("loss"), value)]
-    outputs += [(g.unique(f"{w.name}_grad"), dw) for w, dw in zip(g.weights, dws, strict=True)]
-    news = rewrite_locally(g.op, g.model.graph, g.losses, [value for _, value in outputs])
-    outputs = [(name, new) for (name, _), new in zip(outputs, news, strict=True)]
-    inputs = _named({"label": g.label, "weight": g.weight})
-    return graph_of(g, g.save(outputs), inputs, _WITH_GRADIENT)
-
-
-def rewrite_locally(
-    op: Op,
-    graph: ir.Graph,
-    column: ir.Value,
-    values: Sequence[ir.Value] = (),
-    *,
-    ones: ir.Value | None = None,
-    cpu_kernels: bool = False,
-) -> list[ir.Value]:
-    """Apply the peephole rewritings to a graph, in place; return the replacements of `values`.
-
-    Parameters
-    ----------
-    op : onnxscript builder
-    graph : onnx_ir.Graph
-    column : onnx_ir.Value
-        A value of shape (n, 1), n the rows of the batch.
-    values : sequence of onnx_ir.Value
-        Values that will be used and are not outputs of the graph yet.
-    ones : onnx_ir.Value, optional
-        A value of shape (1, n) that holds ones; without it the graph makes one.
-    cpu_kernels : bool
-        Use the rewritings that pay with the kernels of a CPU, too.
-    """
-    if ones is None:
-        filled = op.ConstantOfShape(op.Shape(column), value=tensor([1.0], column.dtype))
-        filled.type, filled.shape = column.type, column.shape
-        ones = op.Reshape(filled, op.initializer(tensor([1, -1], name="row")))
-    sums = partial(sum_rows_by_a_product, column=column, ones=ones)
-    for inner in graph.subgraphs() if cpu_kernels else ():
-        rewrite_nodes(inner_builder(op, inner), inner, SIGNS.find)
-    table = Rewritings(ANYWHERE, {"ReduceSum": [sums]}, *((ON_CPU, SIGNS) if cpu_kernels else ()))
-    return rewrite_nodes(op, graph, table.find, values)
-
-
-def graph_of(g: ObjectiveGraph, onx: bytes, inputs: Mapping[str, str], times: int = 1) -> BatchGraph:
-    """Return a graph that was made of an objective, which takes the rows of a batch, and `times` its products."""
-    return BatchGraph(onx, {str(x.name): str(x.name) for x in g.features}, inputs, g.dtype, times * g.multiplications)
-
-
-def _named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
-    return {role: str(value.name) for role, value in values.items() if value is not None}
 
 
 def _columns(factor: str, groups: Groups) -> dict[str, str]:

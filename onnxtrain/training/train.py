@@ -9,15 +9,13 @@ import numpy as np
 
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.runtime.threads import threads_for
-from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.epoch import EpochEnd, Listener, Rise, keep_best, rise_of
-from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import minimize_lbfgs
 from onnxtrain.training.loop import StepLoop
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import TrainingState, Weights
-from onnxtrain.training.step import build_loss_and_gradient
+from onnxtrain.training.state import EpochEnd, Listener, Rise, TrainingState, Weights, keep_best, rise_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.training.epoch import EpochInfo
+from onnxtrain.training.state import EpochInfo
 
 X, y = load_diabetes(return_X_y=True)
 

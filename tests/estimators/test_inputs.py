@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.training import batches
-from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.data import TrainingData
 
 X, y = load_diabetes(return_X_y=True)
 X = X.astype(np.float32)

@@ -8,7 +8,8 @@ from onnxtrain import OrtGradientRegressor
 from onnxtrain.errors import LossError
 from onnxtrain.losses import LOSSES, loss
 from onnxtrain.optim.base import Optimizer
-from onnxtrain.training.step import build_loss_and_gradient, build_step
+from onnxtrain.training.evaluate import build_loss_and_gradient
+from onnxtrain.training.step import build_step
 
 X, y = make_regression(60, 3, noise=5.0, random_state=0)
 X, y = X.astype(np.float32), y / y.std()

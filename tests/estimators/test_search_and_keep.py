@@ -25,7 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.training.step import build_loss_and_gradient, build_step
+from onnxtrain.training.evaluate import build_loss_and_gradient
+from onnxtrain.training.step import build_step
 from tests.devices import HAS_GPU
 
 X, y = load_diabetes(return_X_y=True)

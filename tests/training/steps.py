@@ -10,12 +10,11 @@ import scipy.sparse
 
 from onnxtrain.optim import SGD, Adam, AdamW, Constant
 from onnxtrain.runtime.device import find_device
-from onnxtrain.training.batches import TrainingData
-from onnxtrain.training.epoch import EpochEnd
+from onnxtrain.training.data import TrainingData
 from onnxtrain.training.loop import StepLoop
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import TrainingState
+from onnxtrain.training.state import EpochEnd, TrainingState
 
 CPU = find_device("cpu")
 NETWORK = """

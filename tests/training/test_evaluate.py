@@ -6,7 +6,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from onnxtrain.runtime.device import find_device
-from onnxtrain.training.batches import TrainingData
+from onnxtrain.training.data import TrainingData
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from tests.devices import Pretended

@@ -15,8 +15,8 @@ from onnxtrain.training import bound as bound_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training import step as step_module
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.peephole import ON_CPU, SIGNS
-from onnxtrain.training.step import build_step, rewrite_locally
+from onnxtrain.training.peephole import ON_CPU, SIGNS, rewrite_locally
+from onnxtrain.training.step import build_step
 from tests.devices import GPU
 from tests.training.steps import CPU, NAMES, OPTIMIZERS, network, state_of, train
 
