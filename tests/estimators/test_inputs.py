@@ -7,7 +7,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
 from onnxtrain import OrtGradientRegressor
-from onnxtrain.training import batches
+from onnxtrain.training import data as data_module
 from onnxtrain.training.data import TrainingData
 
 X, y = load_diabetes(return_X_y=True)
@@ -73,16 +73,16 @@ def test_a_memmap_is_not_copied(tmp_path, monkeypatch):
 
 def test_csr_rows_are_made_dense_batch_by_batch(monkeypatch):
     largest = []
-    dense = batches.dense
-    monkeypatch.setattr(batches, "dense", lambda x, dtype: (largest.append(x.shape[0]), dense(x, dtype))[1])
+    dense = data_module.dense
+    monkeypatch.setattr(data_module, "dense", lambda x, dtype: (largest.append(x.shape[0]), dense(x, dtype))[1])
     tuned().fit(scipy.sparse.csr_array(X), y)
     assert max(largest) == 64
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
-    monkeypatch.setattr(batches, "LARGE", 100)
-    monkeypatch.setattr(batches, "_BLOCK", 100)
+    monkeypatch.setattr(data_module, "LARGE", 100)
+    monkeypatch.setattr(data_module, "_BLOCK", 100)
     data = TrainingData({"X": X}, y.reshape(-1, 1), None, {"X": X.dtype})
     assert data.in_blocks
     assert not data.ready
@@ -92,7 +92,7 @@ def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
     assert np.array_equal(order, np.arange(442)) != shuffle
     assert np.array_equal(np.sort(order), np.arange(442))
     model = tuned(shuffle=shuffle).fit(X, y)
-    monkeypatch.setattr(batches, "LARGE", 1000)
+    monkeypatch.setattr(data_module, "LARGE", 1000)
     expected = tuned(shuffle=shuffle).fit(X, y)
     if not shuffle:
         np.testing.assert_allclose(model.weights_["coef"], expected.weights_["coef"], rtol=1e-5)

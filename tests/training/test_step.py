@@ -11,9 +11,8 @@ import onnxtrain.training.peephole as peephole_module
 from onnxtrain import graph
 from onnxtrain.graph import rewrite_nodes
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
-from onnxtrain.training import bound as bound_module
+from onnxtrain.training import evaluate as evaluate_module
 from onnxtrain.training import loop as loop_module
-from onnxtrain.training import step as step_module
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.peephole import ON_CPU, SIGNS, rewrite_locally
 from onnxtrain.training.step import build_step
@@ -364,25 +363,25 @@ def test_graphs_whose_types_are_not_all_known():
 def test_multiplications_of_products():
     proto, _ = network(np.float32)
     dense = Objective(weights_as_inputs(proto, NAMES), "Y", "squared_error", NAMES)
-    assert step_module.build_row_losses(dense).multiplications == pytest.approx(3 * 4 + 4 * 2)
+    assert evaluate_module.build_row_losses(dense).multiplications == pytest.approx(3 * 4 + 4 * 2)
     proto = onnx.parser.parse_model(CONVOLUTION)
     weight = np.ones((10, 1, 3, 3), np.float32)
     del proto.graph.initializer[:]
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "W0"))
     shared = Objective(weights_as_inputs(proto, ["W0"]), "Y", "squared_error", ("W0",))
     exact = 28 * 28 * weight.size
-    assert exact / 3.3 < step_module.build_row_losses(shared).multiplications < exact
+    assert exact / 3.3 < evaluate_module.build_row_losses(shared).multiplications < exact
 
 
 def test_a_step_does_more_than_its_model():
     proto, _ = network(np.float32)
     objective = Objective(weights_as_inputs(proto, NAMES), "Y", "squared_error", NAMES)
-    model = step_module.build_row_losses(objective)
+    model = evaluate_module.build_row_losses(objective)
     options = {"clip_norm": None, "gathered": True, "weighted": False}
     plain, adam = (build_step(objective, solver, **options) for solver in (SGD(), Adam()))
     assert model.fixed_cost == 0
     assert plain.multiplications == adam.multiplications == 3 * model.multiplications
-    assert step_module.build_loss_and_gradient(objective).multiplications == 3 * model.multiplications
+    assert evaluate_module.build_loss_and_gradient(objective).multiplications == 3 * model.multiplications
     assert adam.fixed_cost == 3 * plain.fixed_cost > 0  # two averages besides the weights
 
 
@@ -402,9 +401,9 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
                 raise RuntimeError("operation not permitted when stream is capturing")
             self.run_plainly(binding, options)
 
-    opened = bound_module.cached_session
+    opened = loop_module.cached_session
     monkeypatch.setattr(
-        bound_module,
+        loop_module,
         "cached_session",
         lambda *given, captured, thorough: Refusing(opened(*given)) if captured else opened(*given),
     )
