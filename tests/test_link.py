@@ -29,8 +29,8 @@ from onnxtrain import graph
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.sklearn import to_onnx as repaired_onnx
 from onnxtrain.errors import ModelError
-from onnxtrain.losses.link import Link, choose_output, n_columns, scores_behind
-from onnxtrain.losses.link.probabilities import is_affine_score, range_of
+from onnxtrain.losses.link import Link, choose_output, is_affine_score, n_columns, scores_behind
+from onnxtrain.losses.ranges import range_of
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.runtime.session import run as run_onnxruntime
 

@@ -133,7 +133,7 @@ def read_model(
     op = graph.builder(model).op
     if n_labels:
         _check_labels(model, n_labels)
-    joined = join_labels(model, op, n_labels) if output is None else None
+    joined = join_labels(model, op, n_labels) if n_labels and output is None else None
     chosen = choose_output(model, output, labels=labels) if joined is None else joined
     output = _as_output(model, chosen)
     behind = scores_behind(chosen, op).said(chosen, output_is)

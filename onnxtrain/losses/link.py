@@ -1,0 +1,554 @@
+"""The link between an output and its scores: probabilities and logits, a mean and its logarithm, labels.
+
+A loss of probabilities is computed from the input of Softmax or Sigmoid: the
+probability of a score of 1000 is 1 in floating point, its logarithm is 0 and the
+gradient vanishes, while the score still has a useful gradient.
+
+:func:`choose_output` chooses the output to train, :func:`scores_behind` finds the scores that it is computed
+from, :func:`join_labels` joins outputs of one label each.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import ModelError
+from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, rank, tensor
+from onnxtrain.losses.ranges import (
+    ROUNDING,
+    axis,
+    before_normalization,
+    columns,
+    complemented,
+    equals,
+    is_probability,
+    range_of,
+)
+from onnxtrain.registry import did_you_mean
+
+#: The declarations of a classifier's output that a user may give.
+OUTPUT_IS = ("scores", "probabilities")
+
+
+class Link(enum.Enum):
+    """The function that maps scores to an output."""
+
+    IDENTITY = "identity"  #: the output is the scores
+    SIGMOID = "sigmoid"  #: s (n, 1), Sigmoid is the probability of class 1 of two
+    SOFTMAX = "softmax"  #: s (n, K)
+    SIGMOIDS = "sigmoids"  #: s (n, K), Sigmoid of each: K labels, or classes after division by their sum
+    NORMALIZED_SIGMOID = "normalized_sigmoid"  #: s (n, K), Sigmoid of each divided by their sum
+    EXP = "exp"  #: the output is a mean, the score its logarithm
+    CLIPPED = "clipped"  #: s (n, 1) or (n, K), the probabilities follow from (1 + s) / 2 clipped to [0, 1]
+    PROBABILITY = "probability"  #: probabilities of unknown origin, without scores
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A value and the link from it to the output.
+
+    ``certain`` is false if the graph does not show whether the output holds scores or probabilities.
+    """
+
+    value: ir.Value
+    link: Link
+    certain: bool = True
+
+    def said(self, output: ir.Value, output_is: str | None) -> Scores:
+        """Return the scores, given the kind of the output as declared or as observed in the rows.
+
+        Parameters
+        ----------
+        output : onnx_ir.Value
+        output_is : {"scores", "probabilities"} or None
+            None: the graph decides.
+        """
+        if output_is == "scores" and self.link is not Link.IDENTITY:
+            return Scores(output, Link.IDENTITY)
+        if output_is == "probabilities" and self.link is Link.IDENTITY:
+            return Scores(output, Link.PROBABILITY)
+        return self if output_is is None else replace(self, certain=True)
+
+
+# ------------------------------------------------------------ the choice
+
+
+def choose_output(model: ir.Model, output: int | str | None = None, *, labels: bool = False) -> ir.Value:
+    """Return the output to train: by position, by name, or the only floating-point one.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+    output : int, str or None
+        None: the only floating-point output, so the second of (label, probabilities).
+    labels : bool
+        For an output of labels, chosen by its name or as the only output, return
+        the scores that the labels are computed from.
+
+    Raises
+    ------
+    ModelError
+        There is no such output, it is not floating-point, or the choice is ambiguous.
+    """
+    outputs = list(model.graph.outputs)
+    if isinstance(output, str):
+        chosen = find(outputs, output, "output")
+    elif output is None:
+        chosen = _only_output(outputs, labels=labels)
+    else:
+        chosen = _output_at(outputs, output)
+    if is_float(chosen):
+        return chosen
+    scores = _scores_of_labels(chosen) if labels else None
+    if scores is None:
+        problem = ", and no scores that it is the largest of were recognised" if labels else ""
+        raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats.")
+    return scores
+
+
+def _output_at(outputs: list[ir.Value], position: int) -> ir.Value:
+    if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
+        names = [str(v.name) for v in outputs]
+        raise ModelError(f"An output is a name, a position or None, got {position!r}. {did_you_mean(position, names)}")
+    if not -len(outputs) <= position < len(outputs):
+        raise ModelError(f"There is no output {position}: the model has {len(outputs)}.")
+    return outputs[position]
+
+
+def _only_output(outputs: list[ir.Value], *, labels: bool) -> ir.Value:
+    """Return the only floating-point output, or the scores of the only output of labels."""
+    floats = [v for v in outputs if is_float(v)]
+    others = [v for v in outputs if not is_float(v)]
+    if len(floats) == 1:
+        return floats[0]
+    if labels and len(others) == 1:  # alone, or with an output for each column of the probabilities
+        scores = _scores_of_labels(others[0]) if floats else others[0]
+        if scores is not None:
+            return scores
+    candidates = floats or outputs
+    problem = "There are several outputs to choose from" if floats else "None of the outputs holds floats"
+    found = ", ".join(map(describe, candidates))
+    raise ModelError(f"{problem}: {found}. Name one: {[v.name for v in candidates]}.")
+
+
+def _scores_of_labels(label: ir.Value) -> ir.Value | None:
+    """Return the input of the ArgMax that makes the labels, or the binary score compared with 0 or 1/2."""
+    node = label.producer()
+    if node is None or (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
+        return None
+    if node.op_type in _MAKES_LABELS:
+        return _MAKES_LABELS[node.op_type](node) if label is node.outputs[-1] else None
+    position = _BEHIND_INDEX.get(node.op_type)
+    if position is None or (position == 1 and constant(node.inputs[0]) is None):
+        return None
+    index = node.inputs[position]
+    return None if index is None else _scores_of_labels(index)
+
+
+def _largest_of(node: ir.Node) -> ir.Value | None:
+    x, *k = node.inputs
+    along = node.attributes.get_int("axis", 0 if node.op_type == "ArgMax" else -1)
+    first = node.attributes.get_int("largest", 1) == 1 and all(v is not None and constant(v) == 1 for v in k)
+    return x if x is not None and rank(x) == 2 and along in (1, -1) and first else None
+
+
+def _compared(node: ir.Node) -> ir.Value | None:
+    x, limit = node.inputs
+    number = constant(limit)
+    if x is None or not is_float(x) or number is None or number.size != 1:
+        return None
+    return x if number == (0.5 if is_probability(x) else 0) else None
+
+
+#: Operators that choose a class.
+_MAKES_LABELS: Mapping[str, Callable[[ir.Node], ir.Value | None]] = {
+    "ArgMax": _largest_of,
+    "TopK": _largest_of,
+    "Greater": _compared,
+    "GreaterOrEqual": _compared,
+}
+
+#: Operators between the index of a class and its label, and the operand that is the index; the other is a table.
+_BEHIND_INDEX = {
+    **dict.fromkeys(("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "LabelEncoder"), 0),
+    **dict.fromkeys(("Gather", "ArrayFeatureExtractor"), 1),
+}
+
+
+def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
+    """Append, in place, the probabilities of labels as one value (n, K), from K outputs of two classes each.
+
+    MultiOutputClassifier has such outputs, and networks with one head per label.
+
+    Parameters
+    ----------
+    model : onnx_ir.Model
+    op : onnxscript builder
+    n_labels : int
+        K.
+
+    Returns
+    -------
+    onnx_ir.Value or None
+        The scores instead if the outputs are scores. None if there are not K floating-point
+        outputs, or if they are not all of one kind.
+    """
+    outputs = [v for v in model.graph.outputs if is_float(v)]
+    if n_labels < 2 or len(outputs) != n_labels:
+        return None
+    found = [scores_behind(v, op) for v in outputs]
+    links = {scores.link for scores in found}
+    if links not in ({Link.SIGMOID}, {Link.IDENTITY}) or any(n_columns(scores.value) != 1 for scores in found):
+        return None
+    parts = [z if rank(z) == 2 else op.Unsqueeze(z, [1]) for z in (scores.value for scores in found)]
+    joined = op.Concat(*parts, axis=1)
+    return op.Sigmoid(joined) if links == {Link.SIGMOID} else joined
+
+
+# ------------------------------------------------------------- the scores
+
+
+def scores_behind(value: ir.Value, op: Op | None = None) -> Scores:
+    """Find the scores that an output is computed from.
+
+    Parameters
+    ----------
+    value : onnx_ir.Value
+        An output (n,), (n, 1) or (n, K).
+    op : onnxscript builder, optional
+        Concatenates scores that the graph computes column by column; without
+        it such scores are not found.
+
+    Returns
+    -------
+    Scores
+        ``link`` is PROBABILITY, and the value is the output itself, if its range is
+        that of probabilities but no scores are recognised. ``link`` is IDENTITY if
+        nothing shows that the output is not a score.
+    """
+    value = skip(value)
+    if is_affine_score(value):
+        return Scores(value, Link.IDENTITY)
+    value = _without_factor(value)
+    for pattern in (_function, _softmax, _flat_softmax, _two_columns, _opposites, _mirrored, _normalized):
+        found = pattern(value, op)
+        if found is not None:
+            return found
+    if is_probability(value):
+        return Scores(value, Link.PROBABILITY)
+    return Scores(value, Link.IDENTITY, certain=False)
+
+
+def _without_factor(value: ir.Value) -> ir.Value:
+    """Return p if value is 1 * p, the form of probabilities in LightGBM's converter."""
+    node = made_by(value, "Mul")
+    p = None if node is None else other(node, 1)
+    return skip(p) if p is not None and rank(p) == rank(value) and is_probability(p) else value
+
+
+def _function(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match p = f(s)."""
+    f, z = _function_behind(value, op)
+    if f is None or f.link is None or z is None:
+        return None
+    if f.link is Link.SIGMOIDS and n_columns(z) == 1:
+        return Scores(z, Link.SIGMOID)
+    return Scores(z, f.link, certain=f.link is not Link.EXP or range_of(value).high <= 1)
+
+
+def _two_columns(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match Concat(1 - p, p), p = f(s) of one column."""
+    p = complemented(value)
+    f, z = (None, None) if p is None else _function_behind(skip(p), op)
+    return Scores(z, f.of_pair) if f is not None and f.of_pair and z is not None and n_columns(z) == 1 else None
+
+
+def _normalized(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match the values of a row divided by their sum: p = f(s), or values that already sum to one."""
+    p = before_normalization(value)
+    if p is None:
+        return None
+    p = skip(p)
+    if p.shape is None:
+        p.type, p.shape = value.type, value.shape
+    found = _softmax(p, op) or _two_columns(p, op)
+    if found is not None:
+        return found
+    f, z = _function_behind(p, op)
+    return Scores(value, Link.PROBABILITY) if f is None or z is None else Scores(z, f.normalized)
+
+
+def _softmax(value: ir.Value, op: Op | None) -> Scores | None:
+    node = made_by(value, "Softmax")
+    if node is None or axis(node) not in (-1, 1) or rank(value) != 2:
+        return None
+    return Scores(input_of(node), Link.SOFTMAX)
+
+
+def _flat_softmax(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match a Softmax over the channels of (n, K, 1, 1), reshaped to (n, K)."""
+    flat = made_by(value, "Flatten", "Reshape", "Squeeze")
+    softmax = None if flat is None else made_by(flat.inputs[0], "Softmax")
+    z = None if softmax is None else softmax.inputs[0]
+    k = n_columns(value)
+    if op is None or softmax is None or z is None or z.shape is None or rank(value) != 2 or k is None:
+        return None
+    _, *lengths = z.shape
+    along = axis(softmax) % len(z.shape)
+    if along == 0 or lengths.pop(along - 1) != k or any(d != 1 for d in lengths):
+        return None
+    scores = op.Reshape(z, op.initializer(tensor([-1, k], name="row_of_scores")))
+    scores.shape = value.shape
+    return Scores(scores, Link.SOFTMAX)
+
+
+def _opposites(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match Concat(-d, d), with columns possibly swapped or both negated: one decision value, stored twice."""
+    value, order = _columns_in_order(value)
+    pair = columns(value)
+    if len(pair) != 2 or sorted(order) != [0, 1]:
+        return None
+    first, second = (pair[i] for i in order)
+    if n_columns(second) != 1 or (negated(first) is not second and negated(second) is not first):
+        return None
+    return Scores(first if _is_below_zero_for_its_class(second) else skip(second), Link.IDENTITY)
+
+
+def _columns_in_order(value: ir.Value) -> tuple[ir.Value, list[int]]:
+    """Return a value of two columns and their order in `value`, reversed if both are negated."""
+    order = [0, 1]
+    source = negated(value)
+    if source is not None and rank(source) == 2:
+        order, value = [1, 0], skip(source)
+    swap = made_by(value, "Gather")
+    if swap is None or swap.inputs[0] is None or axis(swap) not in (1, -1):
+        return value, order
+    index = constant(swap.inputs[1])
+    return swap.inputs[0], [] if index is None else [order[i] for i in index.reshape(-1).tolist() if i in (0, 1)]
+
+
+def _is_below_zero_for_its_class(d: ir.Value) -> bool:
+    """Whether the index of the class is that of d <= 0.
+
+    Each column of SVMClassifier is the score of the other class: its label is the second class if d <= 0, and d
+    is the second column.
+    """
+    return any(node.op_type == "LessOrEqual" and equals(node.inputs[1], 0) for node in d.consumers())
+
+
+def _mirrored(value: ir.Value, op: Op | None) -> Scores | None:
+    """Match (-d, d) from a LinearClassifier with opposite rows, (d, -d) from a binary SVMClassifier."""
+    source = negated(value)
+    node = (value if source is None else source).producer()
+    while node is not None and node.op_type == "Cast":  # onnx does not infer the shape of its input
+        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    if op is None or node is None or n_columns(value) != 2 or not _gives_opposites(node):
+        return None
+    column = 0 if node.op_type == "SVMClassifier" and source is None else 1
+    return Scores(op.Slice(value, [column], [column + 1], [1]), Link.IDENTITY)
+
+
+def _gives_opposites(node: ir.Node) -> bool:
+    """Whether the scores of an ai.onnx.ml classifier are one decision value, stored twice."""
+    given = {name: np.asarray(a.value) for name, a in node.attributes.items() if not a.is_ref()}
+    if node.domain != "ai.onnx.ml" or str(given.get("post_transform", "NONE")) != "NONE":
+        return False
+    if node.op_type == "LinearClassifier":
+        lists = [given[name] for name in ("coefficients", "intercepts") if name in given and given[name].size]
+        return all(x.size % 2 == 0 and np.array_equal(*(x.reshape(2, -1) * [[1], [-1]])) for x in lists)
+    return node.op_type == "SVMClassifier" and not len(given.get("prob_a", ()))
+
+
+# ------------------------------------------------- elementwise functions
+
+
+def _logit(value: ir.Value, op: Op | None) -> ir.Value | None:
+    """Return z if value is Sigmoid(z), also as Reciprocal(1 + Exp(-z)) or 1 / (1 + Exp(-z))."""
+    sigmoid = made_by(value, "Sigmoid")
+    if sigmoid is not None:
+        return input_of(sigmoid)
+    node = made_by(value, "Reciprocal", "Div")
+    if node is None or (node.op_type == "Div" and not equals(node.inputs[0], 1)):
+        return None
+    exponential = made_by(other(made_by(node.inputs[-1], "Add"), 1), "Exp")
+    z = None if exponential is None else negated(exponential.inputs[0])
+    return None if z is None else skip(z)
+
+
+def _logits_of_columns(value: ir.Value, op: Op | None) -> ir.Value | None:
+    """Return Concat(z_1, ..., z_K) if value is Concat(Sigmoid(z_1), ..., Sigmoid(z_K))."""
+    z = [_logit(skip(p), op) for p in columns(value)] if op is not None else []
+    if op is None or not z or any(v is None or rank(v) != 2 for v in z):
+        return None
+    return op.Concat(*z, axis=1)
+
+
+def _before_clip(value: ir.Value, op: Op | None) -> ir.Value | None:
+    """Return s if value is (Clip(s, -1, 1) + 1) / 2."""
+    half = made_by(value, "Div")
+    plus = made_by(half.inputs[0], "Add") if half is not None and equals(half.inputs[1], 2) else None
+    clip = made_by(other(plus, 1), "Clip")
+    if clip is None or len(clip.inputs) != 3 or not equals(clip.inputs[1], -1) or not equals(clip.inputs[2], 1):
+        return None
+    return input_of(clip)
+
+
+def _exponent(value: ir.Value, op: Op | None) -> ir.Value | None:
+    node = made_by(value, "Exp")
+    return None if node is None else input_of(node)
+
+
+class _Function(NamedTuple):
+    """An elementwise function p = f(s) and its links.
+
+    ``argument`` returns s of a p. The links are those of an output p, (1 - p, p) and p / sum(p); None if
+    such an output has none.
+    """
+
+    argument: Callable[[ir.Value, Op | None], ir.Value | None]
+    link: Link | None
+    of_pair: Link | None
+    normalized: Link
+
+
+_FUNCTIONS = (
+    _Function(_logit, Link.SIGMOIDS, Link.SIGMOID, Link.NORMALIZED_SIGMOID),
+    _Function(_logits_of_columns, Link.SIGMOIDS, None, Link.NORMALIZED_SIGMOID),
+    _Function(_before_clip, None, Link.CLIPPED, Link.CLIPPED),
+    _Function(_exponent, Link.EXP, None, Link.SOFTMAX),
+)
+
+
+def _function_behind(value: ir.Value, op: Op | None) -> tuple[_Function | None, ir.Value | None]:
+    """Return the function that computes a value, and its argument."""
+    return next(((f, z) for f in _FUNCTIONS if (z := f.argument(value, op)) is not None), (None, None))
+
+
+# -------------------------------------------------------- affine functions
+
+
+def is_affine_score(value: ir.Value) -> bool:
+    """Whether a value is the result of a last layer x W + b that does not map probabilities to probabilities.
+
+    The weights decide: averages have no negative weights. A layer that preserves the sum of a row has rows of
+    W + b that sum to one or, as a linear model of indicators, rows of W that sum to zero and a b that sums to one.
+    """
+    layer = _last_layer(value)
+    if layer is None:
+        return False
+    weights, bias = layer
+    if min(weights.min(initial=0.0), bias.min(initial=0.0)) >= -ROUNDING:
+        return False
+    if weights.shape[-1] == 1:  # the hypercube of x must fit into [0, 1]
+        low, high = (f(weights, 0).sum() + bias.sum() for f in (np.minimum, np.maximum))
+        return not -ROUNDING <= low <= high <= 1 + ROUNDING
+    rows = (weights + bias).sum(axis=-1)
+    keeps = np.all(np.abs(rows - 1) <= ROUNDING)
+    made = np.all(np.abs(weights.sum(axis=-1)) <= ROUNDING) and abs(bias.sum() - 1) <= ROUNDING
+    return not (keeps or made)
+
+
+def _last_layer(value: ir.Value) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return W (p, k) and b (k) if value is x W + b."""
+    value = skip(value)
+    node = made_by(value, "Gemm", "MatMul")
+    if node is not None:
+        return _of_product(node)
+    plus = made_by(value, "Add")
+    for x, b in () if plus is None else (plus.inputs, plus.inputs[::-1]):
+        added = constant(b)
+        layer = None if x is None or added is None else _last_layer(x)
+        if layer is not None and added is not None:
+            return layer[0], layer[1] + added.reshape(-1)
+    return None
+
+
+def _of_product(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return W and b of a MatMul or Gemm."""
+    weights, bias = constant(node.inputs[1]), np.zeros(1)
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        bias = constant(node.inputs[2])  # type: ignore[assignment]
+    if weights is None or bias is None or weights.ndim > 2:
+        return None
+    weights = weights.reshape(len(weights), -1) * node.attributes.get_float("alpha", 1.0)
+    weights = weights.T if node.attributes.get_int("transB", 0) else weights
+    return weights, bias.reshape(-1) * node.attributes.get_float("beta", 1.0)
+
+
+# ---------------------------------------------------------------- a value
+
+
+def n_columns(value: ir.Value) -> int | None:
+    """Return k for (n, k), 1 for (n,), None if unknown."""
+    if rank(value) == 1:
+        return 1
+    k = value.shape[1] if rank(value) == 2 else None  # type: ignore[index]
+    return k if isinstance(k, int) else None
+
+
+#: Operators that keep the values of each row if they keep their number; Dropout unless in training mode.
+_KEEPS_ROWS = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Dropout")
+
+
+def skip(value: ir.Value) -> ir.Value:
+    """Skip backward over nodes that preserve the values of each row."""
+    while True:
+        x = _same_rows(value)
+        if x is None or not is_float(x) or n_columns(x) is None or n_columns(x) != n_columns(value):
+            return value
+        value = x
+
+
+def _same_rows(value: ir.Value) -> ir.Value | None:
+    """Return the operand whose values a node passes on."""
+    x = _column(value)
+    if x is not None:
+        return x
+    node = made_by(value, *_KEEPS_ROWS)
+    if node is None or (node.op_type == "Concat" and len(node.inputs) > 1):
+        return None
+    drops = node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None
+    return None if drops else node.inputs[0]
+
+
+def _column(value: ir.Value) -> ir.Value | None:
+    """Return x if value selects the single column x of Concat(..., x, ...)."""
+    node = value.producer()
+    if node is None or node.op_type not in ("Slice", "Gather", "ArrayFeatureExtractor") or n_columns(value) != 1:
+        return None
+    parts = columns(node.inputs[0])  # type: ignore[arg-type]
+    index = constant(node.inputs[1])
+    along = constant(node.inputs[3] if len(node.inputs) > 3 else None) if node.op_type == "Slice" else axis(node)
+    if index is None or index.size != 1 or along not in (1, -1) or any(n_columns(x) != 1 for x in parts):
+        return None
+    return parts[int(index.reshape(-1)[0])] if parts else None
+
+
+def input_of(node: ir.Node) -> ir.Value:
+    """Return the first input of an elementwise node, or the value that this input copies."""
+    (x, *_), (y,) = node.inputs, node.outputs
+    if x.shape is None:  # type: ignore[union-attr]
+        x.type, x.shape = y.type, y.shape  # type: ignore[union-attr]
+    return skip(x)  # type: ignore[arg-type]
+
+
+def other(node: ir.Node | None, number: float) -> ir.Value | None:
+    """Return the operand x of a sum or a product of x and `number`."""
+    if node is None:
+        return None
+    a, b = node.inputs
+    return b if equals(a, number) else a if equals(b, number) else None
+
+
+def negated(value: ir.Value | None) -> ir.Value | None:
+    """Return x if value is -x, also as -1 * x."""
+    node = made_by(value, "Neg", "Mul")
+    if node is None:
+        return None
+    return node.inputs[0] if node.op_type == "Neg" else other(node, -1)
