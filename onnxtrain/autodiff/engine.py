@@ -87,24 +87,20 @@ def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Valu
 
     Integers, booleans, outputs of non-differentiable operators and values treated as constants are excluded.
     """
-
-    def real_outputs(node: ir.Node) -> Iterable[ir.Value]:
-        return () if _is_flat(node) else filter(_is_real, node.outputs)
-
-    return flow.dependents(nodes, wrt, real_outputs)
+    nodes = list(nodes)
+    real = {y for node in nodes if not _is_flat(node) for y in node.outputs if _is_real(y)}
+    return flow.dependents(nodes, wrt, real)
 
 
-def sources(value: ir.Value) -> set[ir.Value]:
+def sources(nodes: Iterable[ir.Node], value: ir.Value) -> set[ir.Value]:
     """Return the values with respect to which `value` may have a derivative: see :func:`dependents`."""
+    return flow.ancestors([value], {node: _real_operands(node) for node in nodes if not _is_flat(node)})
 
-    def real_operands(node: ir.Node) -> Iterable[ir.Value]:
-        if _is_flat(node):
-            return ()
-        known = derivative_of(node)
-        flat = () if known is None else known.flat
-        return (x for i, x in enumerate(operands(node)) if i not in flat and x is not None and _is_real(x))
 
-    return flow.ancestors([value], real_operands)
+def _real_operands(node: ir.Node) -> list[ir.Value]:
+    known = derivative_of(node)
+    flat = () if known is None else known.flat
+    return [x for i, x in enumerate(operands(node)) if i not in flat and x is not None and _is_real(x)]
 
 
 def _is_flat(node: ir.Node) -> bool:

@@ -180,13 +180,17 @@ def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def _reaching(onx: onnx.ModelProto) -> set[str]:
     """Return the names on which outputs depend through floating-point values and operators of ai.onnx."""
+    graph = graphs.reload(onx).graph
+    reals = {
+        node: [x for x in graphs.operands(node) if x is not None and _may_hold_weights(x)]
+        for node in graph
+        if node.domain in ("", "ai.onnx")
+    }
+    return {str(x.name) for x in graphs.ancestors(filter(graphs.is_float, graph.outputs), reals)}
 
-    def reals(node: ir.Node) -> list[ir.Value]:
-        real = (x for x in graphs.operands(node) if x is not None and (graphs.is_float(x) or x.dtype is None))
-        return [x for x in real if graphs.rank(x) or not x.is_initializer()] if node.domain in ("", "ai.onnx") else []
 
-    outputs = graphs.reload(onx).graph.outputs
-    return {str(x.name) for x in graphs.ancestors(filter(graphs.is_float, outputs), reals)}
+def _may_hold_weights(x: ir.Value) -> bool:
+    return (graphs.is_float(x) or x.dtype is None) and bool(graphs.rank(x) or not x.is_initializer())
 
 
 def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:

@@ -6,7 +6,7 @@ Callers narrow it down: a derivative does not pass through every operator, nor t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -47,21 +47,23 @@ def captured(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def ancestors(
-    values: Iterable[ir.Value], through: Callable[[ir.Node], Iterable[ir.Value | None]] = operands
+    values: Iterable[ir.Value], edges: Mapping[ir.Node, Iterable[ir.Value | None]] | None = None
 ) -> set[ir.Value]:
     """Return the ancestors of some values, themselves included.
 
     Parameters
     ----------
     values : iterable of onnx_ir.Value
-    through : callable, optional
-        ``through(node)`` returns the operands of a node on which its results depend; all by default.
+    edges : mapping of onnx_ir.Node to values, optional
+        The operands of each node on which its results depend, none of a node that is missing; all by default.
     """
     found = set(values)
     todo = list(found)
     while todo:
         node = todo.pop().producer()
-        for x in through(node) if node is not None else ():
+        if node is None:
+            continue
+        for x in operands(node) if edges is None else edges.get(node, ()):
             if x is not None and x not in found:
                 found.add(x)
                 todo.append(x)
@@ -69,9 +71,7 @@ def ancestors(
 
 
 def dependents(
-    nodes: Iterable[ir.Node],
-    values: Iterable[ir.Value],
-    through: Callable[[ir.Node], Iterable[ir.Value]] = lambda node: node.outputs,
+    nodes: Iterable[ir.Node], values: Iterable[ir.Value], among: Container[ir.Value] | None = None
 ) -> set[ir.Value]:
     """Return the values that depend on some values, themselves included.
 
@@ -80,11 +80,11 @@ def dependents(
     nodes : iterable of onnx_ir.Node
         In topological order.
     values : iterable of onnx_ir.Value
-    through : callable, optional
-        ``through(node)`` returns the results of a node that depend on its operands; all by default.
+    among : container of onnx_ir.Value, optional
+        The results that may depend on their operands; all by default.
     """
     found = set(values)
     for node in nodes:
         if any(x in found for x in operands(node)):
-            found.update(through(node))
+            found.update(y for y in node.outputs if among is None or y in among)
     return found

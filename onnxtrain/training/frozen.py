@@ -205,7 +205,7 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
     computed = [(str(v.name), v) for v in border if v.name not in passed]
     if not computed:
         return None
-    read = graph.ancestors(v for _, v in computed)
+    read = graph.ancestors([v for _, v in computed])
     inputs = [v for v in model.graph.inputs if v in read]
     elements = _elements(read)
     model.graph.inputs[:] = inputs

@@ -216,7 +216,7 @@ class ObjectiveGraph:
 
     def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
         """Return the model with these outputs and the inputs they need."""
-        needed = graph.ancestors(value for _, value in outputs)
+        needed = graph.ancestors([value for _, value in outputs])
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
         return graph.save(self.model, outputs=outputs).SerializeToString()

@@ -97,7 +97,7 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
 
 def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
     """Return the floating-point initializers with respect to which an output has a derivative."""
-    found = sources(output)
+    found = sources(model.graph, output)
     return [w for w in model.graph.initializers.values() if w in found and graph.is_float(w)]
 
 

@@ -125,12 +125,9 @@ def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
 
 def reaching(model: ir.Model, active: set[ir.Value]) -> set[ir.Value]:
     """Return the active values that a floating-point output depends on."""
-
-    def active_operands(node: ir.Node) -> list[ir.Value]:
-        flat = FLAT.get(node.op_type, frozenset()) if node.domain in ("", "ai.onnx") else frozenset()
-        return [x for i, x in enumerate(node.inputs) if x in active and i not in flat]
-
-    return graphs.ancestors((y for y in model.graph.outputs if graphs.is_float(y) and y in active), active_operands)
+    flat = {node: FLAT.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else () for node in model.graph}
+    edges = {node: [x for i, x in enumerate(node.inputs) if x in active and i not in flat[node]] for node in flat}
+    return graphs.ancestors((y for y in model.graph.outputs if graphs.is_float(y) and y in active), edges)
 
 
 # ------------------------------------------------------ silently wrong gradients

@@ -142,7 +142,7 @@ def test_operands_of_a_graph_inside():
 def test_sources_stop_at_operators_without_a_derivative():
     model = graphs.load(vector("F = Floor(X) G = Mul(F, A) Y = Add(G, A)"))
     x, a = model.graph.inputs
-    found = sources(model.graph.outputs[0])
+    found = sources(model.graph, model.graph.outputs[0])
     assert a in found
     assert x not in found
 
