@@ -15,8 +15,8 @@ from onnxtrain.errors import DependencyError
 
 if TYPE_CHECKING:
     from onnxtrain import errors, optim, testing
-    from onnxtrain.autodiff import gradient, no_gradient
-    from onnxtrain.autodiff.table import differentiable_ops
+    from onnxtrain.autodiff import gradient, gradient_rule, no_gradient
+    from onnxtrain.autodiff.registry import differentiable_ops
     from onnxtrain.cache import cache_info, clear_caches, limit_caches
     from onnxtrain.convert import converter
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
@@ -42,10 +42,11 @@ _HOMES = {
     "cache_info": "onnxtrain.cache",
     "clear_caches": "onnxtrain.cache",
     "converter": "onnxtrain.convert",
-    "differentiable_ops": "onnxtrain.autodiff.table",
+    "differentiable_ops": "onnxtrain.autodiff.registry",
     "errors": "onnxtrain.errors",
     "get_train_initializer": "onnxtrain.loss_helper",
     "gradient": "onnxtrain.autodiff",
+    "gradient_rule": "onnxtrain.autodiff",
     "limit_caches": "onnxtrain.cache",
     "load": "onnxtrain.estimators.saving",
     "loss": "onnxtrain.losses",
@@ -75,6 +76,7 @@ __all__ = [
     "errors",
     "get_train_initializer",
     "gradient",
+    "gradient_rule",
     "limit_caches",
     "load",
     "loss",

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx.parser import parse_model
 
-from onnxtrain import gradient
+from onnxtrain import gradient_rule
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.testing import GradientMismatch, check_gradient

@@ -2,6 +2,6 @@
 
 from onnxtrain.autodiff import rules  # noqa: F401  registers every rule
 from onnxtrain.autodiff.engine import backpropagate, dependents, sources
-from onnxtrain.autodiff.registry import gradient, no_gradient
+from onnxtrain.autodiff.registry import gradient, gradient_rule, no_gradient
 
-__all__ = ["backpropagate", "dependents", "gradient", "no_gradient", "sources"]
+__all__ = ["backpropagate", "dependents", "gradient", "gradient_rule", "no_gradient", "sources"]

@@ -8,8 +8,9 @@ primal. It never assumes a zero gradient: an operator without a rule raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 
 import onnx_ir as ir
 
@@ -187,7 +188,7 @@ def _no_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> str:
     return (
         f"{_named(node)} has no derivative here, and it stands between what is trained and the output: "
         f"{' -> '.join(_path(node, set(outputs)))}. Register one with "
-        f"@onnxtrain.gradient({node.op_type!r}{domain}), or leave out the weights before this node."
+        f"@onnxtrain.gradient_rule({node.op_type!r}{domain}), or leave out the weights before this node."
     )
 
 
@@ -210,3 +211,28 @@ def _path(node: ir.Node, outputs: set[ir.Value]) -> list[str]:
                     came_from[consumer] = (current, y)
                     queue.append(consumer)
     return [node.op_type]
+
+
+# ------------------------------------------------------------- decomposition
+
+
+def differentiate(op: Op, node: ir.Node, forward: Callable[..., Sequence[Gradient]], *dy: Gradient) -> list[Gradient]:
+    """Return the gradients of the operands of `node` by differentiating its decomposition `forward`.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    node : onnx_ir.Node
+    forward : callable
+        ``forward(op, node, *inputs) -> outputs``. It appends nodes that have rules.
+        An output without a gradient may be None.
+    *dy : onnx_ir.Value or None
+        The gradients of the outputs.
+    """
+    last = next(reversed(op.builder.graph), None)
+    outputs = forward(op, node, *node.inputs)
+    appended = list(takewhile(lambda node: node is not last, reversed(op.builder.graph)))[::-1]
+    incoming = {y: d for y, d in zip(outputs, dy, strict=False) if y is not None and d is not None}
+    wanted = {x for x in node.inputs if x is not None and is_float(x)}
+    found = backpropagate(op, appended, incoming, wanted)
+    return [None if x is None else found.get(x) for x in node.inputs]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import onnx
 import onnx.inliner
 
-from onnxtrain.autodiff.registry import RULES
+from onnxtrain.autodiff.registry import RULES, has_function_body
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import as_model_error, inline_functions
 from onnxtrain.graph.inference import infer_shapes
@@ -82,22 +82,6 @@ def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> 
         nodes += _nodes(function.node)
     candidates = {n.op_type for n in nodes if n.domain in ("", "ai.onnx") and n.op_type not in RULES}
     return sorted(name for name in candidates if has_function_body(name, opset))
-
-
-def has_function_body(op_type: str, opset: int) -> bool:
-    """Whether ONNX defines an operator of ai.onnx by a function body.
-
-    Examples
-    --------
-    >>> has_function_body("MeanVarianceNormalization", 21), has_function_body("Conv", 21)
-    (True, False)
-    """
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return False
-    # onnx's own stubs do not know these attributes
-    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
 
 
 def _show_types_of_subgraphs(proto: onnx.ModelProto) -> None:

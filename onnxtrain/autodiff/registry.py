@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GradientError
@@ -41,7 +42,7 @@ def _key(op_type: str, domain: str) -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
 
 
-def gradient(
+def gradient_rule(
     *op_types: str, domain: str = "", broadcast: bool = False, flat: tuple[int, ...] = (), override: bool = False
 ) -> Callable[[Rule], Rule]:
     """Register the gradient rule of one or several operators.
@@ -74,8 +75,8 @@ def gradient(
 
     Examples
     --------
-    >>> from onnxtrain.autodiff import gradient
-    >>> @gradient("Cube", domain="my.domain")
+    >>> from onnxtrain.autodiff import gradient_rule
+    >>> @gradient_rule("Cube", domain="my.domain")
     ... def cube(op, node, dy):
     ...     (x,) = node.inputs
     ...     return op.Mul(dy, op.Mul(3.0, op.Mul(x, x)))
@@ -87,6 +88,10 @@ def gradient(
         return rule
 
     return decorate
+
+
+#: The former name of :func:`gradient_rule`.
+gradient = gradient_rule
 
 
 def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> None:
@@ -117,3 +122,84 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     """Return the value of an attribute, the schema's default if it is not set."""
     found = node.attributes.get(name)
     return default if found is None else found.value
+
+
+# ----------------------------------------------------------------- the table
+
+
+__all__ = ["DifferentiableOp", "differentiable_ops"]
+
+
+@dataclass(frozen=True)
+class DifferentiableOp:
+    """An operator and the origin of its derivative.
+
+    Attributes
+    ----------
+    domain : str
+        Empty for ai.onnx.
+    op_type : str
+    how : {"rule", "function body", "flat"}
+        A rule of this package or of the user; the function body that ONNX defines; or declared non-differentiable:
+        the derivative is zero wherever it exists.
+    rule : str
+        The function that is the rule, as ``module.name``; empty without a rule.
+    note : str
+        The first line of the rule's documentation.
+    """
+
+    domain: str
+    op_type: str
+    how: str
+    rule: str = ""
+    note: str = ""
+
+
+def differentiable_ops() -> dict[str, DifferentiableOp]:
+    """Return the origin of each operator's derivative, by name (``domain:name`` outside ai.onnx).
+
+    An operator that is not in the table raises :class:`onnxtrain.errors.GradientError`
+    if it is between a differentiated value and an output.
+
+    Returns
+    -------
+    dict of str to DifferentiableOp
+        Rules registered by users are included.
+
+    Examples
+    --------
+    >>> table = differentiable_ops()
+    >>> table["MatMul"].how, table["Shape"].how, table["RotaryEmbedding"].how
+    ('rule', 'flat', 'function body')
+    """
+    rows = {name: _row(name, known) for name, known in RULES.items()}
+    for schema in onnx.defs.get_all_schemas():
+        name = schema.name
+        if schema.domain == "" and name not in rows and has_function_body(name, schema.since_version):
+            rows[name] = DifferentiableOp("", name, "function body")
+    return dict(sorted(rows.items()))
+
+
+def has_function_body(op_type: str, opset: int) -> bool:
+    """Whether ONNX defines an operator of ai.onnx by a function body.
+
+    Examples
+    --------
+    >>> has_function_body("MeanVarianceNormalization", 21), has_function_body("Conv", 21)
+    (True, False)
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    # onnx's own stubs do not know these attributes
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
+
+
+def _row(name: str, known: Derivative) -> DifferentiableOp:
+    domain, _, op_type = name.rpartition(":")
+    if known.rule is None:
+        return DifferentiableOp(domain, op_type, "flat")
+    rule = f"{known.rule.__module__}.{known.rule.__qualname__}"
+    note = (known.rule.__doc__ or "").strip().partition("\n")[0]
+    return DifferentiableOp(domain, op_type, "rule", rule, note)

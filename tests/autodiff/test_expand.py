@@ -6,8 +6,8 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from onnxtrain.autodiff.expand import expand_functions, functions_to_expand, has_function_body
-from onnxtrain.autodiff.registry import RULES
+from onnxtrain.autodiff.expand import expand_functions, functions_to_expand
+from onnxtrain.autodiff.registry import RULES, has_function_body
 from onnxtrain.errors import ModelError
 
 

@@ -30,7 +30,7 @@ def test_a_row_says_where_a_derivative_comes_from(name):
 
 
 def test_rules_of_users_are_in_the_table():
-    @gradient("Doubled", domain="of.a.user")
+    @gradient_rule("Doubled", domain="of.a.user")
     def doubled(op, node, dy):
         """Twice as much."""
         return op.Mul(dy, 2.0)

@@ -9,49 +9,49 @@ from __future__ import annotations
 
 import math
 
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 
 # ---------------------------------------------------------- piecewise linear
 
 
-@gradient("Relu")
+@gradient_rule("Relu")
 def relu(op, node, dy):
     (y,) = node.outputs
     return op.Where(op.Greater(y, 0.0), dy, 0.0)
 
 
-@gradient("LeakyRelu")
+@gradient_rule("LeakyRelu")
 def leaky_relu(op, node, dy):
     (x,) = node.inputs
     return op.Where(op.Greater(x, 0.0), dy, op.Mul(dy, attribute(node, "alpha", 0.01)))
 
 
-@gradient("PRelu", broadcast=True)
+@gradient_rule("PRelu", broadcast=True)
 def prelu(op, node, dy):
     x, slope = node.inputs
     return op.Where(op.Greater(x, 0.0), dy, op.Mul(dy, slope)), op.Mul(dy, op.Min(x, 0.0))
 
 
-@gradient("ThresholdedRelu")
+@gradient_rule("ThresholdedRelu")
 def thresholded_relu(op, node, dy):
     (x,) = node.inputs
     return op.Where(op.Greater(x, attribute(node, "alpha", 1.0)), dy, 0.0)
 
 
-@gradient("Shrink")
+@gradient_rule("Shrink")
 def shrink(op, node, dy):
     (x,) = node.inputs
     return op.Where(op.Greater(op.Abs(x), attribute(node, "lambd", 0.5)), dy, 0.0)
 
 
-@gradient("HardSigmoid")
+@gradient_rule("HardSigmoid")
 def hard_sigmoid(op, node, dy):
     (y,) = node.outputs
     inside = op.And(op.Greater(y, 0.0), op.Less(y, 1.0))
     return op.Where(inside, op.Mul(dy, attribute(node, "alpha", 0.2)), 0.0)
 
 
-@gradient("HardSwish")
+@gradient_rule("HardSwish")
 def hard_swish(op, node, dy):
     """Return dy times 0 up to -3, x/3 + 1/2 up to 3, 1 from there on."""
     (x,) = node.inputs
@@ -62,19 +62,19 @@ def hard_swish(op, node, dy):
 # --------------------------------------------------------- with exponentials
 
 
-@gradient("Elu")
+@gradient_rule("Elu")
 def elu(op, node, dy):
     return _bent_exponential(op, node, dy, 1.0, 1.0, attribute(node, "alpha", 1.0))
 
 
-@gradient("Selu")
+@gradient_rule("Selu")
 def selu(op, node, dy):
     alpha = attribute(node, "alpha", 1.67326319217681884765625)
     gamma = attribute(node, "gamma", 1.05070102214813232421875)
     return _bent_exponential(op, node, dy, gamma, 1.0, alpha * gamma)
 
 
-@gradient("Celu")
+@gradient_rule("Celu")
 def celu(op, node, dy):
     return _bent_exponential(op, node, dy, 1.0, 1 / attribute(node, "alpha", 1.0), 1.0)
 
@@ -87,26 +87,26 @@ def _bent_exponential(op, node, dy, right, scale, shift):
     return op.Mul(dy, op.Where(op.Greater(x, 0.0), right, left))
 
 
-@gradient("Sigmoid")
+@gradient_rule("Sigmoid")
 def sigmoid(op, node, dy):
     (y,) = node.outputs
     return op.Mul(dy, op.Mul(y, op.Sub(1.0, y)))
 
 
-@gradient("Softplus")
+@gradient_rule("Softplus")
 def softplus(op, node, dy):
     (x,) = node.inputs
     return op.Mul(dy, op.Sigmoid(x))
 
 
-@gradient("Softsign")
+@gradient_rule("Softsign")
 def softsign(op, node, dy):
     (x,) = node.inputs
     root = op.Add(op.Abs(x), 1.0)
     return op.Div(op.Div(dy, root), root)  # the square of `root` may overflow
 
 
-@gradient("Swish")
+@gradient_rule("Swish")
 def swish(op, node, dy):
     """Return dy * (s + alpha * y * (1 - s)) with s = sigmoid(alpha * x)."""
     (x,) = node.inputs
@@ -117,7 +117,7 @@ def swish(op, node, dy):
     return op.Mul(dy, op.Add(s, op.Mul(y, rest)))
 
 
-@gradient("Mish")
+@gradient_rule("Mish")
 def mish(op, node, dy):
     """Return dy * (t + x * (1 - t * t) * sigmoid(x)) with t = tanh(softplus(x))."""
     (x,) = node.inputs
@@ -126,7 +126,7 @@ def mish(op, node, dy):
     return op.Mul(dy, op.Add(t, op.Mul(x, bend)))
 
 
-@gradient("Gelu")
+@gradient_rule("Gelu")
 def gelu(op, node, dy):
     (x,) = node.inputs
     tanh = attribute(node, "approximate", "none") == "tanh"

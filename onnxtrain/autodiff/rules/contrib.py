@@ -9,14 +9,14 @@ import math
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import Op, rank
 
 _MICROSOFT = "com.microsoft"
 
 
-@gradient("FusedMatMul", domain=_MICROSOFT)
+@gradient_rule("FusedMatMul", domain=_MICROSOFT)
 def fused_matmul(op, node, dy):
     return differentiate(op, node, _fused_matmul, dy)
 
@@ -38,7 +38,7 @@ def _transposed(op: Op, x: ir.Value, batch: int, matrix: int) -> ir.Value:
     return op.Transpose(x, perm=axes)
 
 
-@gradient("FusedGemm", domain=_MICROSOFT)
+@gradient_rule("FusedGemm", domain=_MICROSOFT)
 def fused_gemm(op, node, dy):
     return differentiate(op, node, _fused_gemm, dy)
 
@@ -52,17 +52,17 @@ def _fused_gemm(op, node, a, b, c=None):
     return [getattr(op, attribute(node, "activation", "Identity"))(y, **given)]
 
 
-@gradient("Gelu", "BiasGelu", domain=_MICROSOFT)
+@gradient_rule("Gelu", "BiasGelu", domain=_MICROSOFT)
 def gelu(op, node, dy):
     return differentiate(op, node, lambda op, _, x, b=None: [_normal_gate(op, _biased(op, x, b))], dy)
 
 
-@gradient("FastGelu", domain=_MICROSOFT)
+@gradient_rule("FastGelu", domain=_MICROSOFT)
 def fast_gelu(op, node, dy):
     return differentiate(op, node, lambda op, _, x, b=None: [_tanh_gate(op, _biased(op, x, b))], dy)
 
 
-@gradient("QuickGelu", domain=_MICROSOFT)
+@gradient_rule("QuickGelu", domain=_MICROSOFT)
 def quick_gelu(op, node, dy):
     alpha = attribute(node, "alpha", 1.702)
     return differentiate(op, node, lambda op, _, x: [op.Mul(x, op.Sigmoid(op.Mul(x, alpha)))], dy)
@@ -81,7 +81,7 @@ def _tanh_gate(op: Op, x: ir.Value) -> ir.Value:
     return op.Mul(op.Mul(x, 0.5), op.Add(op.Tanh(op.Mul(cubic, math.sqrt(2 / math.pi))), 1.0))
 
 
-@gradient("SkipLayerNormalization", domain=_MICROSOFT)
+@gradient_rule("SkipLayerNormalization", domain=_MICROSOFT)
 def skip_layer_normalization(op, node, *dy):
     return differentiate(op, node, _skip_layer_normalization, *dy)
 
@@ -93,7 +93,7 @@ def _skip_layer_normalization(op, node, x, skip, gamma, beta=None, bias=None):
     return [y, mean, r, total]
 
 
-@gradient("SkipSimplifiedLayerNormalization", domain=_MICROSOFT)
+@gradient_rule("SkipSimplifiedLayerNormalization", domain=_MICROSOFT)
 def skip_simplified_layer_normalization(op, node, *dy):
     return differentiate(op, node, _skip_root_mean_square, *dy)
 
@@ -104,7 +104,7 @@ def _skip_root_mean_square(op, node, x, skip, gamma, bias=None):
     return [y, None, r, total]
 
 
-@gradient("SimplifiedLayerNormalization", domain=_MICROSOFT)
+@gradient_rule("SimplifiedLayerNormalization", domain=_MICROSOFT)
 def simplified_layer_normalization(op, node, *dy):
     return differentiate(op, node, _root_mean_square, *dy)
 
@@ -116,7 +116,7 @@ def _root_mean_square(op, node, x, gamma):
     return [op.Mul(op.Mul(x, r), gamma), r]
 
 
-@gradient("CDist", domain=_MICROSOFT)
+@gradient_rule("CDist", domain=_MICROSOFT)
 def cdist(op, node, dy):
     r"""For :math:`\sum_{ij} g_{ij} |a_i - b_j|^2`: :math:`\bar a_i = 2 (a_i \sum_j g_{ij} - \sum_j g_{ij} b_j)`."""
     a, b = node.inputs

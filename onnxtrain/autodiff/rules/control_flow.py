@@ -19,12 +19,12 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import backpropagate
-from onnxtrain.autodiff.registry import Gradient, attribute, gradient
+from onnxtrain.autodiff.registry import Gradient, attribute, gradient_rule
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import Op, captured, constant, inner_builder, is_float, put_out, unique_name
 
 
-@gradient("If")
+@gradient_rule("If")
 def if_(op, node, *dy):
     outside = captured(node)
     wanted = [x for x in outside if _varies(x)]
@@ -36,7 +36,7 @@ def if_(op, node, *dy):
     return [None, *(found.get(x) for x in outside)]
 
 
-@gradient("Loop")
+@gradient_rule("Loop")
 def loop(op, node, *dy):
     body = node.attributes["body"].as_graph()
     n = len(body.inputs) - 2
@@ -47,7 +47,7 @@ def loop(op, node, *dy):
     return [None, None, *dstates, *doutside]
 
 
-@gradient("Scan")
+@gradient_rule("Scan")
 def scan(op, node, *dy):
     body = node.attributes["body"].as_graph()
     m = attribute(node, "num_scan_inputs")

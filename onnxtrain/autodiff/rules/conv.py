@@ -1,27 +1,43 @@
-"""Rules of Conv and ConvTranspose: each is the transpose of the other.
+"""Rules of Conv and ConvTranspose, each the transpose of the other, of DeformConv and Col2Im.
 
 ``x`` is (N, C, ...), ``w`` the filters, ``b`` the bias (M,). With stride s, dilation d and padding p
 
     y[n, m, o] = sum over c, k of x[n, c, o s + k d - p] w[m, c, k]
 
 so ``dw`` is a convolution of ``x`` with ``dy`` in which stride and dilation are exchanged.
+
+DeformConv interpolates the image at its sampling positions and multiplies by the filters: ``offset``
+(N, groups K axes, ...) is the shift of each position of the K entries of a filter, ``mask`` (N, groups K, ...) its
+weight, and a pixel outside the image is 0. Col2Im sums overlapping blocks; its adjoint gathers them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import length_of, lengths
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, lengths, reshape_like
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.rules.interpolation import interpolated, linear_taps, real_length
 from onnxtrain.autodiff.rules.slice_pad import concatenated
-from onnxtrain.autodiff.rules.window import Window, crop_like, sliding, sliding_pads, transposed, transposed_pads
-from onnxtrain.graph import Op, rank
+from onnxtrain.autodiff.rules.window import (
+    Window,
+    array_like,
+    crop_like,
+    explicit,
+    sliding,
+    sliding_pads,
+    transposed,
+    transposed_pads,
+)
+from onnxtrain.errors import GradientError
+from onnxtrain.graph import Op, constant, describe, rank, static_shape
 
 
-@gradient("Conv")
+@gradient_rule("Conv")
 def conv(op, node, dy):
     x, w, *b = node.inputs
     window = sliding(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
@@ -39,7 +55,7 @@ def _padded_first(op, node, x, w, *b):
     return [op.Conv(op.Pad(x, pads), w, *b, **same)]
 
 
-@gradient("ConvTranspose")
+@gradient_rule("ConvTranspose")
 def conv_transpose(op, node, dy):
     x, w, *b = node.inputs
     window = transposed(node, attribute(node, "kernel_shape") or list(w.shape)[2:], x)
@@ -98,3 +114,94 @@ def _rows_by_group(op: Op, x: ir.Value, w: ir.Value, groups: int) -> ir.Value:
 
 def _bias(op: Op, dy: ir.Value) -> ir.Value:
     return op.ReduceSum(dy, [0, *range(2, rank(dy))], keepdims=0)
+
+
+# ---------------------------------------------------------------- DeformConv
+
+
+@gradient_rule("DeformConv")
+def deform_conv(op, node, dy):
+    return differentiate(op, node, _deformed, dy)
+
+
+def _deformed(op, node, x, w, offset, bias=None, mask=None):
+    """Return (N, M, ...) as a matrix product of the filters and the sampled columns."""
+    m, c, *kernel = _filter_shape(node, w)
+    window = explicit(node, kernel)
+    groups, k = attribute(node, "group", 1), int(np.prod(window.kernel))
+    columns = _columns(op, x, offset, window, c * groups, attribute(node, "offset_group", 1))
+    if mask is not None:
+        columns = op.Mul(columns, op.Reshape(mask, [0, attribute(node, "offset_group", 1), 1, k, -1]))
+    columns = op.Reshape(columns, [0, groups, c * k, -1])
+    y = op.MatMul(op.Reshape(w, [groups, m // groups, c * k]), columns)
+    y = op.Reshape(y, concatenated(op, [0, m, *lengths(op, offset, range(2, rank(x)))]))
+    return [y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, rank(x) - 1))))]
+
+
+def _filter_shape(node: ir.Node, w: ir.Value) -> tuple[int, ...]:
+    shape = static_shape(w)
+    if shape is None:
+        raise GradientError(
+            f"The derivative of {node.op_type} (node {node.name!r}) needs the lengths of its window, found "
+            f"{describe(w)}. Give the weights a static shape."
+        )
+    return shape
+
+
+def _columns(op: Op, x: ir.Value, offset: ir.Value, window: Window, channels: int, groups: int) -> ir.Value:
+    """Return the pixel sampled by each filter entry at each position: (N, groups, channels / group, K, positions)."""
+    n, k = len(window.kernel), int(np.prod(window.kernel))
+    sizes = [real_length(op, x, axis) for axis in range(2, n + 2)]
+    split = [0, groups, k, n, *lengths(op, offset, range(2, n + 2))]
+    shifts = op.Split(op.Reshape(offset, concatenated(op, split)), axis=3, num_outputs=n, _outputs=n)
+    taps = []
+    for axis, (shift, size) in enumerate(zip(shifts, sizes, strict=True)):
+        place = op.Add(op.Squeeze(shift, [3]), _places(op, offset, window, axis))
+        taps.append(linear_taps(op, op.Reshape(place, [0, groups, -1, 1]), size, "zeros"))
+    entries = op.Transpose(op.Reshape(x, [0, groups, channels // groups, -1]), perm=[0, 1, 3, 2])
+    found = interpolated(op, entries, taps, sizes)  # (N, groups, K positions, channels)
+    return op.Reshape(op.Transpose(found, perm=[0, 1, 3, 2]), [0, groups, channels // groups, k, -1])
+
+
+def _places(op: Op, offset: ir.Value, window: Window, axis: int) -> ir.Value:
+    """Return the coordinates of the window's entries along an axis, without offsets: (K, 1, .., positions, 1, ..)."""
+    n, count = len(window.kernel), offset.shape[axis + 2]
+    entry = np.unravel_index(np.arange(np.prod(window.kernel)), window.kernel)[axis]
+    first = (entry * window.dilations[axis] - window.begins[axis]).reshape(-1, *[1] * n)
+    behind = [1] * (n - axis - 1)
+    if isinstance(count, int):
+        steps = np.arange(count).reshape(-1, *behind) * window.strides[axis]
+        return array_like(op, first + steps, offset, "places")
+    positions = op.Range(0, op.Squeeze(op.Shape(offset, start=axis + 2, end=axis + 3), [0]), 1)
+    steps = op.CastLike(op.Reshape(op.Mul(positions, window.strides[axis]), [-1, *behind]), offset)
+    return op.Add(array_like(op, first, offset, "places"), steps)
+
+
+# -------------------------------------------------------------------- Col2Im
+
+
+@gradient_rule("Col2Im")
+def col2im(op, node, dy):
+    """Gather the entries of each block, axis by axis: (N, C, k1, n1, k2, n2, ...)."""
+    x, image, block = node.inputs
+    n = known_rank(node.outputs[0], node) - 2
+    pads = attribute(node, "pads") or [0] * (2 * n)
+    strides, dilations = (attribute(node, name) or [1] * n for name in ("strides", "dilations"))
+    dx = op.Pad(dy, [0, 0, *pads[:n], 0, 0, *pads[n:]]) if any(pads) else dy
+    for i in range(n):
+        length, k = op.Add(_entry(op, image, i), pads[i] + pads[n + i]), _entry(op, block, i)
+        dx = op.Gather(dx, _block_indices(op, length, k, strides[i], dilations[i]), axis=2 + 2 * i)
+    turn = [0, 1, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2)]
+    return reshape_like(op, op.Transpose(dx, perm=turn), x)
+
+
+def _block_indices(op: Op, length: ir.Value, k: ir.Value, stride: int, dilation: int) -> ir.Value:
+    """Return the index of each entry of the block (k,) at each position of the block: (k, positions)."""
+    reach = op.Mul(op.Sub(k, 1), dilation)
+    starts = op.Range(0, op.Sub(length, reach), stride)
+    return op.Add(op.Unsqueeze(op.Mul(op.Range(0, k, 1), dilation), [1]), starts)
+
+
+def _entry(op: Op, numbers: ir.Value, i: int) -> ir.Value:
+    fixed = constant(numbers)
+    return op.Gather(numbers, i) if fixed is None else integers(op, fixed[i], "length")

@@ -1,7 +1,9 @@
-"""Rules of elementwise operators: arithmetic, powers, roots, selection.
+"""Rules of elementwise operators: arithmetic, powers, roots, selection, trigonometric functions.
 
 ``x``, ``a``, ``b`` are operands, ``y`` the result, ``dy`` its gradient. Operands
-are broadcast; the engine sums gradients back.
+are broadcast; the engine sums gradients back. Roots are taken of products,
+``(1 - x) * (1 + x)`` and not ``1 - x * x``, which would lose digits near the
+ends of the domain.
 """
 
 from __future__ import annotations
@@ -9,52 +11,52 @@ from __future__ import annotations
 import math
 
 from onnxtrain.autodiff.broadcast import scalar_like
-from onnxtrain.autodiff.registry import gradient
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import constant, is_float
 
 # --------------------------------------------------------------- arithmetic
 
 
-@gradient("Identity")
+@gradient_rule("Identity")
 def identity(op, node, dy):
     return dy
 
 
-@gradient("Cast", "CastLike")
+@gradient_rule("Cast", "CastLike")
 def cast(op, node, dy):
     x = node.inputs[0]
     return op.Cast(dy, to=x.dtype) if is_float(x) and x.dtype != dy.dtype else dy
 
 
-@gradient("Neg")
+@gradient_rule("Neg")
 def neg(op, node, dy):
     return op.Neg(dy)
 
 
-@gradient("Add", "Sum", broadcast=True)
+@gradient_rule("Add", "Sum", broadcast=True)
 def add(op, node, dy):
     return [dy] * len(node.inputs)
 
 
-@gradient("Mean", broadcast=True)
+@gradient_rule("Mean", broadcast=True)
 def mean(op, node, dy):
     n = len(node.inputs)
     return [op.Div(dy, float(n))] * n
 
 
-@gradient("Sub", broadcast=True)
+@gradient_rule("Sub", broadcast=True)
 def sub(op, node, dy):
     return dy, op.Neg(dy)
 
 
-@gradient("Mul", broadcast=True)
+@gradient_rule("Mul", broadcast=True)
 def mul(op, node, dy):
     a, b = node.inputs
     return op.Mul(dy, b), op.Mul(dy, a)
 
 
-@gradient("Div", broadcast=True)
+@gradient_rule("Div", broadcast=True)
 def div(op, node, dy):
     _, b = node.inputs
     (y,) = node.outputs
@@ -62,20 +64,20 @@ def div(op, node, dy):
     return da, op.Neg(op.Mul(da, y))  # d(a/b)/db = -y/b
 
 
-@gradient("Mod", broadcast=True)
+@gradient_rule("Mod", broadcast=True)
 def mod(op, node, dy):
     a, b = node.inputs
     (y,) = node.outputs
     return dy, op.Mul(dy, op.Div(op.Sub(y, a), b))  # y = a - b * q, and q is piecewise constant
 
 
-@gradient("Abs")
+@gradient_rule("Abs")
 def absolute(op, node, dy):
     (x,) = node.inputs
     return op.Mul(dy, op.Sign(x))  # 0 at the kink
 
 
-@gradient("Reciprocal")
+@gradient_rule("Reciprocal")
 def reciprocal(op, node, dy):
     (y,) = node.outputs
     return op.Neg(op.Mul(op.Mul(dy, y), y))
@@ -84,32 +86,32 @@ def reciprocal(op, node, dy):
 # --------------------------------------------- powers, roots, exponentials
 
 
-@gradient("Sqrt")
+@gradient_rule("Sqrt")
 def sqrt(op, node, dy):
     """Return dy / 2y, and 0 at 0, where the slope is infinite: so the gradient of sqrt(sum(x * x)) is 0 at 0."""
     (y,) = node.outputs
     return op.Div(dy, op.Where(op.Equal(y, 0.0), math.inf, op.Add(y, y)))
 
 
-@gradient("Exp")
+@gradient_rule("Exp")
 def exp(op, node, dy):
     (y,) = node.outputs
     return op.Mul(dy, y)
 
 
-@gradient("Log")
+@gradient_rule("Log")
 def log(op, node, dy):
     (x,) = node.inputs
     return op.Div(dy, x)
 
 
-@gradient("Erf")
+@gradient_rule("Erf")
 def erf(op, node, dy):
     (x,) = node.inputs
     return op.Mul(dy, op.Exp(op.Sub(math.log(2 / math.sqrt(math.pi)), op.Mul(x, x))))
 
 
-@gradient("Pow", broadcast=True)
+@gradient_rule("Pow", broadcast=True)
 def power(op, node, dy):
     """Return the gradients of x**p; that of p is 0 for x <= 0, where log(x) is not a real number."""
     x, p = node.inputs
@@ -137,13 +139,13 @@ def _cast(op, value, like):
 # ---------------------------------------------------------------- selection
 
 
-@gradient("Where", broadcast=True)
+@gradient_rule("Where", broadcast=True)
 def where(op, node, dy):
     (condition, *_) = node.inputs
     return None, op.Where(condition, dy, 0.0), op.Where(condition, 0.0, dy)
 
 
-@gradient("Max", "Min", broadcast=True)
+@gradient_rule("Max", "Min", broadcast=True)
 def extremum(op, node, dy):
     """Pass dy to the largest (smallest) operand; equal operands share it."""
     (y,) = node.outputs
@@ -159,7 +161,7 @@ def extremum(op, node, dy):
     return da, op.Sub(dy, da)
 
 
-@gradient("Clip", broadcast=True)
+@gradient_rule("Clip", broadcast=True)
 def clip(op, node, dy):
     """Pass dy to x within the bounds and at them, else to the bound; to `high` if the bounds are crossed."""
     x, low, high = (*node.inputs, None, None)[:3]
@@ -174,7 +176,7 @@ def clip(op, node, dy):
     return dx, dlow, dhigh
 
 
-@gradient("Dropout", flat=(1, 2))
+@gradient_rule("Dropout", flat=(1, 2))
 def dropout(op, node, dy, *_):
     """Return dy: at inference nothing is dropped."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
@@ -186,10 +188,84 @@ def dropout(op, node, dy, *_):
     return dy
 
 
-@gradient("Range", flat=(1,))
+@gradient_rule("Range", flat=(1,))
 def arange(op, node, dy):
     """Return the gradients of start + i * delta; the limit has zero gradient."""
     start, _, delta = node.inputs
     (y,) = node.outputs
     steps = op.Div(op.Sub(y, start), delta)
     return op.ReduceSum(dy, keepdims=0), None, op.ReduceSum(op.Mul(dy, steps), keepdims=0)
+
+
+# ---------------------------------------------- trigonometric and hyperbolic
+
+
+@gradient_rule("Sin")
+def sin(op, node, dy):
+    (x,) = node.inputs
+    return op.Mul(dy, op.Cos(x))
+
+
+@gradient_rule("Cos")
+def cos(op, node, dy):
+    (x,) = node.inputs
+    return op.Neg(op.Mul(dy, op.Sin(x)))
+
+
+@gradient_rule("Tan")
+def tan(op, node, dy):
+    (y,) = node.outputs
+    return op.Mul(dy, op.Add(op.Mul(y, y), 1.0))
+
+
+@gradient_rule("Asin")
+def asin(op, node, dy):
+    (x,) = node.inputs
+    return op.Div(dy, op.Sqrt(op.Mul(op.Sub(1.0, x), op.Add(1.0, x))))
+
+
+@gradient_rule("Acos")
+def acos(op, node, dy):
+    return op.Neg(asin(op, node, dy))
+
+
+@gradient_rule("Atan")
+def atan(op, node, dy):
+    (x,) = node.inputs
+    return op.Div(dy, op.Add(op.Mul(x, x), 1.0))
+
+
+@gradient_rule("Sinh")
+def sinh(op, node, dy):
+    (x,) = node.inputs
+    return op.Mul(dy, op.Cosh(x))
+
+
+@gradient_rule("Cosh")
+def cosh(op, node, dy):
+    (x,) = node.inputs
+    return op.Mul(dy, op.Sinh(x))
+
+
+@gradient_rule("Tanh")
+def tanh(op, node, dy):
+    (y,) = node.outputs
+    return op.Mul(dy, op.Sub(1.0, op.Mul(y, y)))
+
+
+@gradient_rule("Asinh")
+def asinh(op, node, dy):
+    (x,) = node.inputs
+    return op.Div(dy, op.Sqrt(op.Add(op.Mul(x, x), 1.0)))
+
+
+@gradient_rule("Acosh")
+def acosh(op, node, dy):
+    (x,) = node.inputs
+    return op.Div(dy, op.Sqrt(op.Mul(op.Sub(x, 1.0), op.Add(x, 1.0))))
+
+
+@gradient_rule("Atanh")
+def atanh(op, node, dy):
+    (x,) = node.inputs
+    return op.Div(dy, op.Mul(op.Sub(1.0, x), op.Add(1.0, x)))

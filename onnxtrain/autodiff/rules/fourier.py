@@ -11,12 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import constant, rank
 
 
-@gradient("DFT")
+@gradient_rule("DFT")
 def dft(op, node, dy):
     x, length, axis = (*node.inputs, None, None)[:3]
     inverse, onesided = attribute(node, "inverse", 0), attribute(node, "onesided", 0)
@@ -32,7 +32,7 @@ def dft(op, node, dy):
     return _fitted(op, dx, x, steps, axis)
 
 
-@gradient("STFT")
+@gradient_rule("STFT")
 def stft(op, node, dy):
     return differentiate(op, node, _short_time, dy)
 

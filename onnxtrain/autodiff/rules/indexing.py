@@ -1,4 +1,9 @@
-"""Rules of operators that select elements; the gradients of an element selected twice are summed."""
+"""Rules of operators that select elements or write them into a tensor.
+
+The gradients of an element selected twice are summed. In a scatter, ``y`` is ``data`` with ``updates`` written, added,
+multiplied or compared at positions. ScatterElements and ScatterND index positions differently, so each rule takes a
+pair of functions, one that writes and one that reads.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +19,15 @@ from onnxtrain.autodiff.broadcast import (
     length_of,
     reshape_like,
     shape_of,
+    summing_type,
     zeros_like,
 )
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import add_at_positions, pad_along
 from onnxtrain.graph import constant, rank, static_shape
 
 
-@gradient("Gather")
+@gradient_rule("Gather")
 def gather(op, node, dy):
     """Scatter slices of dy: a Pad for one constant index, else ScatterND with the axis moved to the front."""
     x, indices = node.inputs
@@ -66,14 +72,14 @@ def _gather_back(op, dy, indices, x, axis, n, q):
     return op.Transpose(dx, perm=[int(i) for i in np.argsort(front)])
 
 
-@gradient("GatherElements")
+@gradient_rule("GatherElements")
 def gather_elements(op, node, dy):
     x, indices = node.inputs
     scatter = partial(op.ScatterElements, axis=_axis(node, 0), reduction="add")
     return add_into_zeros(op, lambda zeros, dy: scatter(zeros, indices, dy), dy, shape_of(op, x))
 
 
-@gradient("GatherND")
+@gradient_rule("GatherND")
 def gather_nd(op, node, dy):
     x, indices = node.inputs
     batch = attribute(node, "batch_dims", 0)
@@ -82,20 +88,20 @@ def gather_nd(op, node, dy):
     return _add_slices(op, shape_of(op, x), indices, dy)
 
 
-@gradient("Compress")
+@gradient_rule("Compress")
 def compress(op, node, dy):
     x, condition = node.inputs
     axis = {} if attribute(node, "axis") is None else {"axis": attribute(node, "axis")}
     return add_at_positions(op, lambda positions: op.Compress(positions, condition, **axis), dy, x)
 
 
-@gradient("TopK")
+@gradient_rule("TopK")
 def top_k(op, node, dy, _):
     x, indices = node.inputs[0], node.outputs[1]
     return op.ScatterElements(zeros_like(op, x), indices, dy, axis=_axis(node, -1))
 
 
-@gradient("OneHot")
+@gradient_rule("OneHot")
 def one_hot(op, node, dy):
     """Return the gradients of the off value and of the on value."""
     indices, depth, values = node.inputs
@@ -109,7 +115,7 @@ def _zero_one(values):
     return ir.tensor([0.0, 1.0], dtype=values.dtype, name="off_on")
 
 
-@gradient("Unique")
+@gradient_rule("Unique")
 def unique(op, node, dy, *_):
     """Equal elements share dy."""
     (x,) = node.inputs
@@ -122,3 +128,77 @@ def unique(op, node, dy, *_):
     behind = known_rank(x, node) - axis % known_rank(x, node) - 1
     share = op.Unsqueeze(share, list(range(1, 1 + behind))) if behind else share
     return op.Gather(op.Div(dy, share), inverse, axis=axis)
+
+
+# ------------------------------------------------------------------- scatter
+
+
+@gradient_rule("ScatterElements")
+def scatter_elements(op, node, dy):
+    axis = attribute(node, "axis", 0)
+    return _scatter(op, node, dy, partial(op.ScatterElements, axis=axis), partial(op.GatherElements, axis=axis))
+
+
+@gradient_rule("ScatterND")
+def scatter_nd(op, node, dy):
+    return _scatter(op, node, dy, op.ScatterND, op.GatherND)
+
+
+def _scatter(op, node, dy, write, read):
+    data, positions, updates = node.inputs
+    (y,) = node.outputs
+
+    def put(target, values, reduction):
+        return write(target, positions, values, reduction=reduction)
+
+    def get(source):
+        return read(source, positions)
+
+    reduction = attribute(node, "reduction", "none")
+    if reduction == "none":
+        ddata, dupdates = put(dy, zeros_like(op, updates), "none"), get(dy)
+    elif reduction == "add":
+        ddata, dupdates = dy, get(dy)
+    elif reduction == "mul":
+        ddata, dupdates = put(dy, updates, "mul"), op.Mul(get(dy), _other_factors(op, data, updates, put, get))
+    else:
+        ddata, dupdates = _extremum(op, dy, data, updates, y, put, get)
+    return ddata, None, dupdates
+
+
+def _other_factors(op, data, updates, put, get):
+    """Return, for each update, the product of the data and of the other updates at its position.
+
+    The product of the nonzero factors is divided by the update; it is 0 if another
+    factor is 0. The result is exact, but its own derivative is wrong if several are 0.
+    """
+    zero = op.Equal(updates, 0.0)
+    is_zero = op.Cast(zero, to=updates.dtype)
+    factor = op.Where(zero, 1.0, updates)
+    zeros_here = get(put(zeros_like(op, data), is_zero, "add"))
+    return op.Where(op.Equal(zeros_here, is_zero), op.Div(get(put(data, factor, "mul")), factor), 0.0)
+
+
+def _extremum(op, dy, data, updates, y, put, get):
+    """Pass dy to the largest (smallest) element at each position; equal elements share it."""
+    kept, written = op.Equal(data, y), op.Equal(updates, get(y))
+    numbers = [op.Cast(chosen, to=summing_type(y.dtype)) for chosen in (kept, written)]
+    share = op.Div(dy, op.Cast(put(*numbers, "add"), to=y.dtype))
+    return op.Where(kept, share, 0.0), op.Where(written, get(share), 0.0)
+
+
+@gradient_rule("TensorScatter")
+def tensor_scatter(op, node, dy):
+    """Return dy with zeros at the overwritten steps, and dy at these steps, which start at an index per row."""
+    cache, update, start = (*node.inputs, None)[:3]
+    mode, n = attribute(node, "mode", "linear"), known_rank(cache, node)
+    axis = attribute(node, "axis", -2) % n
+    rest = [] if start is None else [start]
+    dcache = op.TensorScatter(dy, zeros_like(op, update), *rest, axis=axis, mode=mode)
+    steps = op.Range(0, op.Squeeze(length_of(op, update, axis), [0]), 1)
+    steps = op.Reshape(steps, [-1, *[1] * (n - 1 - axis)])
+    if start is not None:
+        steps = op.Add(steps, op.Reshape(start, [-1, *[1] * (n - 1)]))
+    if mode == "circular":
+        steps = op.Mod(steps, length_of(op, cache, axis))
+    return dcache, op.GatherElements(dy, op.Expand(steps, shape_of(op, update)), axis=axis)

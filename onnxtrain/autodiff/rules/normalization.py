@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, sum_to
-from onnxtrain.autodiff.registry import Gradient, attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import Gradient, attribute, gradient_rule
 from onnxtrain.autodiff.rules.window import covering
 from onnxtrain.graph import Op, rank
 
 
-@gradient("BatchNormalization")
+@gradient_rule("BatchNormalization")
 def batch_normalization(op, node, dy, *running):
     x, scale, _, mean, variance = node.inputs
     if attribute(node, "training_mode", 0):
@@ -49,7 +49,7 @@ def _trained_batch_normalization(op, node, x, scale, bias, mean, variance):
     return [y, *running]
 
 
-@gradient("LayerNormalization")
+@gradient_rule("LayerNormalization")
 def layer_normalization(op, node, dy, dmean=None, dr=None):
     x, scale, *bias = node.inputs
     axes = _last_axes(node)
@@ -65,7 +65,7 @@ def layer_normalization(op, node, dy, dmean=None, dr=None):
     return (dx, dscale, dbias)[: len(node.inputs)]
 
 
-@gradient("RMSNormalization")
+@gradient_rule("RMSNormalization")
 def rms_normalization(op, node, dy):
     x, scale = node.inputs
     axes = _last_axes(node)
@@ -75,7 +75,7 @@ def rms_normalization(op, node, dy):
     return dx, sum_to(op, op.Mul(dy, normal), scale)
 
 
-@gradient("InstanceNormalization")
+@gradient_rule("InstanceNormalization")
 def instance_normalization(op, node, dy):
     x, scale, _ = node.inputs
     axes = list(range(2, rank(x)))
@@ -86,7 +86,7 @@ def instance_normalization(op, node, dy):
     return dx, op.ReduceSum(op.Mul(dy, normal), rows, keepdims=0), op.ReduceSum(dy, rows, keepdims=0)
 
 
-@gradient("GroupNormalization")
+@gradient_rule("GroupNormalization")
 def group_normalization(op, node, dy):
     return differentiate(op, node, _normalized_groups, dy)
 
@@ -100,7 +100,7 @@ def _normalized_groups(op, node, x, scale, bias):
     return [op.Add(op.Mul(normal, _column(op, scale, x)), _column(op, bias, x))]
 
 
-@gradient("MeanVarianceNormalization")
+@gradient_rule("MeanVarianceNormalization")
 def mean_variance_normalization(op, node, dy):
     (x,) = node.inputs
     axes = attribute(node, "axes") or [0, 2, 3]
@@ -109,7 +109,7 @@ def mean_variance_normalization(op, node, dy):
     return _through_deviation(op, dy, op.Mul(centered, r), r, axes, centered=True)
 
 
-@gradient("LRN")
+@gradient_rule("LRN")
 def local_response_normalization(op, node, dy):
     (x,), (y,) = node.inputs, node.outputs
     size, beta = attribute(node, "size"), attribute(node, "beta", 0.75)
@@ -124,7 +124,7 @@ def local_response_normalization(op, node, dy):
     return op.Sub(op.Mul(dy, op.Pow(base, -beta)), far)
 
 
-@gradient("LpNormalization")
+@gradient_rule("LpNormalization")
 def lp_normalization(op, node, dy):
     (x,), (y,) = node.inputs, node.outputs
     axis, p = [attribute(node, "axis", -1)], attribute(node, "p", 2)

@@ -14,12 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, covering, explicit, sliding, sliding_pads
 from onnxtrain.graph import Op, constant, rank, static_shape
 
 
-@gradient("MaxPool")
+@gradient_rule("MaxPool")
 def max_pool(op, node, dy, _=None):
     (x,) = node.inputs
     size = op.Reshape(op.Size(x), [1]) if static_shape(x) is None else [int(np.prod(static_shape(x)))]
@@ -43,7 +43,7 @@ def _positions(op: Op, node: ir.Node) -> ir.Value:
     return chosen
 
 
-@gradient("MaxUnpool")
+@gradient_rule("MaxUnpool")
 def max_unpool(op, node, dy):
     x, chosen, *_ = node.inputs
     window = explicit(node, attribute(node, "kernel_shape"))
@@ -58,13 +58,13 @@ def _trimmed(window: Window) -> list[int]:
     return [k - b - e for k, b, e in zip(window.kernel, window.begins, window.ends, strict=True)]
 
 
-@gradient("AveragePool")
+@gradient_rule("AveragePool")
 def average_pool(op, node, dy):
     dy.shape = dy.shape or ir.Shape([None] * rank(node.inputs[0]))  # an unknown window: not even a rank is inferred
     return along_axes(op, dy, _matrices(op, node, attribute(node, "count_include_pad", 0)))
 
 
-@gradient("LpPool")
+@gradient_rule("LpPool")
 def lp_pool(op, node, dy):
     (x,) = node.inputs
     (y,) = node.outputs
@@ -74,7 +74,7 @@ def lp_pool(op, node, dy):
     return op.Mul(spread, _signed_power(op, x, p))
 
 
-@gradient("GlobalAveragePool")
+@gradient_rule("GlobalAveragePool")
 def global_average_pool(op, node, dy):
     (x,) = node.inputs
     space = static_shape(x)
@@ -85,7 +85,7 @@ def global_average_pool(op, node, dy):
     return expand_like(op, op.Div(dy, count), x)
 
 
-@gradient("GlobalMaxPool")
+@gradient_rule("GlobalMaxPool")
 def global_max_pool(op, node, dy):
     (x,) = node.inputs
     (y,) = node.outputs
@@ -94,7 +94,7 @@ def global_max_pool(op, node, dy):
     return op.Mul(largest, op.Div(dy, count))
 
 
-@gradient("GlobalLpPool")
+@gradient_rule("GlobalLpPool")
 def global_lp_pool(op, node, dy):
     (x,) = node.inputs
     (y,) = node.outputs

@@ -8,13 +8,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of, lengths, reshape_like, sum_to, summing_type
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import concatenated, pad_along
 from onnxtrain.graph import Op
 
 
-@gradient("DequantizeLinear")
+@gradient_rule("DequantizeLinear")
 def dequantize_linear(op, node, dy):
     """Return the gradient of the scale, in which the operator is linear: its slope is the result for a scale of 1."""
     x, scale, *zero = node.inputs
@@ -52,7 +52,7 @@ def _sum_blocks(op: Op, products: ir.Value, x: ir.Value, scale: ir.Value, axis: 
     return reshape_like(op, op.ReduceSum(op.Reshape(padded, split, allowzero=1), [axis + 1], keepdims=0), scale)
 
 
-@gradient("DynamicQuantizeLinear")
+@gradient_rule("DynamicQuantizeLinear")
 def dynamic_quantize_linear(op, node, *dy):
     return differentiate(op, node, _scale_of_a_range, *dy)
 

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import zeros_like
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import Op, scan
 
@@ -24,17 +24,17 @@ from onnxtrain.graph import Op, scan
 Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]
 
 
-@gradient("RNN")
+@gradient_rule("RNN")
 def rnn(op, node, *dy):
     return differentiate(op, node, partial(_recurrent, turn=_rnn, gates=1), *dy)
 
 
-@gradient("GRU")
+@gradient_rule("GRU")
 def gru(op, node, *dy):
     return differentiate(op, node, partial(_recurrent, turn=_gru, gates=3), *dy)
 
 
-@gradient("LSTM")
+@gradient_rule("LSTM")
 def lstm(op, node, *dy):
     return differentiate(op, node, partial(_recurrent, turn=_lstm, gates=4), *dy)
 

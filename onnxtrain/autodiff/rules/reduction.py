@@ -1,4 +1,4 @@
-"""Rules of reductions.
+"""Rules of reductions, and of cumulative sums and products.
 
 ``y = f(x)`` over some axes, which may be an input known only at run time.
 :func:`_spread` reshapes a value of the shape of ``y`` so that it broadcasts with
@@ -13,8 +13,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, length_of
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import constant, rank
 
 # -------------------------------------------------------------------- shapes
@@ -57,12 +57,12 @@ def _reduced_axes(node):
 # ----------------------------------------------------------- sums and means
 
 
-@gradient("ReduceSum")
+@gradient_rule("ReduceSum")
 def reduce_sum(op, node, dy):
     return expand_like(op, _spread(op, node, dy), node.inputs[0])
 
 
-@gradient("ReduceMean")
+@gradient_rule("ReduceMean")
 def reduce_mean(op, node, dy):
     return expand_like(op, _spread(op, node, op.Div(dy, _count(op, node))), node.inputs[0])
 
@@ -77,17 +77,17 @@ def _count(op, node):
     return op.Cast(op.Div(op.Size(x), op.Max(op.Size(y), 1)), to=x.dtype)
 
 
-@gradient("ReduceSumSquare")
+@gradient_rule("ReduceSumSquare")
 def reduce_sum_square(op, node, dy):
     return op.Mul(_spread(op, node, op.Add(dy, dy)), node.inputs[0])
 
 
-@gradient("ReduceL1")
+@gradient_rule("ReduceL1")
 def reduce_l1(op, node, dy):
     return op.Mul(_spread(op, node, dy), op.Sign(node.inputs[0]))
 
 
-@gradient("ReduceL2")
+@gradient_rule("ReduceL2")
 def reduce_l2(op, node, dy):
     """Return dy * x / y, and 0 if all of x is 0."""
     (y,) = node.outputs
@@ -95,20 +95,20 @@ def reduce_l2(op, node, dy):
     return op.Mul(_spread(op, node, ratio), node.inputs[0])
 
 
-@gradient("ReduceLogSum")
+@gradient_rule("ReduceLogSum")
 def reduce_log_sum(op, node, dy):
     x = node.inputs[0]
     return expand_like(op, op.Div(_spread(op, node, dy), _again(op, node, "ReduceSum", x)), x)
 
 
-@gradient("ReduceLogSumExp")
+@gradient_rule("ReduceLogSumExp")
 def reduce_log_sum_exp(op, node, dy):
     (y,) = node.outputs
     softmax = op.Exp(op.Sub(node.inputs[0], _spread(op, node, y)))  # never above 1
     return op.Mul(_spread(op, node, dy), softmax)
 
 
-@gradient("ReduceMax", "ReduceMin")
+@gradient_rule("ReduceMax", "ReduceMin")
 def reduce_extremum(op, node, dy):
     """Pass dy to the largest (smallest) element; equal elements share it."""
     (x, *_), (y,) = node.inputs, node.outputs
@@ -120,7 +120,7 @@ def reduce_extremum(op, node, dy):
 # ------------------------------------------------------------------ products
 
 
-@gradient("ReduceProd")
+@gradient_rule("ReduceProd")
 def reduce_prod(op, node, dy):
     """Multiply dy by the product of the other elements, axis by axis; without division, so zeros are exact."""
     x, axes = node.inputs[0], _reduced_axes(node)
@@ -165,3 +165,50 @@ def _others_by_division(op, node, x):
     factor = op.Where(zero, 1.0, x)
     ratio = op.Div(_again(op, node, "ReduceProd", factor), factor)
     return op.Where(op.Equal(_again(op, node, "ReduceSum", is_zero), is_zero), ratio, 0.0)
+
+
+# ---------------------------------------------------------------- cumulative
+
+
+@gradient_rule("CumSum")
+def cumsum(op, node, dy):
+    """Sum dy the other way."""
+    _, axis = node.inputs
+    exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
+    return op.CumSum(dy, axis, exclusive=exclusive, reverse=1 - reverse)
+
+
+@gradient_rule("CumProd")
+def cumprod(op, node, dy):
+    """Return before_i * sum_k dy_k * between_ik: products of the elements before x_i, and after x_i up to y_k."""
+    x, axis = node.inputs
+    exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
+    if constant(axis) is None:
+        return _by_division(op, dy, x, axis, exclusive, reverse)
+    i = int(constant(axis).item()) % known_rank(x, node)
+    behind = "Greater" if reverse else "Less"
+    after = compare_positions(op, behind, x, i)  # [i, k]: the step k is after the step i
+    between = op.CumProd(op.Where(after, op.Unsqueeze(x, [i]), 1.0), i + 1, exclusive=exclusive, reverse=reverse)
+    reached = after if exclusive else compare_positions(op, f"{behind}OrEqual", x, i)
+    terms = op.Where(reached, op.Mul(op.Unsqueeze(dy, [i]), between), 0.0)
+    before = op.CumProd(x, axis, exclusive=1, reverse=reverse)
+    return op.Mul(before, op.ReduceSum(terms, [i + 1], keepdims=0))
+
+
+def _by_division(op, dy, x, axis, exclusive, reverse):
+    """Return the gradient for an axis known only at run time.
+
+    An element that is 0 counts in the products without another 0. Any other
+    element counts in the products without a 0. The gradient is exact, but its own
+    derivative is wrong if several elements are 0.
+    """
+    zero = op.Equal(x, 0.0)
+    factor = op.Where(zero, 1.0, x)
+    zeros = op.CumSum(op.Cast(zero, to=x.dtype), axis, exclusive=exclusive, reverse=reverse)
+    terms = op.Mul(dy, op.CumProd(factor, axis, exclusive=exclusive, reverse=reverse))
+
+    def total(n):
+        kept = op.Where(op.Equal(zeros, float(n)), terms, 0.0)
+        return op.CumSum(kept, axis, exclusive=exclusive, reverse=1 - reverse)
+
+    return op.Div(op.Where(zero, total(1), total(0)), factor)

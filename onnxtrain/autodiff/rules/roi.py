@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import lengths, scalar_like
-from onnxtrain.autodiff.registry import attribute, gradient
-from onnxtrain.autodiff.rules.compose import differentiate
-from onnxtrain.autodiff.rules.grid_sample import real_length
+from onnxtrain.autodiff.engine import differentiate
+from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.rules.interpolation import real_length
 from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import Op
@@ -34,13 +34,13 @@ class _Samples(NamedTuple):
     wanted: ir.Value  # (R, 1, samples): a smaller region has fewer samples than the largest
 
 
-@gradient("RoiAlign")
+@gradient_rule("RoiAlign")
 def roi_align(op, node, dy):
     """Differentiate the image and the regions; the image index and the number of samples have zero gradient."""
     return differentiate(op, node, _largest if attribute(node, "mode", "avg") == "max" else _average, dy)
 
 
-@gradient("MaxRoiPool")
+@gradient_rule("MaxRoiPool")
 def max_roi_pool(op, node, dy):
     """Differentiate the image; the regions are rounded to pixels and have zero gradient."""
     return differentiate(op, node, _largest_of_bins, dy)

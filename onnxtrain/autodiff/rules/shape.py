@@ -5,42 +5,42 @@ from __future__ import annotations
 import numpy as np
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of, zeros_like
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import constant, rank, static_shape
 
 # ------------------------------------------------------------------- shapes
 
 
-@gradient("Reshape", "Flatten")
+@gradient_rule("Reshape", "Flatten")
 def reshape(op, node, dy):
     return reshape_like(op, dy, node.inputs[0])
 
 
-@gradient("Squeeze")
+@gradient_rule("Squeeze")
 def squeeze(op, node, dy):
     x, axes = (*node.inputs, None)[:2]
     return reshape_like(op, dy, x) if axes is None else op.Unsqueeze(dy, axes)
 
 
-@gradient("Unsqueeze")
+@gradient_rule("Unsqueeze")
 def unsqueeze(op, node, dy):
     _, axes = node.inputs
     # onnxruntime takes axes without an axis of their own for Unsqueeze, not for Squeeze
     return op.Squeeze(dy, axes if rank(axes) == 1 else op.Reshape(axes, [-1]))
 
 
-@gradient("Transpose")
+@gradient_rule("Transpose")
 def transpose(op, node, dy):
     perm = attribute(node, "perm")
     return op.Transpose(dy) if perm is None else op.Transpose(dy, perm=[int(axis) for axis in np.argsort(perm)])
 
 
-@gradient("Expand", broadcast=True)
+@gradient_rule("Expand", broadcast=True)
 def expand(op, node, dy):
     return dy
 
 
-@gradient("Tile")
+@gradient_rule("Tile")
 def tile(op, node, dy):
     """Split each axis into (repeats, length) and sum over the repeats."""
     x, repeats = node.inputs
@@ -59,7 +59,7 @@ def tile(op, node, dy):
 # ------------------------------------------------- concatenation and permutation
 
 
-@gradient("Concat")
+@gradient_rule("Concat")
 def concat(op, node, dy):
     axis = attribute(node, "axis")
     if len(node.inputs) == 1:
@@ -72,25 +72,25 @@ def concat(op, node, dy):
     return op.Split(dy, lengths, axis=axis, _outputs=len(dims))
 
 
-@gradient("Split")
+@gradient_rule("Split")
 def split(op, node, *dys):
     parts = [zeros_like(op, y) if dy is None else dy for y, dy in zip(node.outputs, dys, strict=True)]
     return op.Concat(*parts, axis=attribute(node, "axis", 0))
 
 
-@gradient("ReverseSequence")
+@gradient_rule("ReverseSequence")
 def reverse_sequence(op, node, dy):
     """Reverse again."""
     batch, time = attribute(node, "batch_axis", 1), attribute(node, "time_axis", 0)
     return op.ReverseSequence(dy, node.inputs[1], batch_axis=batch, time_axis=time)
 
 
-@gradient("SpaceToDepth")
+@gradient_rule("SpaceToDepth")
 def space_to_depth(op, node, dy):
     return op.DepthToSpace(dy, blocksize=attribute(node, "blocksize"), mode=attribute(node, "mode", "DCR"))
 
 
-@gradient("DepthToSpace")
+@gradient_rule("DepthToSpace")
 def depth_to_space(op, node, dy):
     """Move blocks back into channels; SpaceToDepth puts the block axes first, mode CRD has them last."""
     block = attribute(node, "blocksize")

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import add_into_zeros, integers, known_rank, length_of, reshape_like, shape_of
-from onnxtrain.autodiff.registry import attribute, gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import constant, rank, same_shape, static_shape
 
 #: A slice with an end beyond this extends to the end of the axis, whatever its length.
@@ -35,7 +35,7 @@ def add_at_positions(op, move, dy, x):
 # ---------------------------------------------------------------------- Pad
 
 
-@gradient("Pad")
+@gradient_rule("Pad")
 def pad(op, node, dy):
     """Crop the padding; cropped elements get zeros. The fill value gets the sum of dy over the padding."""
     x, pads, value, axes = (*node.inputs, None, None)[:4]
@@ -76,7 +76,7 @@ def _unpadded(op, dy, pads, axes):
 # -------------------------------------------------------------------- Slice
 
 
-@gradient("Slice")
+@gradient_rule("Slice")
 def slice_(op, node, dy):
     x, *window = node.inputs
     if same_shape(dy, x) and _steps_of(window, (1, -1)):

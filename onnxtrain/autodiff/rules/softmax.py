@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.registry import attribute, gradient, no_gradient
+from onnxtrain.autodiff.registry import attribute, gradient_rule, no_gradient
 from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import Op, rank
 
 no_gradient("Hardmax")
 
 
-@gradient("Softmax")
+@gradient_rule("Softmax")
 def softmax(op, node, dy):
     (p,) = node.outputs
     axis = [attribute(node, "axis", -1)]
@@ -32,21 +32,21 @@ def _is_replaced(p: ir.Value) -> bool:
     return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in copies)
 
 
-@gradient("LogSoftmax")
+@gradient_rule("LogSoftmax")
 def log_softmax(op, node, dy):
     (y,) = node.outputs
     axis = [attribute(node, "axis", -1)]
     return op.Sub(dy, op.Mul(op.Exp(y), op.ReduceSum(dy, axis, keepdims=1)))
 
 
-@gradient("NegativeLogLikelihoodLoss")
+@gradient_rule("NegativeLogLikelihoodLoss")
 def negative_log_likelihood(op, node, dy):
     x, t, *w = node.inputs
     dx, dw = _weighted_scores(op, node, dy, x, t, *w)
     return (dx, None, dw)[: len(node.inputs)]
 
 
-@gradient("SoftmaxCrossEntropyLoss")
+@gradient_rule("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(op, node, dy, dlog_p=None):
     scores, t, *w = node.inputs
     log_p, dw = op.LogSoftmax(scores, axis=1), None
