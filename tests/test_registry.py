@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onnxtrain.autodiff import gradient, no_gradient
+from onnxtrain.autodiff import gradient_rule, no_gradient
 from onnxtrain.autodiff.registry import RULES
 from onnxtrain.errors import GradientError, OnnxTrainError, ParameterError
 from onnxtrain.losses import LOSSES, loss
@@ -20,7 +20,7 @@ CELL = {
         "def cell(op, y_true, y_pred):\n    return op.{}(y_pred)\n",
     ),
     "gradient": (
-        lambda **o: gradient("Cell", domain="c", **o),
+        lambda **o: gradient_rule("Cell", domain="c", **o),
         RULES,
         "c:Cell",
         "def cell(op, node, dy):\n    return op.{}(dy)\n",
@@ -81,7 +81,7 @@ def test_flat_on_purpose_twice():
     no_gradient("Level", domain="c")
     no_gradient("Level", domain="c")
     with pytest.raises(ParameterError, match="registered already"):
-        gradient("Level", domain="c")(lambda op, node, dy: dy)
+        gradient_rule("Level", domain="c")(lambda op, node, dy: dy)
     RULES.unregister("c:Level")
 
 

@@ -65,7 +65,7 @@ def rule():
 
     def register(op_type, domain="test.only"):
         added.append(f"{domain}:{op_type}")
-        return gradient(op_type, domain=domain)
+        return gradient_rule(op_type, domain=domain)
 
     yield register
     for name in added:

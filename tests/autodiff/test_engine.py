@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import graph as graphs
-from onnxtrain.autodiff import backpropagate, dependents, gradient, no_gradient
+from onnxtrain.autodiff import backpropagate, dependents, gradient_rule, no_gradient
 from onnxtrain.autodiff.engine import _path, sources
 from onnxtrain.autodiff.registry import RULES, attribute, derivative_of
 from onnxtrain.errors import GradientError, ModelError
@@ -167,7 +167,7 @@ def test_attributes_that_are_no_graphs():
 def own_rule(monkeypatch):
     """Register rules of a domain of one's own; they are forgotten after the test."""
     monkeypatch.setattr(RULES, "_entries", dict(RULES._entries))
-    return lambda *names, **options: gradient(*names, domain="my", **options)
+    return lambda *names, **options: gradient_rule(*names, domain="my", **options)
 
 
 def derive(body):
@@ -236,7 +236,9 @@ def test_a_flat_operator_stops_the_walk(own_rule):
     assert {n.op_type for n in derive("Z = my.Steps(X) Y = Mul(Z, X)").graph.node} == {"Steps", "Mul"}
 
 
-@pytest.mark.parametrize("register", [lambda: no_gradient("Exp"), lambda: gradient("Sign")(lambda op, node, dy: dy)])
+@pytest.mark.parametrize(
+    "register", [lambda: no_gradient("Exp"), lambda: gradient_rule("Sign")(lambda op, node, dy: dy)]
+)
 def test_a_second_registration_raises(register):
     with pytest.raises(ValueError, match="is registered already"):
         register()

@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxtrain import differentiable_ops, gradient
+import onnxtrain
+from onnxtrain import differentiable_ops, gradient_rule
 from onnxtrain.autodiff.registry import RULES
 
 #: name -> (where its derivative comes from, its rule where that is worth holding)
@@ -52,3 +53,7 @@ def test_the_page_names_every_operator_of_onnx():
         s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated and s.name not in page
     ]
     assert not missing
+
+
+def test_the_former_name_of_gradient_rule_is_an_alias():
+    assert onnxtrain.gradient is onnxtrain.gradient_rule
