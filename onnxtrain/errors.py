@@ -4,6 +4,11 @@ Each class is also a builtin, so that code which knows nothing of onnxtrain
 (scikit-learn's own checks first of all) catches the class that it expects.
 """
 
+from __future__ import annotations
+
+import math
+import numbers
+
 
 class OnnxTrainError(Exception):
     """Base class of every error that onnxtrain raises on purpose."""
@@ -67,3 +72,8 @@ class ConvergenceError(OnnxTrainError, ArithmeticError):
 
 class DependencyError(OnnxTrainError, ImportError):
     """A library that this step needs is not installed, or is a flavour that cannot do it."""
+
+
+def as_number(value: object) -> float:
+    """Return a real number as a float, NaN for anything else; a bool is no number."""
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan

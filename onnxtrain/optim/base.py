@@ -9,25 +9,47 @@ vector and updated together.
 
 from __future__ import annotations
 
-import math
-import numbers
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import ArrayLike
 
-from onnxtrain.errors import OptimizerError
+from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.graph import Op
 from onnxtrain.registry import Registry
 
+#: A per-step scalar: a value of the graph, or an array of one number per step.
+Scalar: TypeAlias = "ir.Value | np.ndarray | float"
+
+#: The slots of a weight, in the order of their names.
+Slots: TypeAlias = tuple[ir.Value, ...]
+
+#: The next weight and its next slots.
+Updated: TypeAlias = tuple[ir.Value, Slots]
+
 OPTIMIZERS: Registry[type[Optimizer]] = Registry("solver", OptimizerError)
+T = TypeVar("T", bound="type[Optimizer]")
 
 
-def optimizer(*names: str, override: bool = False) -> Any:
+def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
     """Register an optimizer class under names accepted by ``solver``; `override` replaces a registered one."""
-    return OPTIMIZERS.register(*names, override=override)
+    return OPTIMIZERS.register(*names, override=override)  # type: ignore[return-value]
+
+
+def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
+    """Raise an OptimizerError unless each parameter named in `ranges` is a number in its interval."""
+    for name, interval in ranges.items():
+        low, high = map(float, interval[1:-1].split(","))
+        value = getattr(owner, name)
+        number = as_number(value)
+        above = number >= low if interval.startswith("[") else number > low
+        below = number <= high if interval.endswith("]") else number < high
+        if not (above and below):
+            raise OptimizerError(f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.")
 
 
 class Optimizer(ABC):
@@ -39,14 +61,19 @@ class Optimizer(ABC):
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
+    #: The interval of each parameter that has one, such as ``"[0, 1)"``.
+    ranges: ClassVar[Mapping[str, str]] = {}
     #: Whether :meth:`scalars` is computed in double because it loses digits in float32.
     scalars_in_double: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_ranges(self, self.ranges)
 
     def initial(self, slot: str) -> float:
         """Return the initial value of the entries of a slot."""
         return 0.0
 
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         """Return the per-step scalars of :meth:`update` for a learning rate and a step number.
 
         Written with Add, Sub, Mul, Div, Exp and Sqrt of `op` only, so that it also
@@ -56,14 +83,8 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
-    ) -> tuple[ir.Value, tuple[ir.Value, ...]]:
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
+    ) -> Updated:
         """Return the next weight and the next slots.
 
         Parameters
@@ -84,7 +105,7 @@ class Optimizer(ABC):
         """Return the same optimizer without weight decay, for the intercepts."""
         return self
 
-    def pull(self, op: Op, step: Any) -> Any:
+    def pull(self, op: Op, step: Scalar) -> Scalar | None:
         """Return the sum of the factors of all gradients so far in this step, None if it is 1.
 
         :class:`~onnxtrain.optim.Proximal` multiplies its threshold by this sum. It is restricted to the
@@ -92,7 +113,7 @@ class Optimizer(ABC):
         """
         raise NotImplementedError
 
-    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value | None:
+    def metric(self, op: Op, slots: Slots, *scalars: ir.Value) -> ir.Value | None:
         """Return the elementwise divisor of the gradient in :meth:`update`, from the next slots; None if it is 1.
 
         The step is the first scalar times the gradient, divided by this metric.
@@ -107,7 +128,7 @@ class Optimizer(ABC):
         found = self.scalars(op, op.Cast(learning_rate, to=double), op.Cast(step, to=double))
         return tuple(op.Cast(x, to=dtype) for x in found)
 
-    def scalar_table(self, learning_rates: Any, steps: Any) -> np.ndarray:
+    def scalar_table(self, learning_rates: ArrayLike, steps: ArrayLike) -> np.ndarray:
         """Return the values of :meth:`scalars` for many steps, precomputed in double.
 
         A training loop that feeds them removes a dozen nodes from the graph of a step.
@@ -132,20 +153,6 @@ class Optimizer(ABC):
 
 #: The arithmetic of the builder, applied to numpy arrays.
 ON_ARRAYS: Any = SimpleNamespace(Add=np.add, Sub=np.subtract, Mul=np.multiply, Div=np.divide, Exp=np.exp, Sqrt=np.sqrt)
-
-
-def check_number(
-    owner: object, name: str, low: float, high: float = math.inf, *, open_low: bool = False, open_high: bool = True
-) -> None:
-    """Raise an OptimizerError unless the parameter `name` of `owner` is a number in the range."""
-    value = getattr(owner, name)
-    number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if number:
-        above = value > low if open_low else value >= low
-        below = value < high if open_high else value <= high
-    if not (number and above and below):
-        bounds = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-        raise OptimizerError(f"{type(owner).__name__}: {name} must be a number in {bounds}, got {value!r}.")
 
 
 def make_optimizer(solver: str | Optimizer) -> Optimizer:

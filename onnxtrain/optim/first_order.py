@@ -8,6 +8,7 @@ are per-step scalars, which saves elementwise passes over each weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,9 +16,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import OptimizerError
 from onnxtrain.graph import Op
-from onnxtrain.optim.base import Optimizer, check_number, optimizer
-
-Updated = tuple[ir.Value, tuple[ir.Value, ...]]
+from onnxtrain.optim.base import Optimizer, Scalar, Slots, Updated, optimizer
 
 
 @optimizer("sgd")
@@ -48,9 +47,10 @@ class SGD(Optimizer):
 
     momentum: float = 0.0
     nesterov: bool = False
+    ranges: ClassVar[Mapping[str, str]] = {"momentum": "[0, 1)"}
 
     def __post_init__(self) -> None:
-        check_number(self, "momentum", 0, 1)
+        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise OptimizerError(f"SGD: nesterov=True needs a momentum above 0, got {self.momentum!r}.")
 
@@ -58,17 +58,11 @@ class SGD(Optimizer):
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("velocity",) if self.momentum else ()
 
-    def pull(self, op: Op, step: Any) -> Any:
+    def pull(self, op: Op, step: Scalar) -> Scalar | None:
         return _sum_of_powers(op, self.momentum, op.Add(step, 1.0) if self.nesterov else step)
 
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
     ) -> Updated:
         rate = scalars[0]
         if not self.momentum:
@@ -120,34 +114,24 @@ class Adam(Optimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-8
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+    ranges: ClassVar[Mapping[str, str]] = {"beta_1": "[0, 1)", "beta_2": "[0, 1)", "epsilon": "(0, inf)"}
     scalars_in_double: ClassVar[bool] = True  # 1 - 0.999 ** t has four digits left in float32
 
-    def __post_init__(self) -> None:
-        check_number(self, "beta_1", 0, 1)
-        check_number(self, "beta_2", 0, 1)
-        check_number(self, "epsilon", 0, open_low=True)
-
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) = rate / eta * M / (sqrt(V) + eps * root)
         mean_left, square_left = _filled(op, self.beta_1, step), _filled(op, self.beta_2, step)
         root = op.Sqrt(op.Div(square_left, 1.0 - self.beta_2))
         rate = op.Mul(op.Div(op.Mul(learning_rate, 1.0 - self.beta_1), mean_left), root)
         return rate, op.Mul(root, self.epsilon)
 
-    def pull(self, op: Op, step: Any) -> Any:
+    def pull(self, op: Op, step: Scalar) -> Scalar | None:
         return _sum_of_powers(op, self.beta_1, step)
 
-    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: Slots, *scalars: ir.Value) -> ir.Value:
         return op.Add(op.Sqrt(slots[1]), scalars[1])
 
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
     ) -> Updated:
         mean, square = slots
         mean = op.Add(op.Mul(mean, self.beta_1), dw)
@@ -177,12 +161,9 @@ class AdamW(Adam):
     """
 
     weight_decay: float = 1e-2
+    ranges: ClassVar[Mapping[str, str]] = {**Adam.ranges, "weight_decay": "[0, inf)"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self, "weight_decay", 0)
-
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         kept = op.Sub(1.0, op.Mul(learning_rate, self.weight_decay))
         return (*super().scalars(op, learning_rate, step), kept)
 
@@ -190,13 +171,7 @@ class AdamW(Adam):
         return replace(self, weight_decay=0.0)
 
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
     ) -> Updated:
         if self.weight_decay:
             w = op.Mul(w, scalars[2])
@@ -239,23 +214,19 @@ class RMSprop(Optimizer):
     epsilon: float = 1e-8
     momentum: float = 0.0
     centered: bool = False
-
-    def __post_init__(self) -> None:
-        check_number(self, "alpha", 0, 1)
-        check_number(self, "epsilon", 0, open_low=True)
-        check_number(self, "momentum", 0, 1)
+    ranges: ClassVar[Mapping[str, str]] = {"alpha": "[0, 1)", "epsilon": "(0, inf)", "momentum": "[0, 1)"}
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("square", *(["mean"] if self.centered else []), *(["velocity"] if self.momentum else []))
 
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         return (op.Div(learning_rate, math.sqrt(1.0 - self.alpha)),)
 
-    def pull(self, op: Op, step: Any) -> Any:
+    def pull(self, op: Op, step: Scalar) -> Scalar | None:
         return _sum_of_powers(op, self.momentum, step)
 
-    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: Slots, *scalars: ir.Value) -> ir.Value:
         spread = slots[0]
         if self.centered:
             variance = op.Sub(spread, op.Mul(op.Mul(slots[1], slots[1]), 1.0 - self.alpha))
@@ -263,13 +234,7 @@ class RMSprop(Optimizer):
         return op.Add(op.Sqrt(spread), self.epsilon / math.sqrt(1.0 - self.alpha))
 
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
     ) -> Updated:
         old = dict(zip(self.slots, slots, strict=True))
         sums_quotients = slope is None
@@ -320,34 +285,28 @@ class Adagrad(Optimizer):
     initial_accumulator_value: float = 0.0
     epsilon: float = 1e-10
     slots: ClassVar[tuple[str, ...]] = ("sum",)
-
-    def __post_init__(self) -> None:
-        check_number(self, "lr_decay", 0)
-        check_number(self, "initial_accumulator_value", 0)
-        check_number(self, "epsilon", 0, open_low=True)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "lr_decay": "[0, inf)",
+        "initial_accumulator_value": "[0, inf)",
+        "epsilon": "(0, inf)",
+    }
 
     def initial(self, slot: str) -> float:
         return float(self.initial_accumulator_value)
 
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         if not self.lr_decay:
             return (learning_rate,)
         return (op.Div(learning_rate, op.Add(op.Mul(op.Sub(step, 1.0), self.lr_decay), 1.0)),)
 
-    def pull(self, op: Op, step: Any) -> Any:
+    def pull(self, op: Op, step: Scalar) -> Scalar | None:
         return None
 
-    def metric(self, op: Op, slots: tuple[ir.Value, ...], *scalars: ir.Value) -> ir.Value:
+    def metric(self, op: Op, slots: Slots, *scalars: ir.Value) -> ir.Value:
         return op.Add(op.Sqrt(slots[0]), self.epsilon)
 
     def update(
-        self,
-        op: Op,
-        w: ir.Value,
-        dw: ir.Value,
-        slots: tuple[ir.Value, ...],
-        *scalars: ir.Value,
-        slope: ir.Value | None = None,
+        self, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, slope: ir.Value | None = None
     ) -> Updated:
         slope = dw if slope is None else slope
         total = op.Add(slots[0], op.Mul(slope, slope))
@@ -355,11 +314,11 @@ class Adagrad(Optimizer):
         return op.Sub(w, op.Mul(direction, scalars[0])), (total,)
 
 
-def _filled(op: Op, beta: float, step: Any) -> Any:
+def _filled(op: Op, beta: float, step: Scalar) -> Scalar:
     """Return ``1 - beta ** step``, the total weight of the gradients so far in a decaying average."""
     return op.Sub(1.0, op.Exp(op.Mul(step, math.log(beta) if beta else -math.inf)))
 
 
-def _sum_of_powers(op: Op, beta: float, count: Any) -> Any:
+def _sum_of_powers(op: Op, beta: float, count: Scalar) -> Scalar | None:
     """Return ``1 + beta + ... + beta ** (count - 1)``, or None for beta = 0."""
     return op.Div(_filled(op, beta, count), 1.0 - beta) if beta else None

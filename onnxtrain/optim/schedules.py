@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
-from onnxtrain.errors import OptimizerError
-from onnxtrain.optim.base import check_number
+from onnxtrain.errors import OptimizerError, as_number
+from onnxtrain.optim.base import check_ranges
 from onnxtrain.registry import Registry
 
 
@@ -34,6 +34,11 @@ class Schedule(ABC):
     """
 
     has_length: ClassVar[bool] = False
+    #: The interval of each parameter that has one, such as ``"[0, 1)"``.
+    ranges: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        check_ranges(self, self.ranges)
 
     @abstractmethod
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
@@ -61,9 +66,7 @@ class Constant(Schedule):
     r"""A constant learning rate :math:`\eta_0`."""
 
     learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_number(self, "learning_rate", 0, open_low=True)
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)"}
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         return float(self.learning_rate)
@@ -89,10 +92,7 @@ class InverseScaling(Schedule):
 
     learning_rate: float = 1e-3
     power_t: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_number(self, "learning_rate", 0, open_low=True)
-        check_number(self, "power_t", 0)
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)", "power_t": "[0, inf)"}
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         return self.learning_rate / (step + 1) ** self.power_t
@@ -117,10 +117,7 @@ class Adaptive(Schedule):
 
     learning_rate: float = 1e-3
     factor: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_number(self, "learning_rate", 0, open_low=True)
-        check_number(self, "factor", 1, open_low=True)
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)", "factor": "(1, inf)"}
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         return self.learning_rate / self.factor**plateaus
@@ -162,11 +159,7 @@ class Cosine(Schedule):
     learning_rate: float = 1e-3
     warmup: float = 0.0
     final_ratio: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number(self, "learning_rate", 0, open_low=True)
-        check_number(self, "warmup", 0, 1)
-        check_number(self, "final_ratio", 0, 1, open_high=False)
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)", "warmup": "[0, 1)", "final_ratio": "[0, 1]"}
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         rising = round(self.warmup * n_steps)
@@ -211,12 +204,12 @@ class OneCycle(Schedule):
     pct_start: float = 0.3
     div_factor: float = 25.0
     final_div_factor: float = 1e4
-
-    def __post_init__(self) -> None:
-        check_number(self, "learning_rate", 0, open_low=True)
-        check_number(self, "pct_start", 0, 1, open_high=False)
-        check_number(self, "div_factor", 1)
-        check_number(self, "final_div_factor", 1)
+    ranges: ClassVar[Mapping[str, str]] = {
+        "learning_rate": "(0, inf)",
+        "pct_start": "[0, 1]",
+        "div_factor": "[1, inf)",
+        "final_div_factor": "[1, inf)",
+    }
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
         first = self.learning_rate / self.div_factor
@@ -240,13 +233,14 @@ class Custom(Schedule):
     function: Callable[[int], float]
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
-        rate: Any = self.function(step)
-        if not isinstance(rate, numbers.Real) or not 0 < float(rate) < math.inf:
+        rate: object = self.function(step)
+        number = as_number(rate)
+        if not 0 < number < math.inf:
             raise OptimizerError(
                 f"The learning rate must be a positive, finite number; "
                 f"{getattr(self.function, '__name__', self.function)!s}({step}) returned {rate!r}."
             )
-        return float(rate)
+        return number
 
 
 def make_schedule(learning_rate: LearningRate) -> Schedule:

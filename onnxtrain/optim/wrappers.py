@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import OptimizerError
 from onnxtrain.graph import Op
-from onnxtrain.optim.base import ON_ARRAYS, Optimizer
+from onnxtrain.optim.base import ON_ARRAYS, Optimizer, Scalar, Slots, Updated
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Proximal(Optimizer):
     def initial(self, slot: str) -> float:
         return self.optimizer.initial(slot)
 
-    def scalars(self, op: Op, learning_rate: Any, step: Any) -> tuple[Any, ...]:
+    def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         """Return the scalars of the optimizer and, with a momentum, the step for a constant gradient of 1."""
         found = self.optimizer.scalars(op, learning_rate, step)
         pull = self.optimizer.pull(op, step)
@@ -92,11 +92,11 @@ class Proximal(Optimizer):
         op: Op,
         w: ir.Value,
         dw: ir.Value,
-        slots: tuple[ir.Value, ...],
+        slots: Slots,
         *scalars: ir.Value,
         slope: ir.Value | None = None,
         l1: ir.Value | None = None,
-    ) -> tuple[ir.Value, tuple[ir.Value, ...]]:
+    ) -> Updated:
         r"""Return the next weight and slots; `l1` is :math:`\lambda`, None for an unpenalized weight."""
         if l1 is None:
             return self.optimizer.update(op, w, dw, slots, *scalars)
