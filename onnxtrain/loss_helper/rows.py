@@ -11,7 +11,8 @@ from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.link import Link, Scores, n_columns, scores_behind
-from onnxtrain.losses.table import check_number, softplus
+from onnxtrain.losses.operands import softplus
+from onnxtrain.losses.table import check_number
 
 #: A mean or a probability that is not the output of an Exp, Sigmoid or Softmax is clipped to this distance from 0.
 _EPS = 1e-6

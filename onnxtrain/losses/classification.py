@@ -15,13 +15,13 @@ label of each row as a row, and their results are summed over the labels of a ro
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import ArrayLike
 
 from onnxtrain.graph import Op, taken_for_constant
-from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
+from onnxtrain.losses.operands import softplus, sum_outputs
+from onnxtrain.losses.table import Prediction, check_number, loss
 
 
 @loss("log", "log_loss", prediction=Prediction.LIKELIHOOD)
@@ -111,5 +111,5 @@ def _minus_log_odds(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
     return op.Sub(op.ReduceLogSumExp(others, [1], keepdims=1), op.GatherElements(y_pred, y_true, axis=1))
 
 
-def _constant(op: Op, value: Any, like: ir.Value) -> ir.Value:
+def _constant(op: Op, value: ArrayLike, like: ir.Value) -> ir.Value:
     return op.initializer(ir.tensor(np.array(value, dtype=like.dtype.numpy()), name="constant"))  # type: ignore[union-attr]

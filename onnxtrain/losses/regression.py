@@ -20,7 +20,8 @@ import onnx_ir as ir
 
 from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, taken_for_constant
-from onnxtrain.losses.table import Prediction, check_number, loss, softplus, sum_outputs
+from onnxtrain.losses.operands import softplus, sum_outputs
+from onnxtrain.losses.table import Prediction, check_number, loss
 
 
 @loss("squared_error", "l2")

@@ -26,16 +26,16 @@ from __future__ import annotations
 import enum
 import inspect
 import math
-import numbers
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import onnx_ir as ir
 
-from onnxtrain.errors import LossError, OnnxTrainError
+from onnxtrain.errors import LossError, OnnxTrainError, as_number
 from onnxtrain.graph import Op, describe, is_float
-from onnxtrain.losses.operands import WAY, call_loss
+from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
 from onnxtrain.registry import Registry, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -169,13 +169,19 @@ def row_loss(
         return a float value of shape (n, 1).
     """
     name, entry = _name(loss), find_loss(loss, params)
+    own = OperandOp(op, y_pred.dtype)
     try:
-        rows = call_loss(entry.function, op, y_true, y_pred, params)
+        rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
     except OnnxTrainError:
         raise
     except (AttributeError, TypeError) as e:
         way = f". {WAY}" if "Operand" in str(e) else ""  # a function of another library, such as PyTorch
         raise LossError(f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}{way}") from e
+    _check_rows(name, rows, y_true)
+    return rows
+
+
+def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
         raise LossError(f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r}.")
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
@@ -187,39 +193,23 @@ def row_loss(
         raise LossError(
             f"The loss {name!r} must return one value for each row: {describe(rows)} for {describe(y_true)}."
         )
-    return rows
+
+
+_COMPARED = {">": operator.gt, ">=": operator.ge, "<": operator.lt}
 
 
 def check_number(
-    value: Any, name: str, *, above: float | None = None, at_least: float | None = None, below: float | None = None
+    value: object, name: str, *, above: float | None = None, at_least: float | None = None, below: float | None = None
 ) -> float:
     """Return `value` as a float, or raise a LossError that names the parameter and its range."""
-    parts = ((">", above), (">=", at_least), ("<", below))
-    expected = " and".join(f" {sign} {bound:g}" for sign, bound in parts if bound is not None)
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    fits = (
-        math.isfinite(number)
-        and (above is None or number > above)
-        and (at_least is None or number >= at_least)
-        and (below is None or number < below)
-    )
-    if not fits:
-        raise LossError(f"{name} must be a finite number{expected}, got {value!r}.")
-    return number
-
-
-def sum_outputs(op: Op, x: ir.Value) -> ir.Value:
-    """Sum (n, k) over k, kept as (n, 1)."""
-    return x if x.shape is not None and x.shape[1] == 1 else op.ReduceSum(x, [1], keepdims=1)
-
-
-def softplus(op: Op, x: ir.Value) -> ir.Value:
-    r"""Return :math:`\log(1 + e^x)`, which is x for large x."""
-    if x.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        return op.Softplus(x)
-    # onnxruntime has no Softplus for doubles on CPU, ONNX none for bfloat16: log(e^0 + e^x)
-    zero_and_x = op.Mul(op.Unsqueeze(x, [-1]), op.initializer(ir.tensor([0.0, 1.0], dtype=x.dtype, name="zero_one")))
-    return op.ReduceLogSumExp(zero_and_x, [-1], keepdims=0)
+    bounds = [
+        (sign, bound) for sign, bound in zip(_COMPARED, (above, at_least, below), strict=True) if bound is not None
+    ]
+    number = as_number(value)
+    if math.isfinite(number) and all(_COMPARED[sign](number, bound) for sign, bound in bounds):
+        return number
+    expected = " and".join(f" {sign} {bound:g}" for sign, bound in bounds)
+    raise LossError(f"{name} must be a finite number{expected}, got {value!r}.")
 
 
 def _name(loss: str | Callable[..., ir.Value]) -> str:
@@ -227,16 +217,14 @@ def _name(loss: str | Callable[..., ir.Value]) -> str:
 
 
 def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    if not params:
-        return
     try:
-        found = inspect.signature(function).parameters.values()
+        found = list(inspect.signature(function).parameters.values()) if params else []
     except (TypeError, ValueError):  # a callable written in C has no signature
         return
     if any(p.kind is p.VAR_KEYWORD for p in found):
         return
-    known = [p.name for p in found if p.kind is p.KEYWORD_ONLY]
-    known += [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD][3:]
+    given = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD][3:]
+    known = [*(p.name for p in found if p.kind is p.KEYWORD_ONLY), *given]
     for param in params:
         if param not in known:
             raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}")
