@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -22,6 +23,9 @@ from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.errors import WeightError
 from onnxtrain.registry import did_you_mean
+
+#: The nodes that compute with an initializer, and at which position.
+Uses: TypeAlias = "list[tuple[ir.Node, int]]"
 
 
 class Role(Enum):
@@ -78,21 +82,28 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     """
     if onx.producer_name != "pytorch":
         return {}
+    names = [i.name for i in onx.graph.initializer]
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
-    kinds = {i.name: said.get(i.name, {}).get(_KIND) for i in onx.graph.initializer}
-    roles = {name: Role(Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER) for name, kind in kinds.items() if kind}
-    # what the code of a module contains is a node; initializers come from modules, or were folded from such
-    roles |= {y: Role.BUFFER for node in onx.graph.node if node.op_type == "Constant" for y in node.output}
-    results = {y for node in onx.graph.node for y in node.output}
-    for name in kinds:
-        sources = ast.literal_eval(said.get(name, {}).get(_FOLDED, "[]"))
-        # folded from nothing that a module held: results whose shape was asked for, and unnamed values
-        if sources and all(source in results or _UNNAMED.fullmatch(source) for source in sources):
-            roles[name] = Role.BUFFER
-    if not any(kinds.values()):
+    kinds = {name: kind for name in names if (kind := said.get(name, {}).get(_KIND))}
+    if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and "::" not in i.name)
-        roles |= dict.fromkeys(scalars, Role.PARAMETER)
-    return roles
+        return _made_by_code(onx, said) | dict.fromkeys(scalars, Role.PARAMETER)
+    roles = {name: Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER for name, kind in kinds.items()}
+    return roles | _made_by_code(onx, said)
+
+
+def _made_by_code(onx: onnx.ModelProto, said: Mapping[str, Mapping[str, str]]) -> dict[str, Role]:
+    """Return as buffers the values that no module held: the code of a module contained them, or computed them."""
+    results = {y for node in onx.graph.node for y in node.output}
+
+    def is_folded(name: str) -> bool:
+        # from nothing that a module held: results whose shape was asked for, and unnamed values
+        sources = ast.literal_eval(said.get(name, {}).get(_FOLDED, "[]"))
+        return bool(sources) and all(source in results or _UNNAMED.fullmatch(source) for source in sources)
+
+    constants = (y for node in onx.graph.node if node.op_type == "Constant" for y in node.output)
+    folded = (i.name for i in onx.graph.initializer if is_folded(i.name))
+    return dict.fromkeys([*constants, *folded], Role.BUFFER)
 
 
 def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
@@ -108,14 +119,19 @@ def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
         return Role.BUFFER
     if str(w.name) in said:
         return said[str(w.name)]
-    name = str(w.name).lower()
-    certain = any(fnmatchcase(name, pattern) for pattern in _STATISTICS) or _is_statistic(uses)
-    certain = certain or bool(w.metadata_props.get(graph.BUFFER))
-    certain = certain or _has_missing_values(w)
-    return Role.BUFFER if certain or _is_scalar(w) or _is_fixed(w, uses) else Role.PARAMETER
+    return Role.BUFFER if any(is_buffer(w, uses) for is_buffer in _CRITERIA) else Role.PARAMETER
 
 
-def _has_missing_values(w: ir.Value) -> bool:
+def _is_called_statistic(w: ir.Value, uses: Uses) -> bool:
+    return any(fnmatchcase(str(w.name).lower(), pattern) for pattern in _STATISTICS)
+
+
+def _is_marked(w: ir.Value, uses: Uses) -> bool:
+    """Whether our own builder made it, to be a constant."""
+    return bool(w.metadata_props.get(graph.BUFFER))
+
+
+def _has_missing_values(w: ir.Value, uses: Uses) -> bool:
     """Whether an entry is NaN: the rows of an imputer by neighbors are data."""
     array = graph.constant(w)
     return array is not None and array.size > 0 and bool(np.isnan(array.min()))
@@ -142,7 +158,7 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 # scalars ---------------------------------------------------------------------
 
 
-def _is_scalar(w: ir.Value) -> bool:
+def _is_scalar(w: ir.Value, uses: Uses) -> bool:
     """Whether a weight is a scalar of a formula: one element that scales its other operand, or no axes."""
     if not graph.rank(w):
         return not all(_is_intercept(w, node) for node in w.consumers())
@@ -180,7 +196,7 @@ def _comes_from_initializer(value: ir.Value | None) -> bool:
 # statistics of a normalization in single operators ---------------------------------
 
 
-def _is_statistic(uses: Iterable[tuple[ir.Node, int]]) -> bool:
+def _is_statistic(w: ir.Value, uses: Uses) -> bool:
     return all(_is_variance(node) or _is_mean(node, position) for node, position in uses)
 
 
@@ -205,19 +221,28 @@ def _is_mean(node: ir.Node, position: int) -> bool:
 
     Or one of both in (x - mean) / scale.
     """
-    (y,) = node.outputs[:1]
+    if node.op_type == "Mul":
+        return _is_mean_by_scale(node, position)
     if node.op_type == "Sub" and position == 1:
-        return any(
-            (user.op_type in ("Div", "Mul") and any(_is_fixed_root(x) for x in user.inputs if x is not y))
-            or (user.op_type == "Div" and place == 0 and _comes_from_initializer(user.inputs[1]))
-            for user, place in y.uses()
-        )
+        return any(_scales(user, place, node.outputs[0]) for user, place in node.outputs[0].uses())
     if node.op_type == "Div" and position == 1:
-        moved = None if node.inputs[0] is None else node.inputs[0].producer()
-        return moved is not None and moved.op_type == "Sub" and _comes_from_initializer(moved.inputs[1])
-    taken = any(user.op_type == "Neg" or (user.op_type == "Sub" and place == 1) for user, place in y.uses())
-    others = [x for i, x in enumerate(node.inputs) if i != position]
-    return node.op_type == "Mul" and taken and any(_is_fixed_root(x) for x in others)
+        moved = graph.made_by(node.inputs[0], "Sub")
+        return moved is not None and _comes_from_initializer(moved.inputs[1])
+    return False
+
+
+def _scales(user: ir.Node, position: int, centered: ir.Value) -> bool:
+    """Whether a node divides x - mean by sqrt(variance + eps), as a factor too, or by a scale."""
+    if user.op_type in ("Div", "Mul") and any(_is_fixed_root(x) for x in user.inputs if x is not centered):
+        return True
+    return user.op_type == "Div" and position == 0 and _comes_from_initializer(user.inputs[1])
+
+
+def _is_mean_by_scale(node: ir.Node, position: int) -> bool:
+    """Whether a node multiplies by 1 / sqrt(variance + eps), and the product is subtracted."""
+    others = (x for i, x in enumerate(node.inputs) if i != position)
+    taken = any(n.op_type == "Neg" or (n.op_type == "Sub" and place == 1) for n, place in node.outputs[0].uses())
+    return taken and any(_is_fixed_root(x) for x in others)
 
 
 def _is_fixed_root(value: ir.Value | None) -> bool:
@@ -231,7 +256,7 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
 # what the values say -----------------------------------------------------------
 
 
-def _is_fixed(w: ir.Value, uses: list[tuple[ir.Node, int]]) -> bool:
+def _is_fixed(w: ir.Value, uses: Uses) -> bool:
     """Whether the values of an initializer are those of a mask, of a table of sines or of its frequencies."""
     array = graph.constant(w) if not w.is_graph_input() else None
     if array is None or array.size < 2 or not uses:
@@ -239,23 +264,32 @@ def _is_fixed(w: ir.Value, uses: list[tuple[ir.Node, int]]) -> bool:
     array = np.asarray(array, np.float64).squeeze()
     if not np.isfinite(array).all():
         return True
-    some = array.ravel()[:_SAMPLE]
-    if _is_01(some) and _is_01(array) and len(np.unique(array)) == 2:
-        return all(node.op_type in ("Mul", "Where") or _is_one_minus(node) for node, _ in uses)
-    if _is_far(some) and _is_far(array) and array.any():
-        return all(node.op_type in ("Add", "Sub", "Where", "Attention") and _leads_to_softmax(node) for node, _ in uses)
-    if array.ndim == 1:
-        turned = all(node.op_type in _FACTORS or node.op_type == "Mul" for node, _ in uses)
-        return turned and _is_geometric(array) and all(_is_turned(node.outputs[0]) for node, _ in uses)
-    return _is_table_of_sines(array)
+    is_used_so = next((is_used_so for are_so, is_used_so in _FIXED if are_so(array)), None)
+    return is_used_so is not None and all(is_used_so(node) for node, _ in uses)
 
 
-def _is_01(array: np.ndarray) -> bool:
-    return bool(((array == 0) | (array == 1)).all())
+def _all(array: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
+    return bool(holds(array.ravel()[:_SAMPLE]).all()) and bool(holds(array).all())
 
 
-def _is_far(array: np.ndarray) -> bool:
-    return bool(((array == 0) | (np.abs(array) >= _MASKED)).all())
+def _are_0_and_1(array: np.ndarray) -> bool:
+    return _all(array, lambda x: (x == 0) | (x == 1)) and len(np.unique(array)) == 2
+
+
+def _are_far(array: np.ndarray) -> bool:
+    return _all(array, lambda x: (x == 0) | (np.abs(x) >= _MASKED)) and bool(array.any())
+
+
+def _masks(node: ir.Node) -> bool:
+    return node.op_type in ("Mul", "Where") or _is_one_minus(node)
+
+
+def _masks_softmax(node: ir.Node) -> bool:
+    return node.op_type in ("Add", "Sub", "Where", "Attention") and _leads_to_softmax(node)
+
+
+def _turns(node: ir.Node) -> bool:
+    return (node.op_type in _FACTORS or node.op_type == "Mul") and _is_turned(node.outputs[0])
 
 
 def _is_one_minus(node: ir.Node) -> bool:
@@ -274,9 +308,9 @@ def _leads_to_softmax(node: ir.Node) -> bool:
     )
 
 
-def _is_geometric(array: np.ndarray) -> bool:
+def _are_powers(array: np.ndarray) -> bool:
     """Whether an array is 1, q, q², ... with 0 < q < 1: frequencies of a rotary embedding."""
-    if len(array) < 2 or array[0] != 1 or not 0 < array[1] < 1:
+    if array.ndim != 1 or array[0] != 1 or not 0 < array[1] < 1:
         return False
     return bool(np.allclose(array, array[1] ** np.arange(len(array)), rtol=1e-4, atol=0))
 
@@ -289,7 +323,7 @@ def _is_turned(value: ir.Value) -> bool:
     )
 
 
-def _is_table_of_sines(array: np.ndarray) -> bool:
+def _are_sines(array: np.ndarray) -> bool:
     """Whether each column of a table is a sine or a cosine of the row: x[i + 1] + x[i - 1] = 2 cos(frequency) x[i]."""
     if array.ndim != 2 or (len(array) - 3) * array.shape[1] < _EQUATIONS:
         return False
@@ -305,6 +339,25 @@ def _are_waves(table: np.ndarray) -> bool:
     # float32 tables of large positions are 1e-3 off
     off = np.abs(around - factor * middle).max(axis=0) > 5e-3 * np.abs(table).max(axis=0)
     return not off.any() and bool((np.abs(factor) <= 2 + 1e-3).all())
+
+
+#: Values that nobody learned, and whether a node uses them so: by the first row that fits the values, for all uses.
+_FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
+    (_are_0_and_1, _masks),
+    (_are_far, _masks_softmax),
+    (_are_powers, _turns),
+    (_are_sines, lambda node: True),
+)
+
+#: The criteria of a buffer; one is enough.
+_CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
+    _is_called_statistic,
+    _is_statistic,
+    _is_marked,
+    _has_missing_values,
+    _is_scalar,
+    _is_fixed,
+)
 
 
 # ------------------------------------------------------- weights by their names
