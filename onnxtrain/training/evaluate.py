@@ -15,8 +15,7 @@ from onnxtrain.grad_helper import gradients
 from onnxtrain.runtime.device import Device
 from onnxtrain.runtime.session import cached_session, run_session
 from onnxtrain.training.data import GROUP, TrainingData
-from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph
-from onnxtrain.training.peephole import rewrite_locally
+from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, rewrite_locally
 
 
 @cached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
-from onnxtrain.training.step import StepGraph, build_step
+from onnxtrain.training.step import StepGraph, Wire, build_step
+
+K = TypeVar("K")
 
 #: The learning rate at which Adaptive stops dividing it, as in MLPRegressor.
 _SMALLEST_RATE = 1e-6
@@ -43,10 +45,10 @@ class BoundStep:
     n_threads : int
     inputs : mapping of str to ndarray
         Arrays that stay bound, by the name of the input. On a CPU the memory is shared.
-    state : mapping of tuple to ndarray
-        The initial state, by the keys of ``step.state``; copied.
-    last : mapping of str to ndarray, optional
+    last : mapping of str to ndarray
         Arrays bound instead in the last step of an epoch, whose batch is smaller.
+    state : TrainingState
+        The weights and the memory of the optimizer at first; copied.
     """
 
     def __init__(
@@ -55,25 +57,22 @@ class BoundStep:
         device: Device,
         n_threads: int,
         inputs: Mapping[str, np.ndarray],
-        state: Mapping[tuple[str, ...], np.ndarray],
-        last: Mapping[str, np.ndarray] | None = None,
+        last: Mapping[str, np.ndarray],
+        state: TrainingState,
     ):
         self._step, self._device, self._n_threads = step, device, n_threads
         self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
-        self._last = {name: device.buffer(array) for name, array in (last or {}).items()}
-        places = {key: (step.state[key].input, step.state[key].part) for key in state}
-        self._weights = {key[1]: place for key, place in places.items() if key[0] == "weight"}
-        self._slots = {(key[1], key[2]): place for key, place in places.items() if key[0] == "slot"}
-        self._wholes_of_weights = {whole for whole, _ in self._weights.values()}
-        self._wholes_of_slots = {whole for whole, _ in self._slots.values()}
-        self._at_first = {key[0]: array for key, array in state.items() if len(key) == 1}
-        arrays = self._join(state)
+        self._last = {name: device.buffer(array) for name, array in last.items()}
+        zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
+        self._zeros = {name: zeros.get(name, np.zeros(1, np.int64)) for name in step.counters}
+        arrays = _joined(state.weights, step.weights) | _joined(state.slots, step.slots)
+        arrays |= {wire.input: self._zeros[name].copy() for name, wire in step.counters.items()}
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
             {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()},
         ]
         self._turn = 0
-        self._open(captured=device.capabilities.records_runs and "rows" in step.inputs)
+        self._open(captured=device.capabilities.records_runs and step.gathered)
 
     def _open(self, *, captured: bool) -> None:
         self._captured = captured
@@ -82,43 +81,30 @@ class BoundStep:
         self._session = cached_session(
             self._step.onnx, self._device, self._n_threads, captured=captured, thorough=thorough
         )
-        self._runs: list[BoundRun | None] = [None] * 4
+        self._runs: dict[tuple[int, bool], BoundRun] = {}
 
-    def _bound(self, way: int) -> BoundRun:
-        """Return the binding of a run, made at its first use.
+    def _bound(self, *, last: bool) -> BoundRun:
+        """Return the binding of the next run, the last of an epoch or another, made at its first use.
 
-        The way is the set of buffers that is read, 0 or 1; 2 more for the last step of an epoch. With two steps an
-        epoch two of the four are never used; without them a grid over small models takes 4 % less time.
+        With two steps an epoch two of the four are never used; without them a grid over small models takes 4 % less
+        time.
         """
-        bound = self._runs[way]
-        if bound is None:
-            last, turn = divmod(way, 2)
-            inputs = self._inputs | self._last if last else self._inputs
-            binding = self._bind(inputs, self._buffers[turn], self._buffers[1 - turn])
-            bound = self._runs[way] = binding, recorded() if self._captured else None
-        return bound
-
-    def _bind(self, inputs: Mapping[str, Buffer], read: Mapping[str, Buffer], write: Mapping[str, Buffer]) -> Any:
-        binding = self._session.io_binding()
-        for name, buffer in inputs.items():
-            binding.bind_ortvalue_input(name, buffer.value)
-        for name, output in {wire.input: wire.output for wire in self._step.state.values()}.items():
-            binding.bind_ortvalue_input(name, read[name].value)
-            binding.bind_ortvalue_output(output, write[name].value)
-        return binding
-
-    def _join(self, state: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
-        """Return a new array for each input, the parts of one put together."""
-        parts: dict[str, dict[tuple[str, ...], Part | None]] = {}
-        for key, wire in self._step.state.items():
-            parts.setdefault(wire.input, {})[key] = wire.part
-        return {name: join(state, members) for name, members in parts.items()}
+        which = self._turn, last
+        if which not in self._runs:
+            read, write = self._buffers[self._turn], self._buffers[1 - self._turn]
+            binding = self._session.io_binding()
+            for name, buffer in (self._inputs | self._last if last else self._inputs).items():
+                binding.bind_ortvalue_input(name, buffer.value)
+            for name, output in self._step.state.items():
+                binding.bind_ortvalue_input(name, read[name].value)
+                binding.bind_ortvalue_output(output, write[name].value)
+            self._runs[which] = binding, recorded() if self._captured else None
+        return self._runs[which]
 
     def run(self, *, last: bool = False) -> None:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
-        way = self._turn + 2 * (last and bool(self._last))
         try:
-            self._session.run_with_iobinding(*self._bound(way))
+            self._session.run_with_iobinding(*self._bound(last=last and bool(self._last)))
         except Exception as e:  # see open_session
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a step of training: {e}") from e
@@ -131,32 +117,48 @@ class BoundStep:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
             self._inputs[name] = self._device.buffer(array)
-            self._bound(self._turn)[0].bind_ortvalue_input(name, self._inputs[name].value)
+            self._bound(last=False)[0].bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""
         self._inputs[name].write(array)
 
     def restart(self, name: str) -> None:
-        """Give a value of the state that stands for no weight the value it had at first.
+        """Set a counter to 0.
 
         Each epoch begins with one: the session is opened anew where a callback of the fit has forked in between.
         """
         if self._process != os.getpid():
             self._open(captured=self._captured)
-        self._buffers[self._turn][self._step.state[name,].input].write(self._at_first[name])
+        self._counter(name).write(self._zeros[name])
 
-    def read_state(self, name: str) -> np.ndarray:
-        """Return a copy of a value of the state that stands for no weight."""
-        return self._buffers[self._turn][self._step.state[name,].input].read()
+    def count(self, name: str) -> float:
+        """Return a counter."""
+        return self._counter(name).read().item()
 
-    def state(self) -> tuple[Parts[str], Parts[tuple[str, str]]]:
-        """Return copies of the weights and of the memory of the optimizer; parts of one array share it."""
+    def _counter(self, name: str) -> Buffer:
+        return self._buffers[self._turn][self._step.counters[name].input]
+
+    def weights(self) -> Parts[str]:
+        """Return copies of the weights; parts of one array share it."""
+        return self._read(self._step.weights)
+
+    def slots(self) -> Parts[tuple[str, str]]:
+        """Return copies of the memory of the optimizer; parts of one array share it."""
+        return self._read(self._step.slots)
+
+    def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
         buffers = self._buffers[self._turn]
-        return (
-            Parts({name: buffers[name].read() for name in self._wholes_of_weights}, self._weights),
-            Parts({name: buffers[name].read() for name in self._wholes_of_slots}, self._slots),
-        )
+        wholes = {name: buffers[name].read() for name in {wire.input for wire in wires.values()}}
+        return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
+
+
+def _joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str, np.ndarray]:
+    """Return a new array for each input, the parts of one put together."""
+    parts: dict[str, dict[K, Part | None]] = {}
+    for key, wire in wires.items():
+        parts.setdefault(wire.input, {})[key] = wire.part
+    return {name: join(arrays, members) for name, members in parts.items()}
 
 
 class StepLoop:
@@ -212,29 +214,24 @@ class StepLoop:
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         self.n_threads = threads_for(work, settings.n_threads)
         self._fill_slots()
-        self._rows = data.rows if self._gathered else np.empty(0, np.int64)  # else they are visited block by block
+        self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0
         self.bound = BoundStep(
-            self.step, settings.device, self.n_threads, self._fixed_inputs(), self._initial_state(), self._last_inputs()
+            self.step, settings.device, self.n_threads, self._fixed_inputs(), self._last_inputs(), state
         )
 
     def _fill_slots(self) -> None:
         """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
         state = self.state
-        state.slots = {key: value for key, value in state.slots.items() if ("slot", *key) in self.step.state}
+        state.slots = {key: value for key, value in state.slots.items() if key in self.step.slots}
         if not state.slots:
             state.slots_step = state.step
-        for key in self.step.state:
-            if key[0] == "slot" and key[1:] not in state.slots:
-                _, name, slot = key
+        for name, slot in self.step.slots:
+            if (name, slot) not in state.slots:
                 state.slots[name, slot] = np.full_like(state.weights[name], self.optimizer.initial(slot))
-
-    @property
-    def _gathered(self) -> bool:
-        return "rows" in self.step.inputs
 
     @property
     def _n_ahead(self) -> int:
@@ -247,7 +244,7 @@ class StepLoop:
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: those of a gathered step, all rows and their order, or only constants."""
         constants = {name: self.data.constants[name] for name in self.step.constants}
-        if not self._gathered:
+        if not self.step.gathered:
             return {**constants, self.step.inputs["scalars"]: self._scalars[:1].copy()}
         inputs = constants | self._named_rows(slice(None))
         inputs[self.step.inputs["scalars"]] = self._scalars
@@ -282,15 +279,6 @@ class StepLoop:
             inputs[self.step.inputs["weight"]] = self.data.weight[rows]
         return inputs
 
-    def _initial_state(self) -> dict[tuple[str, ...], np.ndarray]:
-        dtype = self.step.dtype.numpy()
-        state: dict[tuple[str, ...], np.ndarray] = {("loss_sum",): np.zeros((1, 1), dtype)}
-        if self._gathered:
-            state |= {("offset",): np.zeros(1, np.int64), ("index",): np.zeros(1, np.int64)}
-        state |= {("weight", name): w for name, w in self.state.weights.items()}
-        state |= {("slot", *key): memory for key, memory in self.state.slots.items()}
-        return state
-
     def run(self, n_epochs: int, end: EpochEnd) -> None:
         """Run up to `n_epochs` epochs; `end` takes each when the state is up to date.
 
@@ -304,9 +292,9 @@ class StepLoop:
         self._last_step = state.step + n_left * self.n_batches - 1
         while not state.stopped and state.epoch - state.first_epoch < n_epochs:
             loss = self._run_epoch()
-            weights, slots = self.bound.state()
+            weights = self.bound.weights()
             self._check_finite(loss, weights)
-            state.slots = slots
+            state.slots = self.bound.slots()
             rate = self._rates[self._behind - 1]
             can_lower = isinstance(self.settings.schedule, Adaptive) and rate > _SMALLEST_RATE
             end.take(weights, loss, rate, can_lower_rate=can_lower)
@@ -318,7 +306,7 @@ class StepLoop:
             self._look_ahead()
         rates = self._rates[self._behind : self._behind + self.n_batches]
         self.bound.restart("loss_sum")
-        if self._gathered:
+        if self.step.gathered:
             order = self._rows.copy()
             if random_state is not None:
                 random_state.shuffle(order)  # the permutation, without its look whether the two share memory
@@ -339,12 +327,12 @@ class StepLoop:
                 self._look_at_the_first()
         self._behind += self.n_batches
         self.state.step += self.n_batches
-        return self.bound.read_state("loss_sum").item() / self._total_weight
+        return self.bound.count("loss_sum") / self._total_weight
 
     def _look_at_the_first(self) -> None:
         """Keep the objective of the first batch; its weight is taken as that of any other."""
         if self.state.first_loss is None:
-            sum_ = self.bound.read_state("loss_sum").item()
+            sum_ = self.bound.count("loss_sum")
             self.state.first_loss = sum_ * self.n_batches / self._total_weight
 
     def _look_ahead(self) -> None:
@@ -355,7 +343,7 @@ class StepLoop:
         self._behind, self._plateaus = 0, self.state.plateaus
         scalars = self.optimizer.scalar_table(self._rates, np.subtract(steps, self.state.slots_step - 1))
         self._scalars[: len(steps), 1 : 1 + scalars.shape[1]] = scalars
-        if self._gathered:
+        if self.step.gathered:
             self.bound.restart("index")
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 

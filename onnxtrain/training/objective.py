@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import onnx
@@ -13,9 +14,10 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff.expand import expand_functions
-from onnxtrain.cache import Cache, cached
+from onnxtrain.cache import Cache
 from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import find_loss
+from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
 
 #: Bytes of a model above which nothing made of it is kept when nobody needs it.
 LIGHT = 2**20
@@ -116,10 +118,14 @@ def _normal_form(proto: onnx.ModelProto, content: bytes) -> bytes:
     return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
-@cached
+#: By the bytes of the model.
+_COUNTED: Cache[float] = Cache("multiplications of models")
+
+
 def multiplications(onx: bytes) -> float:
     """Return how many a model does for one row, about: see :attr:`ObjectiveGraph.multiplications`."""
-    return _multiplications(graph.reload(onx).graph)
+    found = _COUNTED.find(onx)
+    return _COUNTED.keep(onx, _multiplications(graph.reload(onx).graph)) if found is None else found
 
 
 @dataclass(frozen=True)
@@ -228,6 +234,41 @@ class ObjectiveGraph:
         return BatchGraph(
             onx, named({str(x.name): x for x in self.features}), inputs, self.dtype, times * self.multiplications
         )
+
+
+def rewrite_locally(
+    op: graph.Op,
+    within: ir.Graph,
+    column: ir.Value,
+    values: Sequence[ir.Value] = (),
+    *,
+    ones: ir.Value | None = None,
+    cpu_kernels: bool = False,
+) -> list[ir.Value]:
+    """Apply the peephole rewritings to a graph, in place; return the replacements of `values`.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    within : onnx_ir.Graph
+    column : onnx_ir.Value
+        A value of shape (n, 1), n the rows of the batch.
+    values : sequence of onnx_ir.Value
+        Values that will be used and are not outputs of the graph yet.
+    ones : onnx_ir.Value, optional
+        A value of shape (1, n) that holds ones; without it the graph makes one.
+    cpu_kernels : bool
+        Use the rewritings that pay with the kernels of a CPU, too.
+    """
+    if ones is None:
+        filled = op.ConstantOfShape(op.Shape(column), value=graph.tensor([1.0], column.dtype))
+        filled.type, filled.shape = column.type, column.shape
+        ones = op.Reshape(filled, op.initializer(graph.tensor([1, -1], name="row")))
+    sums = partial(sum_rows_by_a_product, column=column, ones=ones)
+    for inner in within.subgraphs() if cpu_kernels else ():
+        graph.rewrite_nodes(graph.inner_builder(op, inner), inner, SIGNS.find)
+    table = graph.Rewritings(ANYWHERE, {"ReduceSum": [sums]}, *((ON_CPU, SIGNS) if cpu_kernels else ()))
+    return graph.rewrite_nodes(op, within, table.find, values)
 
 
 def named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:

@@ -9,8 +9,6 @@ runtime; these are for patterns that onnxruntime runs slowly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -20,10 +18,8 @@ from onnxtrain.graph import (
     Op,
     Rewritings,
     constant,
-    inner_builder,
     made_by,
     rank,
-    rewrite_nodes,
     same_dimension,
     same_shape,
     scalar,
@@ -31,7 +27,7 @@ from onnxtrain.graph import (
     tensor,
 )
 
-__all__ = ["ON_CPU", "SIGNS", "rewrite_locally"]
+__all__ = ["ANYWHERE", "ON_CPU", "SIGNS", "sum_rows_by_a_product"]
 
 #: Elements from which two operators are faster than Sign.
 _MANY = 1000
@@ -274,38 +270,3 @@ def sign_by_bounds(op: Op, node: ir.Node) -> ir.Value | None:
     if x is None or shape is None or math.prod(shape) < _MANY or x.dtype not in _LARGEST or y.is_graph_output():
         return None
     return op.Clip(op.Mul(x, _LARGEST[x.dtype]), -1.0, 1.0)
-
-
-def rewrite_locally(
-    op: Op,
-    graph: ir.Graph,
-    column: ir.Value,
-    values: Sequence[ir.Value] = (),
-    *,
-    ones: ir.Value | None = None,
-    cpu_kernels: bool = False,
-) -> list[ir.Value]:
-    """Apply the peephole rewritings to a graph, in place; return the replacements of `values`.
-
-    Parameters
-    ----------
-    op : onnxscript builder
-    graph : onnx_ir.Graph
-    column : onnx_ir.Value
-        A value of shape (n, 1), n the rows of the batch.
-    values : sequence of onnx_ir.Value
-        Values that will be used and are not outputs of the graph yet.
-    ones : onnx_ir.Value, optional
-        A value of shape (1, n) that holds ones; without it the graph makes one.
-    cpu_kernels : bool
-        Use the rewritings that pay with the kernels of a CPU, too.
-    """
-    if ones is None:
-        filled = op.ConstantOfShape(op.Shape(column), value=tensor([1.0], column.dtype))
-        filled.type, filled.shape = column.type, column.shape
-        ones = op.Reshape(filled, op.initializer(tensor([1, -1], name="row")))
-    sums = partial(sum_rows_by_a_product, column=column, ones=ones)
-    for inner in graph.subgraphs() if cpu_kernels else ():
-        rewrite_nodes(inner_builder(op, inner), inner, SIGNS.find)
-    table = Rewritings(ANYWHERE, {"ReduceSum": [sums]}, *((ON_CPU, SIGNS) if cpu_kernels else ()))
-    return rewrite_nodes(op, graph, table.find, values)

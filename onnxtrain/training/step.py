@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
@@ -21,18 +21,26 @@ from onnxtrain.graph import Op, rank, scan, static_shape, tensor
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
-from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, named
+from onnxtrain.training.objective import (
+    WITH_GRADIENT,
+    BatchGraph,
+    Objective,
+    ObjectiveGraph,
+    named,
+    rewrite_locally,
+)
 from onnxtrain.training.packing import Packed, Part, alone, pack_weights
-from onnxtrain.training.peephole import rewrite_locally
 
 #: Names of weights, those together whose penalty has one strength.
 Groups: TypeAlias = "tuple[tuple[str, ...], ...]"
+
+K = TypeVar("K")
 
 #: Loss scale, applied before the gradient is taken: float16 has nothing below 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
 
 #: Cost of updating one element of a weight, or of the memory of an optimizer, in multiplications.
-_PER_NUMBER = 24
+_PER_ELEMENT = 24
 
 
 class Wire(NamedTuple):
@@ -78,10 +86,12 @@ class StepGraph(BatchGraph):
 
     Attributes
     ----------
-    state : mapping of tuple to Wire
-        ``("weight", w)``; ``("slot", w, slot)``; ``("loss_sum",)``, the sum over the epoch of
-        the objective times the weight of its batch. In a gathered step also ``("offset",)``,
-        the start of the batch in ``rows``, and ``("index",)``, the row of ``scalars``.
+    weights : mapping of str to Wire
+    slots : mapping of (weight, slot) to Wire
+    counters : mapping of str to Wire
+        The rest of the state, each 0 at first: ``"loss_sum"``, the sum over the epoch of the objective times the
+        weight of its batch. In a gathered step also ``"offset"``, the start of the batch in ``rows``, and
+        ``"index"``, the row of ``scalars``.
     scalars : tuple of str
         The columns of that input: ``share``, one over the weight of the batch; ``scalar_0``, ``scalar_1``, ...,
         those of ``optimizer.scalar_table``; ``l1_0``, ..., ``l2_0``, ..., the strengths of the penalties.
@@ -89,9 +99,22 @@ class StepGraph(BatchGraph):
         The inputs that are the same for all rows and all steps.
     """
 
-    state: Mapping[tuple[str, ...], Wire] = field(default_factory=dict)
+    weights: Mapping[str, Wire] = field(default_factory=dict)
+    slots: Mapping[tuple[str, str], Wire] = field(default_factory=dict)
+    counters: Mapping[str, Wire] = field(default_factory=dict)
     scalars: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the step selects the rows of its batch itself."""
+        return "rows" in self.inputs
+
+    @property
+    def state(self) -> dict[str, str]:
+        """The output that writes each input of the state."""
+        wires = (*self.weights.values(), *self.slots.values(), *self.counters.values())
+        return {wire.input: wire.output for wire in wires}
 
 
 @cached
@@ -131,48 +154,59 @@ def build_step(
         Of the device that runs the step.
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
-    op = g.op
     l1_of, l2_of = _columns("l1", l1), _columns("l2", l2)
     names = _scalar_names(optimizer, l1_of, l2_of)
-    table, scalars, state = _take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
+    table, scalars, counters = _take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
-    proximal = isinstance(optimizer, Proximal)
-    value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not proximal)
+    value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, l1_of) for w in g.weights]
     # SGD's two nodes are fewer than those of packing, whose Split and Concat cannot be recorded
     packs = optimizer.slots and not capabilities.records_runs
     units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
     loss_sum = g.add_input("loss_sum", (1, 1))
-    state["loss_sum",] = State(loss_sum, op.Add(loss_sum, sum_))
-    state |= _move_weights(g, optimizer, units, scalars, clip_norm)
+    counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))
+    weights, slots = _move_weights(g, optimizer, units, scalars, clip_norm)
 
-    inputs = named({"label": g.label, "weight": g.weight, "scalars": table})
-    features = named({str(x.name): x for x in g.features})
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
-    news = [x.new for x in state.values()]
-    news = rewrite_locally(op, g.model.graph, g.losses, news, ones=ones, cpu_kernels=capabilities.cpu_kernels)
-    state = {key: x._replace(new=new) for (key, x), new in zip(state.items(), news, strict=True)}
+    moved = [*counters.values(), *weights.values(), *slots.values()]
+    outputs = {x.new: g.unique(f"next_{x.old.name}") for x in moved}
+    news = rewrite_locally(
+        g.op, g.model.graph, g.losses, list(outputs), ones=ones, cpu_kernels=capabilities.cpu_kernels
+    )
+    saved = list(zip(outputs.values(), news, strict=True))
+
+    roles = {"label": g.label, "weight": g.weight, "scalars": table, "ones": ones}
+    whole: dict[str, str] = {}
     if gathered:
-        taken, offset, next_offset, whole = _take_rows(g, slices=capabilities.computed_bounds)
-        state["offset",] = State(offset, next_offset)
-        inputs |= named(taken | {"ones": ones})
-        inputs |= {role: whole[name] for role, name in inputs.items() if name in whole}
-        features = {name: whole[name] for name in features}
+        taken, counters["offset"], whole = _take_rows(g, slices=capabilities.computed_bounds)
+        roles |= taken
+        next_offset = counters["offset"].new
+        outputs[next_offset] = g.unique("next_offset")
+        saved.append((outputs[next_offset], next_offset))
 
-    outputs = {x.new: g.unique(f"next_{x.old.name}") for x in state.values()}
-    onx = g.save([(name, value) for value, name in outputs.items()])
-    wires = {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in state.items()}
+    def wires(states: Mapping[K, State]) -> dict[K, Wire]:
+        return {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in states.items()}
+
+    def inputs(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
+        return {role: whole.get(name, name) for role, name in named(values).items()}
+
+    onx = g.save(saved)
     read = {str(v.name) for v in g.model.graph.inputs}
-    inputs = {role: name for role, name in inputs.items() if name in read}
-    constants = tuple(str(x.name) for x in g.constants)
-    return StepGraph(onx, features, inputs, g.dtype, *_work(g, optimizer), wires, names, constants)
-
-
-def _work(g: ObjectiveGraph, optimizer: Optimizer) -> tuple[float, float]:
-    """Return the multiplications of a step per row, and its cost independent of the rows."""
-    n_numbers = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
-    return WITH_GRADIENT * g.multiplications, _PER_NUMBER * n_numbers
+    n_elements = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
+    return StepGraph(
+        onx,
+        features=inputs({str(x.name): x for x in g.features}),
+        inputs={role: name for role, name in inputs(roles).items() if name in read},
+        dtype=g.dtype,
+        multiplications=WITH_GRADIENT * g.multiplications,
+        fixed_cost=_PER_ELEMENT * n_elements,
+        weights=wires(weights),
+        slots=wires(slots),
+        counters=wires(counters),
+        scalars=names,
+        constants=tuple(str(x.name) for x in g.constants),
+    )
 
 
 class State(NamedTuple):
@@ -196,25 +230,23 @@ def _move_weights(
     units: Sequence[Packed],
     scalars: Mapping[str, ir.Value],
     clip_norm: float | None,
-) -> dict[tuple[str, ...], State]:
+) -> tuple[dict[str, State], dict[tuple[str, str], State]]:
     """Return each weight and the memory of the optimizer, before and after the step."""
     op, dws = g.op, [unit.gradient for unit in units]
     factor = global_norm_factor(op, dws, clip_norm) if clip_norm is not None and dws else None
-    state: dict[tuple[str, ...], State] = {}
+    weights: dict[str, State] = {}
+    slots: dict[tuple[str, str], State] = {}
     for unit in units:
-        w, dw = unit.value, unit.gradient
+        w = unit.value
         axes = (rank(w) or 0) - (unit.rows > 1)  # a large weight is updated row by row
-        met = {name: _with_axes(op, x, axes) for name, x in scalars.items()}
-        move = _mover(g, unit.kind, met, factor)
-        old = [g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots]
-        new_w, *new = move(op, w, dw, *old) if unit.rows == 1 else scan(op, move, [w, dw, *old])
+        move = _mover(g, unit.kind, {name: _with_axes(op, x, axes) for name, x in scalars.items()}, factor)
+        old = [w, *(g.add_input(f"{w.name}.{slot}", w.shape) for slot in optimizer.slots)]
+        new = move(op, w, unit.gradient, *old[1:]) if unit.rows == 1 else scan(op, move, [w, unit.gradient, *old[1:]])
         for name, part in unit.parts.items():
-            state["weight", name] = State(w, new_w, part)
-            state |= {
-                ("slot", name, slot): State(v, new_v, part)
-                for slot, v, new_v in zip(optimizer.slots, old, new, strict=True)
-            }
-    return state
+            moved, *memory = (State(before, after, part) for before, after in zip(old, new, strict=True))
+            weights[name] = moved
+            slots |= {(name, slot): x for slot, x in zip(optimizer.slots, memory, strict=True)}
+    return weights, slots
 
 
 def _mover(
@@ -240,24 +272,24 @@ def _mover(
 
 def _take_scalars(
     g: ObjectiveGraph, names: Sequence[str], *, gathered: bool, splits: bool
-) -> tuple[ir.Value, dict[str, ir.Value], dict[tuple[str, ...], State]]:
+) -> tuple[ir.Value, dict[str, ir.Value], dict[str, State]]:
     """Let the graph take its per-step scalars, (1, 1) each.
 
-    Returns the input that holds them; the scalars by name; the state that says where they are.
+    Returns the input that holds them; the scalars by name; the counter that says where they are.
     """
     op = g.op
     table = g.add_input("scalars", ["n_steps" if gathered else 1, len(names)])
     row = table
-    state: dict[tuple[str, ...], State] = {}
+    counters: dict[str, State] = {}
     if gathered:
         index = g.add_input("index", (1,), ir.DataType.INT64)
-        state["index",] = State(index, op.Add(index, op.initializer(tensor([1], name="one"))))
+        counters["index"] = State(index, op.Add(index, op.initializer(tensor([1], name="one"))))
         row = op.Gather(table, index)
     if splits:
         pieces = op.Split(row, op.initializer(tensor([1] * len(names), name="sizes")), axis=1, _outputs=len(names))
     else:
         pieces = [op.Gather(row, op.initializer(tensor([i], name="column")), axis=1) for i in range(len(names))]
-    return table, dict(zip(names, pieces, strict=True)), state
+    return table, dict(zip(names, pieces, strict=True)), counters
 
 
 def _with_axes(op: Op, number: ir.Value, n: int) -> ir.Value:
@@ -324,23 +356,23 @@ def _penalties(
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 
-def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value], ir.Value, ir.Value, dict[str, str]]:
+def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State, dict[str, str]]:
     """Let the graph take the rows of the batch from all of them.
 
-    Returns the inputs ``rows``, ``batch_size`` and, if the rows are not sliced, ``places``; the offset and the
-    next offset; for each input that takes rows the name of the one that takes all.
+    Returns the inputs ``rows``, ``batch_size`` and, if the rows are not sliced, ``places``; the offset;
+    for each input that takes rows the name of the one that takes all.
     """
     op = g.op
     rows = g.add_input("rows", ["n_rows"], ir.DataType.INT64)
     batch_size = g.add_input("batch_size", (1,), ir.DataType.INT64)
     offset = g.add_input("offset", (1,), ir.DataType.INT64)
     next_offset = op.Add(offset, batch_size)
-    inputs = {"rows": rows, "batch_size": batch_size}
+    inputs: dict[str, ir.Value | None] = {"rows": rows, "batch_size": batch_size}
     if slices:
         chosen = op.Slice(rows, offset, next_offset)
     else:
-        inputs["places"] = g.add_input("places", ["batch"], ir.DataType.INT64)
-        chosen = op.Gather(rows, op.Add(offset, inputs["places"]))
+        places = inputs["places"] = g.add_input("places", ["batch"], ir.DataType.INT64)
+        chosen = op.Gather(rows, op.Add(offset, places))
     whole = {}
     for x in g.data:
         everything = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
@@ -349,4 +381,4 @@ def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value],
         ir.convenience.replace_all_uses_with(x, taken, replace_graph_outputs=True)
         g.model.graph.inputs.remove(x)
         whole[str(x.name)] = str(everything.name)
-    return inputs, offset, next_offset, whole
+    return inputs, State(offset, next_offset), whole

@@ -54,11 +54,11 @@ def moved(products, *, size=1.0):
     X, y = rng.normal(size=(64, 3)).astype(np.float32), (size * rng.normal(size=(64, 2))).astype(np.float32)
     numbers = np.array([[1 / len(X), 1]], np.float32)
     feeds = {step.features["X"]: X, step.inputs["label"]: y, step.inputs["scalars"]: numbers}
-    feeds |= {wire.input: weights[key[1]] for key, wire in step.state.items() if key[0] == "weight"}
-    feeds[step.state["loss_sum",].input] = np.zeros((1, 1), np.float32)
+    feeds |= {wire.input: weights[name] for name, wire in step.weights.items()}
+    feeds[step.counters["loss_sum"].input] = np.zeros((1, 1), np.float32)
     onx = onnx.load_model_from_string(step.onnx)
     found = dict(zip((o.name for o in onx.graph.output), ReferenceEvaluator(onx).run(None, feeds), strict=True))
-    return {n: weights[n] - found[step.state["weight", n].output] for n in SHAPES}, onx
+    return {n: weights[n] - found[step.weights[n].output] for n in SHAPES}, onx
 
 
 @pytest.mark.parametrize("products, digits", [("bfloat16", 5e-2), ("float16", 5e-3)])

@@ -42,10 +42,10 @@ def test_packing_changes_no_number(name, options, layout):
     alone, expected = train(OPTIMIZERS[name], **options)
     for key, value in state_of(expected).items():
         np.testing.assert_allclose(state_of(found)[key], value, rtol=1e-12, atol=1e-14, err_msg=str(key))
-    inputs = {wire.input for key, wire in packed.state.items() if key[0] == "weight"}
+    inputs = {wire.input for wire in packed.weights.values()}
     vectors = {"sgd": 4, "momentum": 1, "adam": 1, "adamw": 2}  # intercepts do not decay
     assert len(inputs) == vectors[name]
-    assert len({wire.input for key, wire in alone.state.items() if key[0] == "weight"}) == 4
+    assert len({wire.input for wire in alone.weights.values()}) == 4
 
 
 WITH_MEMORY = {name: x for name, x in OPTIMIZERS.items() if x.slots} | {
@@ -117,7 +117,7 @@ def shapes_of_weights(built):
         x.name: [d.dim_value for d in x.type.tensor_type.shape.dim]
         for x in onnx.load_model_from_string(built.onnx).graph.input
     }
-    return {key[1]: shapes[wire.input] for key, wire in built.state.items() if key[0] == "weight"}
+    return {name: shapes[wire.input] for name, wire in built.weights.items()}
 
 
 def count(built, op_type):

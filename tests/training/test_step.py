@@ -13,8 +13,8 @@ from onnxtrain.graph import rewrite_nodes
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.training import evaluate as evaluate_module
 from onnxtrain.training import loop as loop_module
-from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.peephole import ON_CPU, SIGNS, rewrite_locally
+from onnxtrain.training.objective import Objective, rewrite_locally, weights_as_inputs
+from onnxtrain.training.peephole import ON_CPU, SIGNS
 from onnxtrain.training.step import build_step
 from tests.devices import GPU
 from tests.training.steps import CPU, NAMES, OPTIMIZERS, network, state_of, train
@@ -66,7 +66,7 @@ def test_the_state_that_is_kept_is_a_copy():
 @pytest.mark.parametrize("name", ["momentum", "adam", "adamw"])
 def test_averages_of_packed_weights_take_a_node_each(name):
     built, _ = train(OPTIMIZERS[name], epochs=1)
-    averages = {wire.input for key, wire in built.state.items() if key[0] == "slot"}
+    averages = {wire.input for wire in built.slots.values()}
     nodes = onnx.load_model_from_string(built.onnx).graph.node
     assert {n.op_type for n in nodes if averages.intersection(n.input)} == {"Gemm"}
 
