@@ -6,18 +6,29 @@ import hashlib
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
+from sklearn.base import is_classifier, is_regressor
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
+from onnxtrain.convert import answer, documentation
+from onnxtrain.convert.check import is_approximate
 from onnxtrain.convert.foreign import batch_size
-from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
+from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.source import Reading, Source, as_source
+from onnxtrain.estimators.targets import LabelDecoder
+from onnxtrain.estimators.trained import TrainedModel, run_rows
 from onnxtrain.losses.link import Link
-from onnxtrain.runtime.session import open_session, run_session
+from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import cached_session, open_session, run_session
+from onnxtrain.training.data import dense
 from onnxtrain.training.model import LIGHT, TrainableModel
+from onnxtrain.training.objective import multiplications
 
 #: Rows that are examined.
 _ROWS = 100
@@ -38,6 +49,13 @@ _APPROXIMATE = 1e-2
 #: they choose another, as scikit-learn documents.
 _FEW = 0.1
 
+_OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in dtype='float64'."
+
+_OTHER_LABELS = (
+    "Say what the output is by output_is='scores' or 'probabilities', name another by output=, or hand over the model "
+    "without its output of labels."
+)
+
 #: Scores of two classes closer than this, relative to the largest score, are a tie in float32.
 _TIE = 1e-4
 
@@ -55,13 +73,47 @@ def some_rows(X: Any, multiplications: float = 0.0) -> Any:
 # ------------------------------------------------- the kind of the output
 
 
-def needs_rows(model: TrainableModel, output_is: str | None, *, classifies: bool) -> bool:
+def needs_rows(model: TrainableModel, reading: Reading) -> bool:
     """Whether rows are needed to decide the kind of the output, or to verify the kind that the user gave."""
-    is_open = not model.certain or (output_is == "probabilities" and model.link is Link.PROBABILITY)
-    return not model.width or (classifies and is_open)
+    is_open = not model.certain or (reading.output_is == "probabilities" and model.link is Link.PROBABILITY)
+    return not model.width or (reading.labels and is_open)
 
 
-def settled(model: TrainableModel, found: np.ndarray, output_is: str | None, *, n_labels: int) -> TrainableModel:
+def settled(source: Source, X: Any, form: InputForm, reading: Reading) -> Source:
+    """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
+    if not needs_rows(source.model, reading):
+        return source
+    found = _output_on(source.model, form.feeds(some_rows(X), source.model))
+    if not source.model.width:
+        if found.ndim not in (1, 2):
+            raise ModelError(
+                f"The number of columns of the output is not known: {source.model.output!r} of shape {found.shape}."
+            )
+        source = _with_columns(source, found.shape, X, reading)
+    if not needs_rows(source.model, reading):
+        return source
+    return replace(source, model=_of_known_kind(source.model, found, reading))
+
+
+def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
+    """Return the output of a model, with the weights it came with, for some rows."""
+    share, device = len(model.onnx) <= LIGHT, find_device("cpu")
+    session = cached_session(model.onnx, device, 1) if share else open_session(model.onnx, device, thorough=False)
+    return run_rows(session, feeds, model.features, [model.output])[model.output]
+
+
+def _with_columns(source: Source, shape: tuple[int, ...], X: Any, reading: Reading) -> Source:
+    """Return the source whose output has this shape, in the file as in the graph."""
+    model = source.model
+    if source.original is not None:
+        original = onnx.load_model_from_string(source.original)
+        return replace(as_source(_declared(original, model.output, shape), X, reading), original=source.original)
+    width = shape[1] if len(shape) == 2 else 1
+    known = model.with_graph(_declared(model.graph(), model.output, shape))
+    return replace(source, model=replace(known, width=width, n_scores=width))
+
+
+def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -> TrainableModel:
     """Return a classifier's model whose output is known to be scores or probabilities.
 
     Rows within [0, 1] that sum to one are probabilities. Values within [0, 1] that do not may be either:
@@ -74,7 +126,7 @@ def settled(model: TrainableModel, found: np.ndarray, output_is: str | None, *, 
     """
     found = found.reshape(len(found), -1)
     outside = ~((found >= -_SUM) & (found <= 1 + _SUM)).all(axis=1)
-    if output_is == "probabilities":
+    if reading.output_is == "probabilities":
         if outside.any():
             row = int(np.argmax(outside))
             raise ModelError(
@@ -82,7 +134,8 @@ def settled(model: TrainableModel, found: np.ndarray, output_is: str | None, *, 
                 f"of {len(found)} that were looked at. Say output_is='scores'."
             )
         return model
-    if found.shape[1] > 1 and not n_labels and not outside.any() and np.all(np.abs(found.sum(axis=1) - 1) <= _SUM):
+    sums_to_one = found.shape[1] > 1 and np.all(np.abs(found.sum(axis=1) - 1) <= _SUM)
+    if sums_to_one and not reading.n_labels and not outside.any():
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
         return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
     if not outside.any() and np.ptp(found) > 0:
@@ -97,7 +150,7 @@ def settled(model: TrainableModel, found: np.ndarray, output_is: str | None, *, 
     return replace(model, link=Link.IDENTITY, scores=scores, n_scores=n_scores, certain=True)
 
 
-def declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> onnx.ModelProto:
+def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> onnx.ModelProto:
     """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows."""
     proto = onnx.ModelProto()
     proto.CopyFrom(original)
@@ -117,7 +170,7 @@ _ANSWERS: Cache[dict[str, np.ndarray]] = Cache("answers")
 AGREED: Cache[bool] = Cache("agreement")
 
 
-def fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], more: Hashable) -> Hashable | None:
+def _fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], more: Hashable) -> Hashable | None:
     """Return a cache key for models and rows; None if the models are too large to be cached."""
     if sum(map(len, contents)) > LIGHT:
         return None
@@ -138,7 +191,7 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     A model that onnxruntime refuses as it came, of an operator that it has in other types only, has none: a warning
     says that it is not compared.
     """
-    key = fingerprint([original], feeds, "as it came")
+    key = _fingerprint([original], feeds, "as it came")
     known = None if key is None else _ANSWERS.find(key)
     if known is not None:
         return known
@@ -173,7 +226,7 @@ def _session_of(original: bytes) -> Any:
         return open_session(graph.save(graph.load(original)), "cpu", 1, thorough=False)
 
 
-def is_rough(original: bytes) -> bool:
+def _is_rough(original: bytes) -> bool:
     """Whether probabilities of an ONNX model come from libsvm, whose iteration over pairs of classes ends early."""
     nodes = onnx.load_model_from_string(original).graph.node
     given = [a for node in nodes if node.op_type == "SVMClassifier" for a in node.attribute]
@@ -199,7 +252,88 @@ def _as_array(found: Any) -> np.ndarray:
 # -------------------------------------------------------------- agreement
 
 
-def check_numbers(
+def check_start(model: TrainedModel, X: Any, decoder: LabelDecoder | None) -> None:
+    """Compare the predictions of a model, with its initial weights, on some rows with those of what was handed over.
+
+    Parameters
+    ----------
+    model : TrainedModel
+    X : array-like
+    decoder : LabelDecoder or None
+        Of a classifier.
+
+    Raises
+    ------
+    ConversionError, ModelError
+        They differ; the message holds the row and both.
+    """
+    source, read = model.source, model.source.model
+    work = multiplications(model.objective.model) if source.original is not None else 0.0
+    feeds = model.form.feeds(some_rows(X, work), read)
+    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
+    how = type(source.estimator), tuple(model.weights), repr(decoder)
+    key = _fingerprint([read.onnx, source.original or b""], feeds, how)
+    if key is not None and AGREED.find(key) is not None:
+        return
+    outputs = dict.fromkeys([read.output, model.scores])
+    found = {name: y.reshape(len(y), -1) for name, y in model.run_once(feeds, list(outputs)).items()}
+    if source.original is not None:
+        _compare_with_onnx(model, found, feeds, decoder)
+    elif decoder is None:
+        _compare_with_regressor(model, found, X)
+    else:
+        _compare_with_classifier(model, found, X, decoder)
+    if key is not None:
+        AGREED.keep(key, True)
+
+
+def _compare_with_onnx(
+    model: TrainedModel,
+    found: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
+    decoder: LabelDecoder | None,
+) -> None:
+    """Compare outputs on some rows with those of the ONNX model as it came."""
+    original, name = model.source.original or b"", model.source.model.output
+    expected, rough = answers_of_onnx(original, feeds), _is_rough(original)
+    if name in expected:
+        _check_values(f"the output {name!r}", found[name], expected[name], _OTHER_OUTPUT, error=ModelError, rough=rough)
+    labels = [y for y in expected.values() if y.dtype.kind != "f"]
+    if len(labels) == 1 and decoder is not None:
+        _check_labels(model, found, labels[0], decoder, _OTHER_LABELS, error=ModelError, rough=rough)
+
+
+def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray], X: Any) -> None:
+    estimator, answers = model.source.estimator, model.source.answers
+    if is_regressor(estimator):
+        expected = answer(estimator, X, answers, "predict")
+        _check_values("predict", found[model.source.model.output], expected, _remedy(estimator), error=ConversionError)
+
+
+def _compare_with_classifier(
+    model: TrainedModel, found: Mapping[str, np.ndarray], X: Any, decoder: LabelDecoder
+) -> None:
+    estimator = model.source.estimator
+    if not is_classifier(estimator):
+        return
+    ask = partial(answer, estimator, X, model.source.answers)
+    remedy, rough = _remedy(estimator), is_approximate(estimator)
+    scores = found[model.scores]
+    own = {"decision_function": scores} if decoder.link is Link.IDENTITY else {}
+    if decoder.likely:
+        own["predict_proba"] = decoder.probabilities(scores if own else found[model.source.model.output])
+    for method, values in own.items():
+        if hasattr(estimator, method):
+            _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
+    if hasattr(estimator, "predict"):
+        _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
+
+
+def _remedy(estimator: Any) -> str:
+    return f"Its converter does not do what the class does: {documentation(estimator)}"
+
+
+def _check_values(
     name: str, found: np.ndarray, expected: Any, remedy: str, *, error: type[OnnxTrainError], rough: bool = False
 ) -> None:
     """Compare values on the same rows.
@@ -235,16 +369,15 @@ def check_numbers(
         )
 
 
-def check_labels(
-    found: np.ndarray,
+def _check_labels(
+    model: TrainedModel,
+    found: Mapping[str, np.ndarray],
     expected: Any,
-    scores: np.ndarray,
-    output: np.ndarray,
-    classes: np.ndarray,
+    decoder: LabelDecoder,
     remedy: str,
     *,
     error: type[OnnxTrainError],
-    rough: bool = False,
+    rough: bool,
 ) -> None:
     """Compare the predicted classes with those of the model that was handed over, ties apart.
 
@@ -253,28 +386,32 @@ def check_labels(
     OnnxTrainError
         Of the class `error`, with the first row where they differ and its scores.
     """
+    own, scores = decoder.labels(found[model.scores]), decoder.margins(found[model.scores])
     expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected)
-    if expected.size != found.size:
+    if expected.size != own.size:
         return  # no label for each row
-    labels = _as_classes(expected.reshape(found.shape), classes)
+    labels = _as_classes(expected.reshape(own.shape), decoder.classes)
     if labels is None:
         return
-    differs = labels != found
-    if found.ndim == 1:
-        differs &= _gap(scores) > _TIE * np.abs(scores).max(initial=0.0)
-        if output.shape == scores.shape:  # probabilities are rounded to one where scores still differ
-            differs &= _gap(output) > 0
-    else:
-        differs = (differs & (np.abs(scores) > _TIE)).any(axis=1)
-    if rough and differs.mean() < _FEW:
-        return
-    if differs.any():
+    differs = _differ(own, labels, scores, found[model.source.model.output])
+    if differs.any() and not (rough and differs.mean() < _FEW):
         row = int(np.argmax(differs))
         raise error(
             f"Before the first step predict is not that of the model handed over in {int(differs.sum())} of "
-            f"{len(found)} rows, first in row {row}: {found[row]!r} instead of {labels[row]!r}, "
+            f"{len(own)} rows, first in row {row}: {own[row]!r} instead of {labels[row]!r}, "
             f"the scores {scores[row]}. {remedy}"
         )
+
+
+def _differ(own: np.ndarray, labels: np.ndarray, scores: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """Return the rows whose labels differ, ties apart."""
+    differs = labels != own
+    if own.ndim > 1:
+        return (differs & (np.abs(scores) > _TIE)).any(axis=1)
+    differs &= _gap(scores) > _TIE * np.abs(scores).max(initial=0.0)
+    if output.shape == scores.shape:  # probabilities are rounded to one where scores still differ
+        differs &= _gap(output) > 0
+    return differs
 
 
 def _gap(scores: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -18,27 +18,18 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain.convert import ConvertsToOnnx, answer
-from onnxtrain.errors import DataError, ModelError, WeightError
-from onnxtrain.estimators.agreement import (
-    AGREED,
-    answers_of_onnx,
-    check_numbers,
-    declared,
-    fingerprint,
-    is_rough,
-    needs_rows,
-    settled,
-    some_rows,
-)
+from onnxtrain.convert import ConvertsToOnnx
+from onnxtrain.errors import DataError, WeightError
+from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.inspect import Inspectable
-from onnxtrain.estimators.settings import settings_of
+from onnxtrain.estimators.frames import InputForm, Rows, in_order, is_frame
+from onnxtrain.estimators.settings import HALVES, settings_of
 from onnxtrain.estimators.source import (
+    Reading,
     Source,
-    as_source,
     check_source,
     is_fitted,
     is_onnx,
@@ -46,7 +37,8 @@ from onnxtrain.estimators.source import (
     stores_targets,
     takes_sparse,
 )
-from onnxtrain.estimators.trained import Trained
+from onnxtrain.estimators.targets import LabelDecoder
+from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
     allows_nan,
     as_data_error,
@@ -56,10 +48,7 @@ from onnxtrain.estimators.validation import (
 )
 from onnxtrain.losses.link import Link
 from onnxtrain.registry import did_you_mean
-from onnxtrain.runtime.device import find_device
-from onnxtrain.runtime.session import LazySession, cached_session, open_session
-from onnxtrain.training.data import TrainingData, dense
-from onnxtrain.training.frozen import Cut, Place, cut, has_texts
+from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import (
     TrainableModel,
     choose_weights,
@@ -67,18 +56,16 @@ from onnxtrain.training.model import (
     learned_constants,
     without_weights,
 )
-from onnxtrain.training.objective import LIGHT, Objective, multiplications
+from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import Listener, TrainingState, last_fall
+from onnxtrain.training.state import Listener, TrainingState, Weights, last_fall
 from onnxtrain.training.train import Fit
-
-_OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in dtype='float64'."
 
 #: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
 _MANY_EPOCHS = 200
 
 
-class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
+class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(
@@ -165,18 +152,40 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         """Return the estimator that ``estimator=None`` stands for."""
 
     @abstractmethod
+    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
+        """Return targets of the right kind; with `reset` set the attributes that say which kind they are."""
+
+    @abstractmethod
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         """Set the attributes that are learned from y, besides the weights."""
 
     @abstractmethod
-    def _encode_target(self, y: np.ndarray) -> np.ndarray:
+    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
+
+    def _check_estimator(self, estimator: Any, X: Any) -> None:
+        """Raise an error if the estimator does not accept y, or was fitted on other targets."""
+
+    def _rows_for_estimator(self, rows: Rows) -> Rows:
+        """Return the rows on which an estimator that is not fitted is fitted."""
+        return rows
+
+    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the sample weights, those of the classes among them."""
+        return sample_weight
+
+    def _decoder(self, link: Link) -> LabelDecoder | None:
+        """Return how scores become labels; None for a regressor."""
+        return None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = takes_sparse(self._default_estimator() if self.estimator is None else self.estimator)
         tags.input_tags.allow_nan = allows_nan(self.estimator)
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_trained")
 
     # fit --------------------------------------------------------------------
 
@@ -238,27 +247,28 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         """
         settings = self._check()
         file = Checkpoint(self, checkpoint, every, resume)
+        known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
-            X, y = self._check_X_y(X, y, reset=not self._goes_on())
-            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
+            rows = self._check_rows(X, y, sample_weight, known)
             self._random_state = file.rng_at("start", check_random_state(self.random_state))
-            if not self._goes_on():
-                self._start(X, y, weight)
-            self._prepare_objective()
-            if not self._goes_on():
-                self._check_start(X)
-            data = self._cut(self._whole_data(X, y, weight), self.max_iter)
-            validation = self._check_validation(X_val, y_val, sample_weight_val)
+            model, state = self._begin(rows) if known is None else self._go_on(known)
+            model, data = model.cut(self._data(model, rows), self.max_iter)
+            validation = self._validation_data(model, X_val, y_val, sample_weight_val)
             self._random_state = file.rng_at("split", self._random_state)
             if validation is None and self.early_stopping:
-                data, validation = self._hold_out(data, y)
-            start = self._state.so_far()
-            if not file.restore(self, data, validation):
-                self._state.begin(watched=validation is not None)
-        task = FitTask(self, X, y, sample_weight, self.max_iter)
-        listeners = [task.after_epoch, *([] if callback is None else [callback]), file.after_epoch]
-        fit = Fit(self._objective, data, validation, settings, self._state, start, self._random_state)
-        self._train(fit, self.max_iter, listeners)
+                data, validation = self._hold_out(data, rows.y)
+            start = state.so_far()
+            killed = file.restored(model, data, validation)
+            if killed is None:
+                state.begin(watched=validation is not None)
+            else:
+                model, state, self._random_state = killed
+        task = FitTask(self, X, y, sample_weight, model, state)
+        listeners: list[Listener] = [task.after_epoch, partial(file.after_epoch, model, state)]
+        if callback is not None:
+            listeners.insert(1, callback)  # the file is written after it
+        fit = Fit(model.rest, data, validation, settings, state, start, self._random_state)
+        self._train(model, fit, self.max_iter, *listeners)
         task.end()
         file.check_written()
         return self
@@ -283,24 +293,16 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         settings = self._check()
-        first = not self.__sklearn_is_fitted__()
+        known = self._trained if self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
-            X, y = self._check_X_y(X, y, reset=first)
-            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
-            if first:
+            rows = self._check_rows(X, y, sample_weight, known)
+            if known is None:
                 self._random_state = check_random_state(self.random_state)
-                self._start(X, y, weight)
-            self._prepare_objective()
-            if first:
-                self._check_start(X)
-            data = self._cut(self._whole_data(X, y, weight), 1)
-        self._state.begin(watched=False, one_epoch=True)
-        state = self._state
-        fit = Fit(self._objective, data, None, settings, state, state.so_far(), self._random_state)
-        return self._train(fit, n_epochs=1)
-
-    def _goes_on(self) -> bool:
-        return self.warm_start and self.__sklearn_is_fitted__()
+            model, state = self._begin(rows) if known is None else self._go_on(known)
+            model, data = model.cut(self._data(model, rows), 1)
+        state.begin(watched=False, one_epoch=True)
+        fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
+        return self._train(model, fit, n_epochs=1)
 
     def _check(self) -> Settings:
         """Check every parameter that can be checked without data."""
@@ -309,32 +311,30 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             check_source(self.estimator, classifies=self._classifies if self.output is None else None)
         return settings
 
-    def _start(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> None:
-        """Read the model and take its weights, or draw them anew."""
+    @property
+    def _real(self) -> str:
+        """The type of rows, weights and all that is no product."""
+        return "float32" if self.dtype in HALVES else self.dtype
+
+    def _check_rows(self, X: Any, y: Any, sample_weight: Any, model: TrainedModel | None) -> Rows:
+        """Return checked rows for a model; for None they are the first that the estimator sees."""
+        reset = model is None
+        form = InputForm.of(X, self.estimator, self._real) if model is None else model.form
+        names = getattr(self.estimator, "feature_names_in_", None)
+        if reset and names is not None and is_frame(X):
+            X = in_order(X, names, self.estimator)
+        original = None if model is None else model.source.estimator
+        X, y = form.check_with_target(self, X, y, original, reset=reset, numeric=not self._classifies)
+        y = self._check_y(y, reset=reset)
+        weight = check_sample_weight(sample_weight, y, self._real)
+        return Rows(X, y, self._sample_weights(y, weight), form)
+
+    def _begin(self, rows: Rows) -> tuple[TrainedModel, TrainingState]:
+        """Return the model with its initial weights, or weights drawn anew, and the state before the first step."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
-        rows = X, y, weight
-        if not is_onnx(estimator):
-            fitted = is_fitted(estimator)
-            if fitted and hasattr(estimator, "n_features_in_") and not self._named:
-                check_features(X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
-            self._check_estimator(estimator, X)
-            if not fitted:
-                rows = self._rows_for_estimator(*rows)
-        how: dict[str, Any] = {"dtype": self._real, "output": self.output, "n_labels": self._n_labels}
-        how |= {"labels": self._classifies, "output_is": self.output_is}
-        anew = self.init == "random"
-        self._source = source_of(
-            estimator, X, rows, self.weights_to_train, structure_only=anew, random_state=self._random_state, **how
-        )
-        if not self._named:
-            self._check_only_input(X)
-        if needs_rows(self._source.model, self.output_is, classifies=self._classifies):
-            self._source = self._settled(X, how)
-            if self.verbose and self._classifies:
-                taken = "scores" if self._source.model.link is Link.IDENTITY else "probabilities"
-                print(f"The output {self._source.model.output!r} is taken for {taken}, as the rows show.")
-        self._learn_target(y, self._source)
-        names = choose_weights(self._source.model, self.weights_to_train, self._source.default)
+        source = self._read(estimator, rows)
+        self._learn_target(rows.y, source)
+        names = choose_weights(source.model, self.weights_to_train, source.default)
         if self.weights_to_train is None and stores_targets(estimator):
             warnings.warn(
                 f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
@@ -342,163 +342,76 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
                 UserWarning,
                 stacklevel=4,
             )
-        weights = self._source.initial_weights(names)
+        model = self._with_objective(source, source.initial_weights(names), rows.form)
+        check_start(model, rows.X, self._decoder(source.model.link))
+        weights = model.weights
         if self.init == "random":
-            weights = draw_weights(weights, self._source.model.penalized, self._random_state)
-        self._state = TrainingState(weights)
+            weights = draw_weights(weights, source.model.penalized, self._random_state)
+        return replace(model, source=replace(source, answers={})), TrainingState(weights)
 
-    def _settled(self, X: Any, how: Mapping[str, Any]) -> Source:
-        """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
-        source = self._source
-        found = self._look(X, source.model)
-        if not source.model.width:
-            if found.ndim not in (1, 2):
-                raise ModelError(
-                    f"The number of columns of the output is not known: {source.model.output!r} of shape {found.shape}."
-                )
-            source = self._with_columns(found.shape, X, how)
-        if not needs_rows(source.model, self.output_is, classifies=self._classifies):
-            return source
-        return replace(source, model=settled(source.model, found, self.output_is, n_labels=self._n_labels))
+    def _read(self, estimator: Any, rows: Rows) -> Source:
+        """Return the model that was handed over, ready to be trained; one that is not fitted is fitted."""
+        given = rows
+        if not is_onnx(estimator):
+            fitted = is_fitted(estimator)
+            if fitted and hasattr(estimator, "n_features_in_") and not rows.form.by_name:
+                check_features(rows.X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
+            self._check_estimator(estimator, rows.X)
+            if not fitted:
+                given = self._rows_for_estimator(rows)
+        reading = Reading(self._real, self.output, self._n_labels, self._classifies, self.output_is)
+        source = source_of(
+            estimator,
+            rows.X,
+            given[:3],
+            reading,
+            self.weights_to_train,
+            structure_only=self.init == "random",
+            random_state=self._random_state,
+        )
+        rows.form.check_shape(rows.X, source.model.shapes)
+        known = settled(source, rows.X, rows.form, reading)
+        if known is not source and self.verbose and self._classifies:
+            kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
+            print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
+        return known
 
-    def _with_columns(self, shape: tuple[int, ...], X: Any, how: Mapping[str, Any]) -> Source:
-        """Return the source whose output has this shape, in the file as in the graph."""
-        source, model = self._source, self._source.model
-        if source.original is not None:
-            original = onnx.load_model_from_string(source.original)
-            known = as_source(declared(original, model.output, shape), X, **how)
-            return replace(known, original=source.original)
-        width = shape[1] if len(shape) == 2 else 1
-        known_model = model.with_graph(declared(model.graph(), model.output, shape))
-        return replace(source, model=replace(known_model, width=width, n_scores=width))
+    def _go_on(self, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
+        """Return the trained model, its objective that of the parameters as they are now, and its state."""
+        return self._with_objective(known.source, known.weights, known.form), self._state
 
-    def _look(self, X: Any, model: TrainableModel) -> np.ndarray:
-        """Return the output of a model, with the weights it came with, for some rows."""
-        share = len(model.onnx) <= LIGHT
-        device = find_device("cpu")
-        session = cached_session(model.onnx, device, 1) if share else open_session(model.onnx, device, thorough=False)
-        return self._run_chunks(session, self._feeds(some_rows(X)), [model.output])[model.output]
-
-    def _check_start(self, X: Any) -> None:
-        """Compare the predictions of the initial weights on some rows with those of the original model.
-
-        Raises
-        ------
-        ConversionError, ModelError
-            They differ; the message holds the row and both.
-        """
-        source, names = self._source, tuple(self._state.weights)
-        model = source.model
-        how = type(self), type(source.estimator), names, model.link, repr(getattr(self, "classes_", None))
-        if how not in source.agreed:  # one that many candidates of a search train is the same object
-            self._compare_start(X, names, how)
-            source.agreed.add(how)
-        self._source = replace(source, answers={}, agreed=set())
-
-    def _compare_start(self, X: Any, names: tuple[str, ...], how: Hashable) -> None:
-        source, model = self._source, self._source.model
-        work = multiplications(self._whole.model) if source.original is not None else 0.0
-        feeds = self._feeds(some_rows(X, work))
-        feeds = {name: dense(x, model.features[name]) for name, x in feeds.items()}
-        key = fingerprint([model.onnx, source.original or b""], feeds, how)
-        if key is not None and AGREED.find(key) is not None:
-            return
-        onx, known = self._fed_with(source.initial_weights(names))
-        share, device = len(onx) <= LIGHT, self._device_at_hand()
-        session = (cached_session if share else open_session)(onx, device, 1, thorough=False)
-        outputs = dict.fromkeys([model.output, model.scores or model.output])
-        found = self._run_chunks(session, feeds, list(outputs), known)
-        columns = {name: y.reshape(len(y), -1) for name, y in found.items()}
-        if source.original is not None:
-            self._compare_with_onnx(columns, source.original, feeds)
-        else:
-            self._compare_with_estimator(columns, partial(answer, source.estimator, X, source.answers))
-        if key is not None:
-            AGREED.keep(key, True)
-
-    def _compare_with_onnx(
-        self, found: Mapping[str, np.ndarray], original: bytes, feeds: Mapping[str, np.ndarray]
-    ) -> None:
-        """Compare outputs on some rows with those of the ONNX model as it came."""
-        expected, name = answers_of_onnx(original, feeds), self._source.model.output
-        if name in expected:
-            rough, what = is_rough(original), f"the output {name!r}"
-            check_numbers(what, found[name], expected[name], _OTHER_OUTPUT, error=ModelError, rough=rough)
-        labels = [y for y in expected.values() if y.dtype.kind != "f"]
-        if len(labels) == 1:
-            self._compare_with_labels(found, labels[0], rough=is_rough(original))
-
-    def _compare_with_labels(self, found: Mapping[str, np.ndarray], labels: np.ndarray, *, rough: bool) -> None:
-        """Compare predictions on some rows with the labels of an ONNX model as it came."""
-
-    @abstractmethod
-    def _compare_with_estimator(self, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]) -> None:
-        """Compare outputs on some rows with the results of methods of the estimator."""
-
-    def _check_estimator(self, estimator: Any, X: Any) -> None:
-        """Raise an error if the estimator does not accept y, or was fitted on other targets."""
-
-    def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
-        """Return the rows on which an estimator that is not fitted is fitted."""
-        return X, y, weight
-
-    def _prepare_objective(self) -> None:
-        names, model = tuple(self._state.weights), self._source.model
-        self._constants = learned_constants(model, names)
+    def _with_objective(self, source: Source, weights: Weights, form: InputForm) -> TrainedModel:
+        """Return a model with the objective that the parameters describe."""
+        names, model = tuple(weights), source.model
         for name in self.penalty or {}:
             if name not in names:
                 raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
-        whole = Objective(
-            model=without_weights(model, (*names, *self._constants)),
+        constants = learned_constants(model, names)
+        kind = "scores" if model.link is Link.IDENTITY else "probabilities"
+        objective = Objective(
+            model=without_weights(model, (*names, *constants)),
             output=model.output,
             loss=self.loss,
             weights=names,
-            constants=tuple(self._constants),
+            constants=tuple(constants),
             loss_params=tuple(sorted((self.loss_params or {}).items())),
             penalized=tuple(name for name in names if name in model.penalized),
             classifies=self._classifies,
             multilabel=self._n_labels > 0,
-            output_is=("scores" if model.link is Link.IDENTITY else "probabilities") if self._classifies else None,
+            output_is=kind if self._classifies else None,
         )
-        if getattr(self, "_whole", None) != whole:
-            self._whole = self._objective = whole
-            self._front: Cut | None = None
+        return TrainedModel(source, objective, constants, dict(weights), form, self._real, self.device, self.n_threads)
 
-    def _cut(self, data: TrainingData, n_epochs: int) -> TrainingData:
-        """Compute the frozen front once, if that pays; return the rows of the rest."""
-        self._front, self._objective = None, self._whole
-        found = cut(self._whole, data, n_epochs, self._place(data), by_name=self._named)
-        if found is not None:
-            self._front, data = found
-            self._objective = self._front.objective
-        return data
+    def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
+        return model.data(rows.X, self._encode_target(rows.y, model.source.model), rows.weight)
 
-    def _place(self, data: TrainingData) -> Place:
-        return Place(find_device("cpu") if has_texts(data) else self._device_at_hand(), self.n_threads)
-
-    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
-        return sample_weight
-
-    def _whole_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
-        column = None if weight is None else np.ascontiguousarray(weight, dtype=self._real).reshape(-1, 1)
-        dtypes = dict(self._source.model.features)
-        return TrainingData(self._feeds(X), self._encode_target(y), column, dtypes, self._constants)
-
-    def _training_data(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> TrainingData:
-        """Return rows for the objective, with the frozen front computed."""
-        data = self._whole_data(X, y, weight)
-        if self._front is None:
-            return self._cut(data, 1) if has_texts(data) else data
-        return self._front.apply(data, self._place(data))
-
-    def _check_validation(self, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
+    def _validation_data(self, model: TrainedModel, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
         if X is None and y is None:
             return None
         if X is None or y is None:
             raise DataError("X_val and y_val go together: one of them is missing.")
-        X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, y, self._real)
-        return self._training_data(X, y, self._sample_weights(y, weight))
+        rows = self._check_rows(X, y, sample_weight, model)
+        return model.behind_front(self._data(model, rows))[1]
 
     @as_data_error()
     def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
@@ -510,13 +423,13 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
         )
         return data.subset(train), data.subset(held_out)
 
-    def _train(self, fit: Fit, n_epochs: int, listeners: Sequence[Listener] = ()) -> Self:
+    def _train(self, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> Self:
         """Run the solver; leave the best or last finite weights in place, even after an exception."""
         try:
             with reporter(self.verbose, n_epochs) as report:
                 outcome = fit.run(n_epochs, (report, *listeners))
         finally:
-            self._finish()
+            self._finish(model, fit.state)
         if outcome.rise is not None:
             warnings.warn(
                 f"The loss rose from {outcome.rise.first:.3g} to {outcome.rise.last:.3g}; the learning rate of the "
@@ -554,19 +467,161 @@ class OrtGradientEstimator(Trained, Inspectable, ConvertsToOnnx, CallbackSupport
             stacklevel=5,
         )
 
-    def _finish(self) -> None:
+    def _finish(self, model: TrainedModel, state: TrainingState) -> None:
         """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""
-        state = self._state
         result = dict(state.result())
         state.best_weights = result if state.watched and state.best_weights is not None else None
         state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
-        self.weights_ = result
+        self._trained, self._state = model.with_weights(result), state
         self.loss_curve_ = list(state.loss_curve)
         self.validation_loss_curve_ = list(state.validation_loss_curve)
         self.best_loss_ = state.best_loss
         self.best_iteration_ = state.best_epoch
         self.n_iter_ = state.epoch
-        self._session = LazySession()
+
+    # the trained model ------------------------------------------------------
+
+    @property
+    def _model(self) -> TrainedModel:
+        """The trained model, run as the parameters say now."""
+        check_is_fitted(self)
+        self._trained = self._trained.on(self.device, self.n_threads)
+        return self._trained
+
+    @property
+    def weights_(self) -> dict[str, np.ndarray]:
+        """The trained weights by name."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
+        return self._trained.weights
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The coefficients, in the shape of the estimator that was trained."""
+        return self._trained_attribute("coef_")
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercepts, in the shape of the estimator that was trained."""
+        return self._trained_attribute("intercept_")
+
+    def _trained_attribute(self, name: str) -> Any:
+        estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None
+        if not hasattr(estimator, name):
+            raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
+        return getattr(self.to_sklearn(), name)
+
+    def get_trained_onnx(self) -> onnx.ModelProto:
+        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+
+        It predicts as the estimator, up to the rounding of its type.
+
+        Returns
+        -------
+        onnx.ModelProto
+        """
+        return self._model.to_onnx()
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+
+        Returns
+        -------
+        estimator or pipeline
+            Of the class that was handed over.
+
+        Raises
+        ------
+        ExportError
+            The model was an ONNX file, or a weight has no place in the estimator.
+        """
+        return self._model.to_sklearn()
+
+    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
+        """Return the loss of each row, without penalties.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+            Each loss is multiplied by the weight of its row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, (X, label) = self._model, self._check_labelled(X, y)
+        weight = check_sample_weight(sample_weight, label, self._real, keep=True)
+        losses = model.losses(X, label)
+        return losses if weight is None else losses * weight
+
+    def gradient(self, X: Any, y: Any = None, wrt: str = "X") -> np.ndarray:
+        """Return the gradient with respect to the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like, optional
+            With it, the gradient of the loss of each row; without, of each score (of a
+            classifier) or output.
+        wrt : str
+            ``"X"``, or the name of an input of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_scores)
+            The last axis is present for several scores without y.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> model = OrtGradientRegressor(solver="lbfgs", dtype="float64").fit(X, [3.0, 2.0, 5.0])
+        >>> model.gradient(X[:1]).round(6)
+        array([[2., 3.]])
+        """
+        model = self._model
+        if y is None:
+            return model.score_gradient(model.check(self, X), wrt)
+        return model.loss_gradient(*self._check_labelled(X, y), wrt)
+
+    def embed(self, X: Any, output: str) -> np.ndarray:
+        """Return an intermediate result of the trained model, such as a hidden layer.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        output : str
+            The name of a result in :meth:`get_trained_onnx`.
+
+        Returns
+        -------
+        ndarray
+            One entry per row, along the first axis.
+
+        Raises
+        ------
+        ModelError
+            There is no such result.
+        """
+        return self._model.embed(self._model.check(self, X), output)
+
+    def _check_labelled(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Return checked rows and their labels for the loss."""
+        model = self._model
+        rows = self._check_rows(X, y, None, model)
+        return rows.X, self._encode_target(rows.y, model.source.model)
+
+    def _predicted(self, X: Any, output: str) -> np.ndarray:
+        """Return the columns of an output of the trained model for rows.
+
+        They are float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
+        """
+        dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
+        found = self._model.predict(self._model.check(self, X), output).astype(dtype, copy=False)
+        return found.reshape(len(found), -1)
 
     # copies -----------------------------------------------------------------
 

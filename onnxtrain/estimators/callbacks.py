@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.runtime.session import LazySession
-from onnxtrain.training.state import EpochInfo
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.training.state import EpochInfo, TrainingState
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -33,16 +33,19 @@ class FitTask:
     estimator : estimator
     X, y, sample_weight : array-like
         The data passed to the callbacks.
-    n_epochs : int
+    model : TrainedModel
+    state : TrainingState
+        From which the weights so far are taken.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_epochs: int):
+    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, model: TrainedModel, state: TrainingState):
+        self._model, self._state = model, state
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._given = dict(estimator=estimator, X=X, y=y, metadata=metadata)
         self._estimator = estimator
         self._context = None
         if hasattr(estimator, "_init_callback_context"):
-            self._context = estimator._init_callback_context(max_subtasks=n_epochs)
+            self._context = estimator._init_callback_context(max_subtasks=estimator.max_iter)
             self._context.call_on_fit_task_begin(**self._given)
 
     def after_epoch(self, info: EpochInfo) -> bool:
@@ -55,7 +58,7 @@ class FitTask:
 
     def _so_far(self) -> dict[str, Any]:
         """Return the attributes with which a copy of the estimator predicts as if training had ended here."""
-        return {"weights_": self._estimator._state.result(), "_session": LazySession()}
+        return {"_trained": self._model.with_weights(dict(self._state.result()))}
 
     def end(self) -> None:
         """Tell the callbacks that all epochs are done."""

@@ -16,8 +16,10 @@ import numpy as np
 from onnxtrain.errors import DataError, FileError, ParameterError
 from onnxtrain.estimators.file_format import Encoder, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
+from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.state import EpochInfo
+from onnxtrain.training.model import learned_constants
+from onnxtrain.training.state import EpochInfo, TrainingState
 
 #: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
@@ -64,8 +66,10 @@ class Checkpoint:
             self._moments[moment] = copy.deepcopy(random_state)
         return random_state
 
-    def restore(self, estimator: Any, data: TrainingData, validation: TrainingData | None) -> bool:
-        """Restore the estimator from the killed fit; return whether there was one.
+    def restored(
+        self, model: TrainedModel, data: TrainingData, validation: TrainingData | None
+    ) -> tuple[TrainedModel, TrainingState, np.random.RandomState] | None:
+        """Return model, state and generator of the killed fit, None if there was none.
 
         Raises
         ------
@@ -73,33 +77,30 @@ class Checkpoint:
             That fit had other rows, or another model.
         """
         if self.path is None:
-            return False
+            return None
         self._moments["rows"] = _fingerprint(data, validation)
         if self._kept is None:
-            return False
-        state = self._kept.state
-        if self._kept.more["rows"] != self._moments["rows"]:
+            return None
+        kept = self._kept
+        if kept.more["rows"] != self._moments["rows"]:
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs.")
-        if _shapes(state.weights) != _shapes(estimator._state.weights):
+        if _shapes(kept.state.weights) != _shapes(model.weights):
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights.")
-        estimator._state = state
-        estimator._random_state = self._kept.attributes["_random_state"]
-        estimator._source = replace(estimator._source, model=self._kept.model)
-        estimator._prepare_objective()
-        return True
+        constants = learned_constants(kept.model, tuple(model.weights))
+        model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
+        return model, kept.state, kept.attributes["_random_state"]
 
-    def after_epoch(self, info: EpochInfo) -> bool:
+    def after_epoch(self, model: TrainedModel, state: TrainingState, info: EpochInfo) -> bool:
         """Write the file if it is due; return False, since training need not stop for it."""
-        state = self._estimator._state
         done = state.epoch - state.first_epoch
         due = state.stopped or done == self._estimator.max_iter or done % self.every == 0
         if self.path is not None and due:
-            self._write(self.path)
+            self._write(self.path, model, state)
         return False
 
-    def _write(self, path: str | os.PathLike) -> None:
+    def _write(self, path: str | os.PathLike, model: TrainedModel, state: TrainingState) -> None:
         try:
-            write_estimator(path, self._estimator, functions=True, more=self._moments)
+            write_estimator(path, self._estimator, model, state, functions=True, more=self._moments)
             self._failed = None
         except FileError as e:
             if self._failed is None:

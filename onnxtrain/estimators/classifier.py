@@ -7,45 +7,42 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
-from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 
-from onnxtrain.convert import documentation
-from onnxtrain.convert.check import is_approximate
-from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
-from onnxtrain.estimators.agreement import check_labels, check_numbers
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.source import Source, is_fitted, takes_labels
-from onnxtrain.estimators.targets import classes_of, labels_of, per_row, with_zeros
-from onnxtrain.estimators.validation import as_data_error, check_classes, encode_classes, n_columns
+from onnxtrain.estimators.targets import (
+    LabelDecoder,
+    check_classes,
+    classes_of,
+    encode_classes,
+    labels_of,
+    n_columns,
+    per_row,
+    with_zeros,
+)
+from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
-
-#: How far float32 may leave the sum of many probabilities from one.
-_ROUNDING = 1e-3
-
-_OTHER_LABELS = (
-    "Say what the output is by output_is='scores' or 'probabilities', name another by output=, or hand over the model "
-    "without its output of labels."
-)
+from onnxtrain.training.model import TrainableModel
 
 
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
     """Whether the loss is one of probabilities, or the link of the model is that of such a loss of scores."""
-    if hasattr(self, "_source") and self._source.model.link is Link.CLIPPED:  # as of modified_huber
-        return True
-    if find_loss(self.loss, self.loss_params, classifies=True).prediction is Prediction.LIKELIHOOD:
+    if self._is_likely(self._trained.source.model.link if self.__sklearn_is_fitted__() else None):
         return True
     raise AttributeError(f"With loss={self.loss!r} the scores of this model are no probabilities; use loss='log'.")
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
-    if hasattr(self, "_source") and self._link is Link.PROBABILITY:
+    if self.__sklearn_is_fitted__() and self._trained.source.model.link is Link.PROBABILITY:
         raise AttributeError("This model gives probabilities, and no scores that they come from were recognised.")
     return True
 
@@ -252,15 +249,14 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         finally:
             del self._expected_classes
 
-    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        X, y = super()._check_X_y(X, y, reset=reset)
+    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
         labels = check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if reset:
             self._n_labels, self._sparse_labels = n_labels, scipy.sparse.issparse(y)
         elif n_labels != self._n_labels:
             raise DataError(f"y has {per_row(n_labels)}, the model was fitted on {per_row(self._n_labels)}.")
-        return X, labels
+        return labels
 
     def _check_estimator(self, estimator: Any, X: Any) -> None:
         name = type(estimator).__name__
@@ -274,26 +270,21 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
                 "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
             )
 
-    def _rows_for_estimator(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
+    def _rows_for_estimator(self, rows: Rows) -> Rows:
         """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
-        if self._n_labels:
-            return self._rows_with_both(X, y, weight)
+        y = rows.y
+        if self._n_labels:  # for the value that labels which are all 0 or all 1 do not have
+            constant = (y == y[:1]).all(axis=0)
+            return with_zeros(rows, np.where(constant, 1 - y[:1], 0)) if constant.any() else rows
         expected = getattr(self, "_expected_classes", None)
         if expected is not None and len(missing := np.setdiff1d(expected, y)):
-            X, y, weight = with_zeros(X, y, weight, missing)
-        if len(np.unique(y)) < 2:
+            rows = with_zeros(rows, missing)
+        if len(np.unique(rows.y)) < 2:
             raise DataError(
                 f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two "
                 "(partial_fit takes those still to come as classes=)."
             )
-        return X, y, weight
-
-    def _rows_with_both(self, X: Any, y: np.ndarray, weight: np.ndarray | None) -> tuple[Any, Any, Any]:
-        """Return the rows, and a row of zeros with the value that labels which are all 0 or all 1 do not have."""
-        constant = (y == y[:1]).all(axis=0)
-        if not constant.any():
-            return X, y, weight
-        return with_zeros(X, y, weight, np.where(constant, 1 - y[:1], 0))
+        return rows
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         if not self._n_labels:
@@ -306,37 +297,15 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             raise DataError(f"The model has {scores}, y has {per_row(self._n_labels)}: each needs a score.")
         self.classes_ = np.arange(self._n_labels)
 
-    def _compare_with_labels(self, found: Mapping[str, np.ndarray], labels: np.ndarray, *, rough: bool) -> None:
-        self._compare_labels(found, labels, _OTHER_LABELS, ModelError, rough=rough)
+    def _is_likely(self, link: Link | None) -> bool:
+        """Whether scores are those of probabilities: by the loss, or by the link, as of modified_huber."""
+        loss = find_loss(self.loss, self.loss_params, classifies=True)
+        return link is Link.CLIPPED or loss.prediction is Prediction.LIKELIHOOD
 
-    def _compare_with_estimator(self, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]) -> None:
-        model, estimator = self._source.model, self._source.estimator
-        remedy = f"Its converter does not do what the class does: {documentation(estimator)}"
-        scores = found[model.scores or model.output]
-        own = {"decision_function": scores} if model.link is Link.IDENTITY else {}
-        if hasattr(self, "predict_proba"):
-            own["predict_proba"] = self._as_probabilities(scores if own else found[model.output])
-        for method, numbers in own.items():
-            if is_classifier(estimator) and hasattr(estimator, method):
-                rough = is_approximate(estimator)
-                check_numbers(method, numbers, ask(method), remedy, error=ConversionError, rough=rough)
-        if is_classifier(estimator) and hasattr(estimator, "predict"):
-            rough = is_approximate(estimator)
-            self._compare_labels(found, ask("predict"), remedy, ConversionError, rough=rough)
+    def _decoder(self, link: Link) -> LabelDecoder:
+        return LabelDecoder(link, self.classes_, self._n_labels, self._is_likely(link))
 
-    def _compare_labels(
-        self, found: Mapping[str, np.ndarray], expected: Any, remedy: str, error: type[OnnxTrainError], *, rough: bool
-    ) -> None:
-        scores = found[self._source.model.scores or self._source.model.output]
-        labels = self._as_labels(scores)
-        if scores.shape[1] == 1 and not self._n_labels:
-            scores = np.hstack([np.zeros_like(scores), scores - self._threshold])
-        elif self._n_labels:
-            scores = scores - self._threshold
-        output = found[self._source.model.output]
-        check_labels(labels, expected, scores, output, self.classes_, remedy, error=error, rough=rough)
-
-    def _encode_target(self, y: np.ndarray) -> np.ndarray:
+    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         return y if self._n_labels else encode_classes(y, self.classes_)
 
     @as_data_error()
@@ -362,7 +331,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         -------
         ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_labels)
         """
-        scores = self._columns(X, self._scores)
+        scores = self._predicted(X, self._model.scores)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     @available_if(_gives_probabilities)
@@ -377,18 +346,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
         """
-        return self._as_probabilities(
-            self._columns(X, self._scores if self._model.link is Link.IDENTITY else self._model.output)
-        )
-
-    def _as_probabilities(self, found: np.ndarray) -> np.ndarray:
-        """Return probabilities of scores, or of probabilities, one or more columns."""
-        if self._link is Link.IDENTITY:
-            found = expit(found) if self._n_labels or found.shape[1] == 1 else softmax(found, axis=1)
-        elif found.shape[1] > 1 and not self._n_labels:
-            sums = found.sum(axis=1, keepdims=True)  # rounded in float32, they miss one by more than float64 allows
-            found = found / np.where(np.abs(sums - 1) < _ROUNDING, sums, 1)
-        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
+        model, decoder = self._model, self._model_decoder()
+        output = model.scores if decoder.link is Link.IDENTITY else model.source.model.output
+        return decoder.probabilities(self._predicted(X, output))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
@@ -402,20 +362,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_labels)
             Multilabel predictions are a CSR matrix if y was sparse in ``fit``.
         """
-        labels = self._as_labels(self._columns(X, self._scores))
+        labels = self._model_decoder().labels(self._predicted(X, self._model.scores))
         return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
 
-    def _as_labels(self, found: np.ndarray) -> np.ndarray:
-        """Return the classes of scores, or of probabilities, or which labels rows have."""
-        if self._n_labels:
-            return (found > self._threshold).astype(np.int64)
-        best = found[:, 0] > self._threshold if found.shape[1] == 1 else found.argmax(axis=1)
-        return self.classes_[best.astype(np.intp)]
-
-    @property
-    def _threshold(self) -> float:
-        """The score of a tie."""
-        return 0.5 if self._link is Link.PROBABILITY else 0.0
+    def _model_decoder(self) -> LabelDecoder:
+        return self._decoder(self._model.source.model.link)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`.
@@ -434,19 +385,6 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     @property
     def output_is_(self) -> str:
         """The kind of the model's output: scores or probabilities."""
-        if not hasattr(self, "_source"):
+        if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has output_is_ once it is fitted.")
-        return "scores" if self._source.model.link is Link.IDENTITY else "probabilities"
-
-    @property
-    def _link(self) -> Link:
-        return self._source.model.link
-
-    @property
-    def _scores(self) -> str:
-        """The output that is compared between classes: the scores, or the probabilities if there are none."""
-        return self._model.scores or self._model.output
-
-    def _columns(self, X: Any, output: str) -> np.ndarray:
-        found = self._run(X, output)
-        return found.reshape(len(found), -1)
+        return "scores" if self._trained.source.model.link is Link.IDENTITY else "probabilities"

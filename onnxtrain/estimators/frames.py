@@ -1,10 +1,11 @@
-"""Rows that are no matrix: frames with columns of several types, several inputs by name, images."""
+"""Rows in: one array, frames with columns of several types, several inputs by name, images."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -16,8 +17,80 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.estimators.source import is_onnx
-from onnxtrain.estimators.validation import as_data_error, check_features
+from onnxtrain.estimators.validation import as_data_error, check_features, check_X, check_X_y
 from onnxtrain.registry import did_you_mean
+from onnxtrain.training.model import TrainableModel
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """The form in which rows come in: column by column under their names, or as one array.
+
+    Attributes
+    ----------
+    by_name : bool
+    dtype : str
+        The type of the array.
+    ndim : int
+        Its rank.
+    """
+
+    by_name: bool
+    dtype: str
+    ndim: int = 2
+
+    @classmethod
+    def of(cls, X: Any, estimator: Any, dtype: str) -> InputForm:
+        """Return the form of rows for an estimator or an ONNX model, whose floating-point type is `dtype`."""
+        if comes_by_name(X, estimator):
+            return cls(True, dtype)
+        declared = declared_inputs(estimator) if estimator is not None and is_onnx(estimator) else {}
+        if len(declared) != 1:
+            return cls(False, dtype)
+        ((own, ndim),) = declared.values()
+        return cls(False, dtype if own.kind == "f" else own.str, ndim)
+
+    def check(self, estimator: BaseEstimator, X: Any, original: Any) -> Any:
+        """Return rows of this form for an estimator that is fitted; `original` is the one that was handed over."""
+        if self.by_name:
+            return check_named(estimator, as_pandas(X), None, original, reset=False)[0]
+        return check_X(estimator, X, reset=False, dtype=np.dtype(self.dtype), ndim=self.ndim)
+
+    def check_with_target(
+        self, estimator: BaseEstimator, X: Any, y: Any, original: Any, *, reset: bool, numeric: bool
+    ) -> tuple[Any, np.ndarray]:
+        """Return rows of this form, and targets, `numeric` or labels, with as many rows."""
+        if self.by_name:
+            return check_named(estimator, as_pandas(X), y, original, reset=reset)
+        dtype = np.dtype(self.dtype)
+        return check_X_y(estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric)
+
+    def check_shape(self, X: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
+        """Compare an array with the shape of the one input of a model."""
+        if self.by_name:
+            return
+        if len(shapes) > 1:
+            raise DataError(
+                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
+            )
+        for shape in shapes.values():
+            check_features(X, shape, "the model takes")
+
+    def feeds(self, X: Any, model: TrainableModel) -> dict[str, Any]:
+        """Return checked rows by the names of the inputs of a model."""
+        if self.by_name:
+            return feeds_by_name(X, model.features, model.shapes)
+        (name,) = model.features
+        return {name: X}
+
+
+class Rows(NamedTuple):
+    """Checked rows with their targets and sample weights, and the form in which they came."""
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray | None
+    form: InputForm
 
 
 def declared_inputs(onx: Any) -> dict[str, tuple[np.dtype, int]]:
@@ -109,7 +182,7 @@ def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:
     return X if missing else X[list(names)]
 
 
-def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+def check_named(estimator: BaseEstimator, X: Any, y: Any, original: Any, *, reset: bool) -> tuple[Any, Any]:
     """Return the rows as they are, after a check of their names and their number, and y as an array.
 
     Raises
@@ -118,7 +191,7 @@ def check_named(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, An
         X and y have different lengths, or y holds NaN.
     """
     if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
-        X = in_order(X, estimator.feature_names_in_, estimator._source.estimator)
+        X = in_order(X, estimator.feature_names_in_, original)
     if isinstance(X, Mapping):
         X = {name: np.asarray(column) for name, column in X.items()}
         if not X:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.utils import Tags, column_or_1d, get_tags
 
-from onnxtrain.convert import documentation
-from onnxtrain.errors import ConversionError, DataError
-from onnxtrain.estimators.agreement import check_numbers
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.source import Source, is_onnx
 from onnxtrain.estimators.validation import check_domain, check_target
 from onnxtrain.losses.link import Link
+from onnxtrain.training.model import TrainableModel
 
 #: Links of probabilities of classes.
 _OF_CLASSES = (Link.SOFTMAX, Link.NORMALIZED_SIGMOID, Link.SIGMOID, Link.PROBABILITY)
@@ -174,9 +172,8 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
 
-    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        X, y = super()._check_X_y(X, y, reset=reset)
-        return X, y if self._takes_several_targets() else column_or_1d(y, warn=True)
+    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
+        return y if self._takes_several_targets() else column_or_1d(y, warn=True)
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         model = source.model
@@ -192,14 +189,8 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
             )
         self._y_ndim = y.ndim
 
-    def _compare_with_estimator(self, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]) -> None:
-        estimator = self._source.estimator
-        if is_regressor(estimator):
-            remedy = f"Its converter does not do what the class does: {documentation(estimator)}"
-            check_numbers("predict", found[self._source.model.output], ask("predict"), remedy, error=ConversionError)
-
-    def _encode_target(self, y: np.ndarray) -> np.ndarray:
-        y = check_target(y, self._source.model.width, self._real)
+    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
+        y = check_target(y, model.width, self._real)
         check_domain(y, self.loss, self.loss_params)
         return y
 
@@ -214,6 +205,5 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        found = self._run(X, self._model.output)
-        found = found.reshape(len(found), -1)
+        found = self._predicted(X, self._model.source.model.output)
         return found[:, 0] if found.shape[1] == 1 and self._y_ndim == 1 else found

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
+from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.settings import check_loss, check_solver
 from onnxtrain.estimators.source import Source
+from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
@@ -25,12 +27,13 @@ from onnxtrain.training.state import TrainingState
 
 if TYPE_CHECKING:
     from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 #: Attributes that are learned besides the weights; the others follow from the state.
 _ATTRIBUTES: dict[str, Any] = {
     **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
     **dict.fromkeys(("feature_names_in_", "classes_"), np.ndarray),
-    **dict.fromkeys(("_named", "_sparse_labels"), bool),
+    "_sparse_labels": bool,
     "_random_state": np.random.RandomState,
 }
 
@@ -78,7 +81,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     if type(estimator) not in classes.values():
         raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.")
     check_is_fitted(estimator)
-    write_estimator(path, estimator)
+    write_estimator(path, estimator, estimator._trained, estimator._state)
 
 
 def load(path: str | os.PathLike) -> OrtGradientClassifier | OrtGradientRegressor:
@@ -133,7 +136,13 @@ def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:
 
 
 def write_estimator(
-    path: str | os.PathLike, estimator: Any, *, functions: bool = False, more: Mapping[str, Any] | None = None
+    path: str | os.PathLike,
+    estimator: OrtGradientEstimator,
+    trained: TrainedModel,
+    state: TrainingState,
+    *,
+    functions: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an estimator, fitted or in the middle of it, to a file.
 
@@ -141,14 +150,16 @@ def write_estimator(
     ----------
     path : path
     estimator : OrtGradientRegressor or OrtGradientClassifier
+    trained : TrainedModel
+    state : TrainingState
+        With the weights.
     functions : bool
         As :class:`~onnxtrain.estimators.file_format.Encoder`.
     more : mapping of str to object, optional
         Values to be kept with it.
     """
     encoder = Encoder(functions=functions)
-    state, model = estimator._state, estimator._source.model
-    weights = state.result()
+    model, weights = trained.source.model, state.result()
     in_graph = [name for name, value in _parts(state).items() if value is weights]
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
     header = {
@@ -156,6 +167,7 @@ def write_estimator(
         "has_estimator": estimator.estimator is not None,
         "params": encode_parameters(estimator, encoder),
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
+        "form": encoder.encode(_parts(trained.form), "the form of the rows"),
         "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
         "names": list(weights),
         "in_graph": in_graph,
@@ -180,6 +192,7 @@ class Kept:
         As they were written: functions among them cannot be decoded.
     attributes, more : dict
         The attributes learned besides the weights, and the values saved with the estimator.
+    form : InputForm
     model : TrainableModel
         With the weights at that point of training.
     state : TrainingState
@@ -199,12 +212,13 @@ class Kept:
             self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
             self.params = dict(header["params"])
             self.attributes, self.more = self._decoded(header["attributes"]), self._decoded(header["more"])
+            self.form = InputForm(**self._decoder.decode(header["form"]))
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
             self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
             weights = initial_weights(content, header["names"])
             self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
             _check_types("the estimator", self.attributes, _ATTRIBUTES)
-            for value in (self.model, self.state):
+            for value in (self.form, self.model, self.state):
                 _check_types(type(value).__name__, vars(value), get_type_hints(type(value)))
             _check_model(self.model, onx)
             _check_state(self.state)
@@ -275,7 +289,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     whole = with_weights(model.onnx, {}, outputs=model.outputs) if kept.has_estimator else None
     estimator = classes[kept.kind](None if whole is None else whole.SerializeToString(), **kept.decoded_params())
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
-    for name in ("_named", "_random_state", *own):
+    for name in ("_random_state", *own):
         if name not in kept.attributes:
             raise ModelError(f"The file does not hold {name}.")
     for name, value in kept.attributes.items():
@@ -284,8 +298,6 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     check_parameters(estimator)
     check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
     check_solver(estimator)
-    estimator._source = Source(model)
-    estimator._state = kept.state
-    estimator._prepare_objective()
-    estimator._finish()
+    trained = estimator._with_objective(Source(model), kept.state.result(), kept.form)
+    estimator._finish(trained, kept.state)
     return estimator

@@ -9,7 +9,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,30 @@ _MANY_ROWS, _FEW_ROWS, _OF_EACH = 20_000, 2000, 50
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How the output of a model is read.
+
+    Attributes
+    ----------
+    dtype : {"float32", "float64"}
+    output : int, str or None
+        The one that enters the loss.
+    n_labels : int
+        The number of labels for multilabel targets.
+    labels : bool
+        As :func:`~onnxtrain.losses.link.choose_output`; of an ONNX model.
+    output_is : {"scores", "probabilities"} or None
+        The kind of the output according to the user.
+    """
+
+    dtype: str
+    output: int | str | None = None
+    n_labels: int = 0
+    labels: bool = False
+    output_is: str | None = None
+
+
+@dataclass(frozen=True)
 class Source:
     """A trainable model and where it comes from.
 
@@ -73,8 +97,6 @@ class Source:
         The ONNX model that was handed over.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
-    agreed : set
-        The settings of training with which its predictions were found equal to the estimator's.
     """
 
     model: TrainableModel
@@ -83,7 +105,6 @@ class Source:
     default: tuple[str, ...] | None = None
     original: bytes | None = field(default=None, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """Return the model that came with other weights: its inputs, outputs and types."""
@@ -202,11 +223,11 @@ def source_of(
     estimator: Any,
     X: Any,
     rows: tuple[Any, Any, Any],
+    reading: Reading,
     weights_to_train: str | Sequence[str] | None = None,
     *,
     structure_only: bool,
     random_state: np.random.RandomState,
-    **settings: Any,
 ) -> Source:
     """Return a user's model as a source: an unfitted estimator is fitted on the rows.
 
@@ -219,6 +240,7 @@ def source_of(
     X : array-like
         As of :func:`as_source`.
     rows : tuple of X, y, sample_weight
+    reading : Reading
     weights_to_train : str, sequence of str, optional
         As :func:`~onnxtrain.training.model.choose_weights` takes them.
     structure_only : bool
@@ -226,25 +248,23 @@ def source_of(
         learned, a few rows are enough.
     random_state : numpy.random.RandomState
         Draws the seeds that the estimator leaves open.
-    **settings
-        Of :func:`as_source`.
     """
     if is_onnx(estimator):
-        return as_source(estimator, X, **settings)
+        return as_source(estimator, X, reading)
     if is_fitted(estimator):
-        return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, **settings)
+        return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, reading)
     params = estimator.get_params()
     changes = _changes(params, structure_only=structure_only, random_state=random_state)
-    key = _fingerprint(estimator, params, changes, rows, settings)
+    key = _fingerprint(estimator, params, changes, rows, reading)
     source = None if key is None else SOURCES.find(key)
     if source is not None:
         return source
     unfitted = clone(estimator).set_params(**changes)
     if structure_only and len(rows[1]) > _MANY_ROWS:
-        source = _from_few_rows(unfitted, X, rows, weights_to_train, **settings)
+        source = _from_few_rows(unfitted, X, rows, weights_to_train, reading)
         if source is not None:
             return source
-    source = as_source(_fit(unfitted, *rows), X, **settings)
+    source = as_source(_fit(unfitted, *rows), X, reading)
     if key is not None and len(source.model.onnx) <= LIGHT:
         SOURCES.keep(key, source)
     return source
@@ -265,7 +285,7 @@ def _fingerprint(
     params: Mapping[str, Any],
     changes: Mapping[str, Any],
     rows: tuple[Any, Any, Any],
-    settings: Mapping[str, Any],
+    reading: Reading,
 ) -> Hashable | None:
     """Return the fingerprint of a source, None if it cannot be determined or takes long to compute."""
     if not all(map(_is_what_it_says, (estimator, *params.values()))):
@@ -284,7 +304,7 @@ def _fingerprint(
         return None
     content.update(rest)
     # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
-    return content.digest(), tuple(settings.items()), registered_converters()
+    return content.digest(), reading, registered_converters()
 
 
 def _is_what_it_says(part: Any) -> bool:
@@ -299,7 +319,7 @@ def _is_what_it_says(part: Any) -> bool:
 
 
 def _from_few_rows(
-    estimator: Any, X: Any, rows: tuple[Any, Any, Any], weights_to_train: Any, **settings: Any
+    estimator: Any, X: Any, rows: tuple[Any, Any, Any], weights_to_train: str | Sequence[str] | None, reading: Reading
 ) -> Source | None:
     """Return the source from a few rows of each class, None if all rows might give another one.
 
@@ -316,11 +336,11 @@ def _from_few_rows(
         front = _fit(front, *rows)
     found = []
     for size in (_FEW_ROWS, 2 * _FEW_ROWS):
-        X_some, *some = _some_rows(*rows, size, classes=settings["labels"])
+        X_some, *some = _some_rows(*rows, size, classes=reading.labels)
         try:
             fitted = _fit(clone(last), X_some if front is None else front.transform(X_some), *some)
             whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
-            source = as_source(whole, X, **settings)
+            source = as_source(whole, X, reading)
         except Exception:  # it needs more rows; if all are too few, the error is raised there
             return None
         names = choose_weights(source.model, weights_to_train, source.default)
@@ -381,16 +401,7 @@ def _is_frozen(estimator: Any) -> bool:
     return type(estimator).__name__ == "FrozenEstimator"
 
 
-def as_source(
-    estimator: Any,
-    X: Any,
-    *,
-    dtype: str,
-    output: int | str | None,
-    n_labels: int = 0,
-    labels: bool = False,
-    output_is: str | None = None,
-) -> Source:
+def as_source(estimator: Any, X: Any, reading: Reading) -> Source:
     """Return an ONNX model, or a fitted estimator as one, ready to be trained.
 
     Parameters
@@ -398,26 +409,14 @@ def as_source(
     estimator : fitted estimator, or ONNX model
     X : array-like
         Rows on which the conversion is compared with the estimator.
-    dtype : {"float32", "float64"}
-    output : int, str or None
-    n_labels : int
-        The number of labels for multilabel targets.
-    labels : bool
-        As :func:`~onnxtrain.losses.link.choose_output`; of an ONNX model.
-    output_is : {"scores", "probabilities"} or None
-        The kind of the output according to the user.
+    reading : Reading
     """
     if is_onnx(estimator):
         onx = graph.read(estimator)
-        kind: dict[str, Any] = {"dtype": dtype, "output": output, "n_labels": n_labels, "labels": labels}
-        kind |= {"roles": roles_by_exporter(onx), "output_is": output_is}
-        model = read_model(rewritten(open_batch(onx)), **kind)
+        model = read_model(rewritten(open_batch(onx)), **vars(reading), roles=roles_by_exporter(onx))
         return Source(model, original=onx.SerializeToString())
-
     answers: dict[str, Any] = {}
-    model, bindings, default = convert_once(
-        estimator, X, answers, dtype=dtype, output=output, n_labels=n_labels, output_is=output_is
-    )
+    model, bindings, default = convert_once(estimator, X, answers, **vars(replace(reading, labels=False)))
     return Source(model, copy.deepcopy(estimator), bindings, default, answers=answers)
 
 
@@ -477,7 +476,7 @@ def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -
         return list_weights(rewritten(onx), output, roles_by_exporter(onx))
     check_is_fitted(model)
     if isinstance(model, ConvertsToOnnx):  # one of our own
-        source: Source = vars(model)["_source"]
+        source: Source = vars(model)["_trained"].source
         if source.bindings:
             return _bound(source.model.onnx, source.bindings, output)
         roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}

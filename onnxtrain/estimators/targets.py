@@ -1,16 +1,76 @@
-"""Targets of classifiers: the classes by column of the scores, rows added for those still to come."""
+"""Targets of classifiers: labels checked and encoded, scores decoded."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.special import expit, softmax
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain.errors import DataError
+from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.source import Source
+from onnxtrain.estimators.validation import as_data_error
+from onnxtrain.losses.link import Link
+from onnxtrain.registry import did_you_mean
+
+#: How far float32 may leave the sum of many probabilities from one.
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class LabelDecoder:
+    """How the scores of a classifier, or its probabilities, become labels and probabilities.
+
+    Attributes
+    ----------
+    link : Link
+        Of the model.
+    classes : ndarray
+        The labels by column.
+    n_labels : int
+        The number of labels for multilabel targets, else 0.
+    likely : bool
+        Whether the scores are those of probabilities.
+    """
+
+    link: Link
+    classes: np.ndarray
+    n_labels: int
+    likely: bool
+
+    @property
+    def threshold(self) -> float:
+        """The score of a tie."""
+        return 0.5 if self.link is Link.PROBABILITY else 0.0
+
+    def probabilities(self, found: np.ndarray) -> np.ndarray:
+        """Return probabilities of scores, or of probabilities, one or more columns."""
+        if self.link is Link.IDENTITY:
+            found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
+        elif found.shape[1] > 1 and not self.n_labels:
+            sums = found.sum(axis=1, keepdims=True)  # rounded in float32, they miss one by more than float64 allows
+            found = found / np.where(np.abs(sums - 1) < _ROUNDING, sums, 1)
+        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
+
+    def labels(self, found: np.ndarray) -> np.ndarray:
+        """Return the classes of scores, or of probabilities, or which labels rows have."""
+        if self.n_labels:
+            return (found > self.threshold).astype(np.int64)
+        best = found[:, 0] > self.threshold if found.shape[1] == 1 else found.argmax(axis=1)
+        return self.classes[best.astype(np.intp)]
+
+    def margins(self, found: np.ndarray) -> np.ndarray:
+        """Return scores whose largest decides; for multilabel targets, those whose sign does."""
+        if self.n_labels:
+            return found - self.threshold
+        return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
 
 
 def per_row(n_labels: int) -> str:
@@ -29,18 +89,19 @@ def labels_of(estimator: Any, X: Any, default: int) -> int:
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 
-def with_zeros(X: Any, y: np.ndarray, weight: np.ndarray | None, targets: np.ndarray) -> tuple[Any, Any, Any]:
+def with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
     """Return the rows followed by rows of zeros, one for each of `targets`, their sample weight the mean.
 
     Frames stay as they are: there may be texts in them.
     """
+    X, y, weight, _ = rows
     if not hasattr(X, "dtype"):
-        return X, y, weight
+        return rows
     zeros = np.zeros((len(targets), *X.shape[1:]), X.dtype)
     X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
     if weight is not None:
         weight = np.concatenate([weight, np.full(len(targets), weight.mean())])
-    return X, np.concatenate([y, targets]), weight
+    return Rows(X, np.concatenate([y, targets]), weight, rows.form)
 
 
 def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
@@ -63,3 +124,57 @@ def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
     raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {', '.join(map(str, found[:10]))}.")
+
+
+@as_data_error()
+def check_classes(y: Any) -> np.ndarray:
+    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
+
+    Raises
+    ------
+    DataError
+        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
+    """
+    try:
+        check_classification_targets(y)
+    except TypeError as e:
+        types = sorted({type(label).__name__ for label in np.ravel(y)})
+        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
+    if n_columns(y) > 1:
+        return _check_indicator(y)
+    return column_or_1d(y.toarray() if scipy.sparse.issparse(y) else y, warn=True)
+
+
+def n_columns(y: Any) -> int:
+    """Return the number of columns of targets; 1 for (n,)."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _check_indicator(y: Any) -> np.ndarray:
+    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
+            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
+            "several targets of classes are a classifier each."
+        )
+    return np.asarray(y.toarray() if scipy.sparse.issparse(y) else y).astype(np.int64)
+
+
+def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index in `classes` of each label, int64 (n, 1).
+
+    Raises
+    ------
+    DataError
+        Labels that the model does not know.
+    """
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        raise DataError(
+            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))}"
+        )
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)

@@ -1,141 +1,131 @@
-"""Trained estimators: access to the model, predictions."""
+"""The trained model: what ``fit`` gives to an estimator, ``load`` builds, checkpoints write and callbacks see."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator
 
 from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import DataError, DeviceError, ExportError
-from onnxtrain.estimators.frames import (
-    as_pandas,
-    check_named,
-    comes_by_name,
-    declared_inputs,
-    feeds_by_name,
-    in_order,
-    is_frame,
-    n_rows,
-)
-from onnxtrain.estimators.settings import HALVES
-from onnxtrain.estimators.source import Source, is_onnx
-from onnxtrain.estimators.validation import check_features, check_sample_weight, check_X, check_X_y
+from onnxtrain.estimators.frames import InputForm, n_rows
+from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, cached_session, open_session, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread, threads_for
-from onnxtrain.training.data import batches, dense, rows_at_once
-from onnxtrain.training.evaluate import row_losses, run_in_groups
-from onnxtrain.training.model import TrainableModel, with_weights
+from onnxtrain.training.data import TrainingData, batches, dense, rows_at_once
+from onnxtrain.training.evaluate import (
+    build_loss_gradient,
+    build_score_gradients,
+    row_losses,
+    run_in_groups,
+    with_result,
+)
+from onnxtrain.training.frozen import Cut, Place, cut, has_texts
+from onnxtrain.training.model import with_weights
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536
 
 
-class Trained:
-    """Mixin of the estimators: rows in, results out."""
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A model with weights, and how it is run. With its initial weights it is compared with the model handed over.
 
-    if TYPE_CHECKING:  # attributes of the estimators
-        estimator: Any
-        weights_: dict[str, np.ndarray]
-        n_threads: int | None
-        device: str
-        dtype: str
-        _named: bool
-        _source: Source
-        _session: LazySession
-        _objective: Objective
-        _training_data: Any
-        _whole: Objective
-        _constants: dict[str, np.ndarray]
+    Attributes
+    ----------
+    source : Source
+        The model that came, and its trainable form.
+    objective : Objective
+        Of the whole model.
+    constants : mapping of str to ndarray
+        The values of its constants.
+    weights : dict of str to ndarray
+        Those that are trained; the estimator's ``weights_``.
+    form : InputForm
+        How rows come in.
+    dtype : {"float32", "float64"}
+        The type of rows and weights.
+    device : str
+    n_threads : int or None
+    front : Cut or None
+        The frozen front that training computed once.
+    """
 
-        @property
-        def _classifies(self) -> bool: ...
+    source: Source
+    objective: Objective
+    constants: Mapping[str, np.ndarray] = field(repr=False)
+    weights: dict[str, np.ndarray] = field(repr=False)
+    form: InputForm
+    dtype: str
+    device: str
+    n_threads: int | None
+    front: Cut | None = field(default=None, repr=False)
+    _session: LazySession = field(default_factory=LazySession, init=False, repr=False, compare=False)
 
     @property
-    def _real(self) -> str:
-        """The type of rows, weights and all that is no product."""
-        return "float32" if self.dtype in HALVES else self.dtype
-
-    # the trained model ------------------------------------------------------
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "weights_")
+    def rest(self) -> Objective:
+        """The objective behind the front: the one that is trained."""
+        return self.objective if self.front is None else self.front.objective
 
     @property
-    def _model(self) -> TrainableModel:
-        check_is_fitted(self)
-        return self._source.model
+    def scores(self) -> str:
+        """The output that is compared between classes: the scores, or the probabilities if there are none."""
+        return self.source.model.scores or self.source.model.output
 
-    def get_trained_onnx(self) -> onnx.ModelProto:
-        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+    def device_at_hand(self) -> Device:
+        """Return the device, or the CPU with a warning if this machine lacks it."""
+        try:
+            return find_device(self.device)
+        except DeviceError as e:
+            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
+            return find_device("cpu")
 
-        It predicts as the estimator, up to the rounding of its type.
+    # rows in ----------------------------------------------------------------
 
-        Returns
-        -------
-        onnx.ModelProto
-        """
-        check_is_fitted(self)
-        return self._source.with_weights(self.weights_)
+    def check(self, estimator: BaseEstimator, X: Any) -> Any:
+        """Return rows for the fitted `estimator` that has this model, checked."""
+        return self.form.check(estimator, X, self.source.estimator)
 
-    def to_sklearn(self) -> Any:
-        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+    def _feeds(self, X: Any) -> dict[str, Any]:
+        return self.form.feeds(X, self.source.model)
 
-        Returns
-        -------
-        estimator or pipeline
-            Of the class that was handed over.
+    def data(self, X: Any, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
+        """Return checked rows with their labels, for the objective of the whole model."""
+        column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
+        return TrainingData(self._feeds(X), label, column, dict(self.source.model.features), self.constants)
 
-        Raises
-        ------
-        ExportError
-            The model was an ONNX file, or a weight has no place in the estimator.
-        """
-        if self._model and self._source.estimator is None:
-            raise ExportError(
-                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
-                "there is no estimator to write to. Take get_trained_onnx()."
-            )
-        return to_sklearn(self._source.estimator, self._source.bindings, self.weights_)
+    def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
+        """Compute the frozen front once, if that pays; return the model that is cut, and the rows of the rest."""
+        found = cut(self.objective, data, n_epochs, self._place(data), by_name=self.form.by_name)
+        return (replace(self, front=None), data) if found is None else (replace(self, front=found[0]), found[1])
 
-    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
-        """Return the loss of each row, without penalties.
+    def behind_front(self, data: TrainingData) -> tuple[TrainedModel, TrainingData]:
+        """Return the model and further rows behind its front; one that takes texts is cut if it was not."""
+        if self.front is not None:
+            return self, self.front.apply(data, self._place(data))
+        return self.cut(data, 1) if has_texts(data) else (self, data)
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-        sample_weight : array-like of shape (n_samples,), optional
-            Each loss is multiplied by the weight of its row.
+    def _place(self, data: TrainingData) -> Place:
+        return Place(find_device("cpu") if has_texts(data) else self.device_at_hand(), self.n_threads)
 
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        X, y = self._check_X_y(X, y, reset=False)
-        weight = check_sample_weight(sample_weight, y, self._real, keep=True)
-        n_threads = threads_for(len(y) * multiplications(self._objective.model), self.n_threads)
-        data = self._training_data(X, y, None)
-        losses = row_losses(self._objective.as_of_now(), self.weights_, data, self._device_at_hand(), n_threads)
-        return losses if weight is None else losses * weight
+    # results out ------------------------------------------------------------
 
-    def _run(self, X: Any, output: str) -> np.ndarray:
-        """Return one output of the trained model for rows, computed in pieces of bounded size.
-
-        It is float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
-        """
-        result = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
-        X = self._check_X(X)
+    def predict(self, X: Any, output: str) -> np.ndarray:
+        """Return one output for checked rows."""
         session, known = self._predictor()
-        found = self._run_chunks(session, self._feeds(X), [output], known)[output]
-        return found.astype(result, copy=False)
+        return run_rows(session, self._feeds(X), self.source.model.features, [output], known)[output]
+
+    def run_once(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return outputs for a few rows by the names of the inputs; weights are inputs of the session as well."""
+        session, known = self._with_inputs(shared=len(self.objective.model) <= LIGHT)
+        return run_rows(session, feeds, self.source.model.features, outputs, known)
 
     def _predictor(self) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session that predicts, and its inputs besides the rows.
@@ -144,95 +134,127 @@ class Trained:
         models are inputs, and all fits of the same structure share one session.
         """
         # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
-        n_numbers = sum(w.size for w in self.weights_.values())
-        work = _MANY_ROWS * max(multiplications(self._whole.model), n_numbers)
+        n_elements = sum(w.size for w in self.weights.values())
+        work = _MANY_ROWS * max(multiplications(self.objective.model), n_elements)
         large = is_worth_a_thread(work)
-        if not large and len(self._source.model.onnx) <= LIGHT:  # sessions that are shared are kept
-            onx, known = self._fed_with(self.weights_)
-            return cached_session(onx, self._device_at_hand(), 1, thorough=False), known
+        if not large and len(self.source.model.onnx) <= LIGHT:  # sessions that are shared are kept
+            return self._with_inputs(shared=True)
 
         def make() -> Any:
-            onx = with_weights(self._source.model.onnx, self.weights_)
-            return open_session(onx, self._device_at_hand(), threads_for(work, self.n_threads), thorough=large)
+            return open_session(
+                self._filled(), self.device_at_hand(), threads_for(work, self.n_threads), thorough=large
+            )
 
         return self._session.open(make), {}
 
-    def _fed_with(self, weights: Mapping[str, np.ndarray]) -> tuple[bytes, dict[str, np.ndarray]]:
-        """Return the model whose weights are inputs, and its inputs besides the rows."""
-        known = {name: np.asarray(w, self._real) for name, w in weights.items()} | self._constants
-        return self._whole.model, known
+    def _with_inputs(self, *, shared: bool) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return a session on the model whose weights are inputs, and their values."""
+        known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
+        opened = cached_session if shared else open_session
+        return opened(self.objective.model, self.device_at_hand(), 1, thorough=False), known
 
-    def _device_at_hand(self) -> Device:
-        """Return the device of the parameters, or the CPU with a warning if this machine lacks it."""
-        try:
-            return find_device(self.device)
-        except DeviceError as e:
-            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
-            return find_device("cpu")
+    def _filled(self) -> bytes:
+        """Return the trainable form with the weights inside."""
+        return with_weights(self.source.model.onnx, self.weights).SerializeToString()
 
-    # inputs -----------------------------------------------------------------
+    def losses(self, X: Any, label: np.ndarray) -> np.ndarray:
+        """Return the loss of each row, without penalties."""
+        model, data = self.behind_front(self.data(X, label))
+        n_threads = threads_for(len(label) * multiplications(model.rest.model), self.n_threads)
+        return row_losses(model.rest.as_of_now(), self.weights, data, self.device_at_hand(), n_threads)
 
-    def _input_of(self, *, reset: bool = False) -> tuple[Any, int]:
-        """Return the type and the rank of X, from the model if known."""
-        declared: dict[str, tuple[Any, int]] = {}
-        if not reset:
-            model = self._source.model
-            declared = {name: (dtype, len(model.shapes[name])) for name, dtype in model.features.items()}
-        elif self.estimator is not None and is_onnx(self.estimator):
-            declared = declared_inputs(self.estimator)
-        if len(declared) != 1:
-            return np.dtype(self._real), 2
-        ((dtype, ndim),) = declared.values()
-        return np.dtype(self._real) if dtype.kind == "f" else dtype, ndim
+    def score_gradient(self, X: Any, wrt: str) -> np.ndarray:
+        """Return the gradients of the scores of a classifier, or of the output, with respect to an input."""
+        asked = self.scores if self.objective.classifies else self.source.model.output
+        found = self._run_all(build_score_gradients(self._filled(), asked, self._feature(wrt)), X)
+        stacked = np.stack(found, axis=-1)
+        return stacked[..., 0] if len(found) == 1 else stacked
 
-    def _check_X(self, X: Any) -> Any:
-        if self._named:
-            return check_named(self, as_pandas(X), None, reset=False)[0]
-        dtype, ndim = self._input_of()
-        return check_X(self, X, reset=False, dtype=dtype, ndim=ndim)
-
-    def _check_X_y(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        if reset:
-            self._named = comes_by_name(X, self.estimator)
-            names = getattr(self.estimator, "feature_names_in_", None)
-            if names is not None and is_frame(X):
-                X = in_order(X, names, self.estimator)
-        if self._named:
-            return check_named(self, as_pandas(X), y, reset=reset)
-        dtype, ndim = self._input_of(reset=reset)
-        return check_X_y(self, X, y, reset=reset, dtype=dtype, ndim=ndim, numeric=not self._classifies)
-
-    def _check_only_input(self, X: Any) -> None:
-        """Compare the rows with the one input of the model."""
-        shapes = self._source.model.shapes
-        if len(shapes) > 1:
-            raise DataError(
-                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
-            )
-        for shape in shapes.values():
-            check_features(X, shape, "the model takes")
-
-    def _feeds(self, X: Any) -> dict[str, Any]:
-        """Return the rows by the names of the inputs of the model."""
-        features = self._source.model.features
-        if self._named:
-            return feeds_by_name(X, features, self._source.model.shapes)
-        (name,) = features
-        return {name: X}
-
-    def _run_chunks(
-        self,
-        session: Any,
-        feeds: Mapping[str, Any],
-        outputs: Sequence[str] | None = None,
-        known: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return outputs of a session for rows, computed in pieces of bounded size; `known` is fed with each."""
-        names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
-        dtypes = self._source.model.features
+    def loss_gradient(self, X: Any, label: np.ndarray, wrt: str) -> np.ndarray:
+        """Return the gradient of the loss of each row with respect to an input."""
+        g = build_loss_gradient(self.objective.as_of_now(), self._feature(wrt))
+        session = open_session(g.onnx, self.device_at_hand(), self.n_threads)
+        data = self.data(X, label)
+        known = {i.name for i in session.get_inputs()}
         parts = []
-        for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes)):
-            piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
-            parts.append(run_in_groups(session, piece, known, names) if known else run_session(session, piece, names))
-        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-        return dict(zip(names, found, strict=True))
+        for rows in data.batches(rows_at_once(data.features, data.dtypes)):
+            feeds = {**data.constants, **self.weights, **data.take(rows), g.inputs["label"]: data.label[rows]}
+            parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
+        return np.concatenate(parts)
+
+    def embed(self, X: Any, output: str) -> np.ndarray:
+        """Return an intermediate result for checked rows."""
+        (found,) = self._run_all(with_result(self._filled(), output), X)
+        return found
+
+    def _feature(self, wrt: str) -> str:
+        names = list(self.source.model.features)
+        if wrt == "X" and len(names) == 1:
+            return names[0]
+        if wrt not in names:
+            raise DataError(f"The model has no input {wrt!r}; it has {', '.join(names)}.")
+        return wrt
+
+    def _run_all(self, onx: bytes, X: Any) -> list[np.ndarray]:
+        session = open_session(onx, self.device_at_hand(), self.n_threads)
+        names = [o.name for o in session.get_outputs()]
+        return list(run_rows(session, self._feeds(X), self.source.model.features, names).values())
+
+    # other models -----------------------------------------------------------
+
+    def with_weights(self, weights: dict[str, np.ndarray]) -> TrainedModel:
+        """Return the same model with other weights."""
+        return replace(self, weights=weights)
+
+    def on(self, device: str, n_threads: int | None) -> TrainedModel:
+        """Return the same model, run in another way."""
+        if (device, n_threads) == (self.device, self.n_threads):
+            return self
+        return replace(self, device=device, n_threads=n_threads)
+
+    def to_onnx(self) -> onnx.ModelProto:
+        """Return the model as it came, with the trained weights."""
+        return self.source.with_weights(self.weights)
+
+    def to_sklearn(self) -> Any:
+        """Return a copy of the estimator as it came, with the trained weights.
+
+        Raises
+        ------
+        ExportError
+            The model was an ONNX file, or a weight has no place in the estimator.
+        """
+        if self.source.estimator is None:
+            raise ExportError(
+                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
+                "there is no estimator to write to. Take get_trained_onnx()."
+            )
+        return to_sklearn(self.source.estimator, self.source.bindings, self.weights)
+
+
+def run_rows(
+    session: Any,
+    feeds: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
+    outputs: Sequence[str],
+    known: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return outputs of a session for rows, computed in pieces of bounded size.
+
+    Parameters
+    ----------
+    session : InferenceSession
+    feeds : mapping of str to array-like
+        The rows by input.
+    dtypes : mapping of str to numpy dtype
+        The types of the inputs.
+    outputs : sequence of str
+    known : mapping of str to ndarray, optional
+        Inputs that are the same for all rows.
+    """
+    parts = []
+    for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes)):
+        piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
+        parts.append(run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs))
+    found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    return dict(zip(outputs, found, strict=True))

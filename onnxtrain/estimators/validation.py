@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import assert_all_finite, get_tags
@@ -19,14 +18,12 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
-from onnxtrain.registry import did_you_mean
 
 #: A nonnegative number.
 _STRENGTH = [Interval(Real, 0, None, closed="left")]
@@ -227,57 +224,3 @@ def check_domain(y: np.ndarray, loss: Any, params: Mapping[str, Any] | None) -> 
     least, allowed = find_loss(loss, params).least(**params)
     if np.any((y < least) if allowed else (y <= least)):
         raise DataError(f"The loss {loss!r} takes y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")
-
-
-@as_data_error()
-def check_classes(y: Any) -> np.ndarray:
-    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
-
-    Raises
-    ------
-    DataError
-        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
-    """
-    try:
-        check_classification_targets(y)
-    except TypeError as e:
-        types = sorted({type(label).__name__ for label in np.ravel(y)})
-        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
-    if n_columns(y) > 1:
-        return _check_indicator(y)
-    return column_or_1d(y.toarray() if scipy.sparse.issparse(y) else y, warn=True)
-
-
-def n_columns(y: Any) -> int:
-    """Return the number of columns of targets; 1 for (n,)."""
-    shape = y.shape if hasattr(y, "shape") else np.shape(y)
-    return int(shape[1]) if len(shape) > 1 else 1
-
-
-def _check_indicator(y: Any) -> np.ndarray:
-    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
-    if not np.isin(values, (0, 1)).all():
-        raise DataError(
-            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
-            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
-            "several targets of classes are a classifier each."
-        )
-    return np.asarray(y.toarray() if scipy.sparse.issparse(y) else y).astype(np.int64)
-
-
-def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the index in `classes` of each label, int64 (n, 1).
-
-    Raises
-    ------
-    DataError
-        Labels that the model does not know.
-    """
-    unknown = np.setdiff1d(y, classes)
-    if len(unknown):
-        raise DataError(
-            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
-            f"{did_you_mean(unknown[0], map(str, classes))}"
-        )
-    order = np.argsort(classes)
-    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)

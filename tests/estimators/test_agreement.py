@@ -273,7 +273,7 @@ def CHANGED(source, names):
 def test_what_was_compared_once_is_not_compared_again(monkeypatch):
     onx = model(PROBABILITIES["noise by MatMul"])
     OrtGradientClassifier(onx, max_iter=1).fit(X, THREE)
-    monkeypatch.setattr("onnxtrain.estimators.base.answers_of_onnx", lambda *rest: pytest.fail("compared again"))
+    monkeypatch.setattr("onnxtrain.estimators.agreement.answers_of_onnx", lambda *rest: pytest.fail("compared again"))
     OrtGradientClassifier(onx, max_iter=1, learning_rate=0.1).fit(X, THREE)
 
 

@@ -42,8 +42,8 @@ def outside(**params):
 )
 def test_a_scaler_inside_is_one_outside(params):
     inside, alone, scaled = outside(**params)
-    assert inside._objective.constants
-    assert not alone._objective.constants
+    assert inside._trained.rest.constants
+    assert not alone._trained.rest.constants
     rtol = 1e-5 if params.get("solver") == "lbfgs" else 1e-9  # rounding decides where it stops
     for w, expected in zip(inside.weights_.values(), alone.weights_.values(), strict=True):
         np.testing.assert_allclose(w, expected, rtol=rtol)
@@ -59,7 +59,7 @@ def test_fits_on_other_rows_share_a_graph(steps):
     first = clone(model).fit(X[:200], y[:200])
     built = build_step.cache.misses
     second = clone(model).fit(X[150:], y[150:])
-    assert second._objective == first._objective
+    assert second._trained.rest == first._trained.rest
     assert build_step.cache.misses == built
     np.testing.assert_allclose(second.predict(X), second.to_sklearn().predict(X), rtol=1e-9)
 
@@ -69,7 +69,7 @@ def test_a_file_keeps_what_is_not_trained(tmp_path):
     model = OrtGradientRegressor(pipeline, max_iter=3, **COMMON).fit(X, y)
     onnxtrain.save(model, tmp_path / "model.onnx")
     kept = onnxtrain.load(tmp_path / "model.onnx")
-    assert kept._objective == model._objective
+    assert kept._trained.rest == model._trained.rest
     for w, expected in zip(
         kept.partial_fit(X, y).weights_.values(), model.partial_fit(X, y).weights_.values(), strict=True
     ):
@@ -82,4 +82,4 @@ def test_columns_by_name_are_prepared_once():
     pipeline = make_pipeline(scaled, StandardScaler(), LinearRegression()).fit(frame, y)
     model = OrtGradientRegressor(pipeline, max_iter=0, **COMMON).fit(frame, y)
     np.testing.assert_allclose(model.predict(frame), pipeline.predict(frame), rtol=1e-6)  # columns are float32
-    assert not model._objective.constants
+    assert not model._trained.rest.constants

@@ -128,7 +128,7 @@ def test_leaves_of_boosted_trees(case):
             else:
                 np.testing.assert_array_equal(found, expected)
     model = check_training(onx, X, y)
-    assert model._model.link is link
+    assert model._model.source.model.link is link
     assert "leaf_values" in model.weights_
 
 
@@ -568,7 +568,7 @@ LABELS = {
 @pytest.mark.parametrize("text, shape, link, y", LABELS.values(), ids=LABELS)
 def test_a_model_that_gives_labels_alone(text, shape, link, y, output):
     model = check_training(parse(text, W=drawn(*shape)), X, y, output=output, max_iter=50)
-    assert model._model.link is link
+    assert model._model.source.model.link is link
     trained = model.get_trained_onnx()
     np.testing.assert_array_equal(run(trained, {"X": X})[0].ravel(), model.predict(X))
     proba = model.predict_proba(X)

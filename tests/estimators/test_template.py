@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import limit_caches
 from onnxtrain.convert import convert
-from onnxtrain.estimators.source import as_source
+from onnxtrain.estimators.source import Reading, as_source
 from onnxtrain.estimators.template import TEMPLATES
 
 REGRESSORS = {
@@ -59,16 +59,16 @@ def parts(source):
 def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
     estimator = (REGRESSORS | CLASSIFIERS)[name]
     data = problems(name in CLASSIFIERS)
-    settings = {"dtype": dtype, "output": None if name in REGRESSORS else 1}
+    settings = Reading(dtype, None if name in REGRESSORS else 1)
 
     TEMPLATES.clear()
-    expected = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
+    expected = parts(as_source(estimator.fit(*data[2]), data[2][0], settings))
     TEMPLATES.clear()
     for X, y in data[:2]:
-        as_source(estimator.fit(X, y), X, **settings)
+        as_source(estimator.fit(X, y), X, settings)
     calls = []
     monkeypatch.setattr("onnxtrain.estimators.template.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
-    found = parts(as_source(estimator.fit(*data[2]), data[2][0], **settings))
+    found = parts(as_source(estimator.fit(*data[2]), data[2][0], settings))
     assert len(calls) == (name in NOT_REUSED)
     assert found == expected
 
@@ -78,8 +78,8 @@ def test_what_was_equal_in_all_fits_must_stay_so():
     X, y = problems(False)[0]
     scaler = make_pipeline(StandardScaler(), LinearRegression())
     for scale in (1.0, 2.0):  # the scaler sees the same rows twice, its numbers are not free
-        as_source(scaler.fit(X, scale * y), X, dtype="float32", output=None)
-    source = as_source(scaler.fit(3 * X + 1, y), X, dtype="float32", output=None)
+        as_source(scaler.fit(X, scale * y), X, Reading("float32"))
+    source = as_source(scaler.fit(3 * X + 1, y), X, Reading("float32"))
     found = source.initial_weights(tuple(b.name for b in source.bindings))
     np.testing.assert_allclose(found["standardscaler.mean"].ravel(), scaler[0].mean_, rtol=1e-6)
 
@@ -91,7 +91,7 @@ def test_other_labels_are_another_structure():
     for labels in (np.array(["a", "b", "c"]), np.array(["x", "y", "z"])):
         for seed in range(3):
             rows = np.random.default_rng(seed).permutation(60)[:50]
-            source = as_source(model.fit(X[rows], labels[y[rows]]), X, dtype="float32", output=1)
+            source = as_source(model.fit(X[rows], labels[y[rows]]), X, Reading("float32", 1))
         assert source.model.classes.tolist() == labels.tolist()
 
 
@@ -101,7 +101,7 @@ def test_few_structures_are_remembered():
     try:
         for width in range(2, 52):
             X, y = make_regression(30, width, random_state=0)
-            as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
+            as_source(LinearRegression().fit(X, y), X, Reading("float32"))
         assert 2 < len(TEMPLATES) < 50
     finally:
         limit_caches(before)
@@ -127,7 +127,7 @@ def test_another_converter_is_another_structure():
 
     def operators():
         X, y = next(rows)
-        source = as_source(LinearRegression().fit(X, y), X, dtype="float32", output=None)
+        source = as_source(LinearRegression().fit(X, y), X, Reading("float32"))
         return {n.op_type for n in onnx.load_model_from_string(source.model.onnx).graph.node}
 
     rows = itertools.cycle(problems(False))

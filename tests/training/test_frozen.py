@@ -68,10 +68,10 @@ def test_a_front_changes_no_weight(front, named, monkeypatch):
     nodes, once = FRONTS[front]
     onx = model(f"{nodes} {HEAD}", W=W, V=V)
     expected = fitted(onx, X)
-    assert expected._front is None  # too little to do
+    assert expected._trained.front is None  # too little to do
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     found = fitted(onx, {"X": X} if named else X)
-    assert (found._front is not None and "H" in found._front.front.border) == once
+    assert (found._trained.front is not None and "H" in found._trained.front.front.border) == once
     np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], atol=1e-6)
     rows = {"X": X} if named else X
     np.testing.assert_allclose(found.predict(rows), expected.predict(X), rtol=1e-5, atol=1e-6)
@@ -113,7 +113,7 @@ def test_a_front_goes_with_whatever_trains(params, rows, monkeypatch):
     expected = fitted(onx, rows, **params)
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     found = fitted(onx, rows, **params)
-    assert found._front is not None
+    assert found._trained.front is not None
     np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], rtol=1e-3, atol=1e-5)
 
 
@@ -138,18 +138,18 @@ def test_a_fit_with_a_front_goes_on(monkeypatch, tmp_path):
 def test_a_border_that_is_larger_than_the_rows_is_computed_with_each_batch(monkeypatch):
     onx = model(f"A = MatMul(X, W) H = Tanh(A) {HEAD}", W=rng.normal(size=(4, 40)), V=rng.normal(size=(40, 1)))
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
-    assert fitted(onx, X)._front is not None
+    assert fitted(onx, X)._trained.front is not None
     monkeypatch.setattr(frozen, "_MOST_BYTES", 4 * X.nbytes)
-    assert fitted(onx, X)._front is None
+    assert fitted(onx, X)._trained.front is None
 
 
 def test_folds_share_a_step_behind_a_front(monkeypatch):
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     estimator = OrtGradientRegressor(make_pipeline(StandardScaler(), LinearRegression()), max_iter=2, **SGD)
     first = clone(estimator).fit(X[:40], y[:40])
-    assert first._front is not None
+    assert first._trained.front is not None
     second = clone(estimator).fit(X[20:], y[20:])
-    assert second._objective == first._objective  # a step is built once for equal ones
+    assert second._trained.rest == first._trained.rest  # a step is built once for equal ones
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", np.inf)
     np.testing.assert_allclose(
         second.weights_["linearregression.coef"],
