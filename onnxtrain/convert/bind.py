@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper, numpy_helper
+from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
 from onnxtrain.convert.columns import by_column, positional
@@ -33,12 +33,11 @@ from onnxtrain.convert.learned import (
     learned,
     put,
 )
-from onnxtrain.convert.repairs import in_float32
 from onnxtrain.convert.sklearn import documentation, repaired_graph
 from onnxtrain.convert.ties import keep_in_range, range_layout, tie
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.graph import unique_name
-from onnxtrain.rewrite import rewrite_model
+from onnxtrain.rewrite import rewritten
 from onnxtrain.rewrite.trees import to_free
 
 #: Layouts to try beside "same" and "transpose", for attributes that a graph holds in another form.
@@ -111,14 +110,24 @@ def convert(estimator: Any, X: Any) -> Conversion:
 
     if not by_column(X):
         estimator = positional(estimator)
-    return Conversion(*_bind(estimator, _trainable_graph(estimator, X), X))
+    known = list(learned(estimator))
+    model = _trainable_graph(estimator, known, X)
+    bindings = _bind(estimator, known, model, X)
+    return Conversion(graphs.save(model), bindings)
 
 
-def _trainable_graph(estimator: Any, X: Any) -> onnx.ModelProto:
+def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any) -> ir.Model:
     """Return the graph of an estimator with its learned attributes as initializers."""
     onx = repaired_graph(estimator, X)
     try:
-        return keep_in_range(estimator, tie(estimator, in_float32(rewrite_model(onx))))
+        model = rewritten(onx)
+        if any(v.dtype == ir.DataType.DOUBLE for v in model.graph.initializers.values()):
+            graphs.cast_floats(model, ir.DataType.FLOAT)  # a converter left double
+        tie(model, known)
+        keep_in_range(model, known)
+        graphs.put_in_order(model)
+        graphs.prune(model)  # an initializer that nothing uses keeps no name from one that is
+        return model
     except ModelError as e:
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not one that can be trained: {e} See "
@@ -126,37 +135,23 @@ def _trainable_graph(estimator: Any, X: Any) -> onnx.ModelProto:
         ) from e
 
 
-def _bind(estimator: Any, onx: onnx.ModelProto, X: Any) -> tuple[onnx.ModelProto, tuple[Binding, ...]]:
-    """Return a copy of the model whose weights have the names of attributes, and the bindings."""
-    known = [item for item in learned(estimator) if _is_weight(item)]
-    arrays = _weights_in_order(onx)
+def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> tuple[Binding, ...]:
+    """Return the bindings of the weights, which get the names of attributes; other initializers become constants."""
+    known = [item for item in known if _is_weight(item)]
+    arrays = _weights_in_order(model)
     candidates = _candidates(known, arrays)
-    matches = _match_marked(estimator, known, onx, X) if _ambiguous(candidates, arrays) else None
+    matches = _match_marked(estimator, known, model, X) if _ambiguous(candidates, arrays) else None
     if matches is None:
         matches = _match(known, candidates)
     bindings = [
         Binding(name, item.path, item.kind, arrays[name].shape, layout, item.step, hasattr(item.owner, "predict"))
         for name, (item, layout) in matches.items()
     ]
-    bindings += _leaf_bindings(estimator, {name: a for name, a in arrays.items() if name not in matches})
-    result = _with_constants(onx, {b.name for b in bindings})
-    return result, _rename(result.graph, bindings, {name: item.name for name, (item, _) in matches.items()})
-
-
-def _with_constants(onx: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:
-    """Return the model with initializers that are no weights as Constant nodes: exponents, masks, ..."""
-    result = onnx.ModelProto()
-    result.CopyFrom(onx)
-    graph = result.graph
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
-    others = [i for i in graph.initializer if i.data_type in floats and i.name not in weights]
-    nodes = [helper.make_node("Constant", [], [i.name], name=i.name, value=i) for i in others]
-    nodes += graph.node
-    kept = [i for i in graph.initializer if i.data_type not in floats or i.name in weights]
-    del graph.initializer[:], graph.node[:]
-    graph.initializer.extend(kept)
-    graph.node.extend(nodes)
-    return result
+    leaves = {name: a for name, a in arrays.items() if name.startswith("leaf_values") and name not in matches}
+    bindings += _leaf_bindings(estimator, leaves) if leaves else ()
+    graphs.constants_as_nodes(model, {model.graph.initializers[b.name] for b in bindings}, [])
+    names = _rename(model.graph, {name: item.name for name, (item, _) in matches.items()})
+    return tuple(replace(b, name=names.get(b.name, b.name)) for b in bindings)
 
 
 def _is_weight(item: Learned) -> bool:
@@ -166,30 +161,20 @@ def _is_weight(item: Learned) -> bool:
     return item.kind != "intercept" or bool(getattr(item.owner, "fit_intercept", True))
 
 
-def _weights_in_order(onx: onnx.ModelProto) -> dict[str, np.ndarray]:
+def _weights_in_order(model: ir.Model) -> dict[str, np.ndarray]:
     """Return the floating-point arrays that the outputs depend on, in the order of use."""
-    wanted = _reaching(onx)
-    pending = {i.name: i for i in onx.graph.initializer if i.name in wanted}
-    found = {}
-    for node in onx.graph.node:
-        for name in node.input:
-            if name in pending:
-                found[name] = numpy_helper.to_array(pending.pop(name))
-    return found
-
-
-def _reaching(onx: onnx.ModelProto) -> set[str]:
-    """Return the names on which outputs depend through floating-point values and operators of ai.onnx."""
-    graph = graphs.reload(onx).graph
-    reals = {
+    edges = {
         node: [x for x in graphs.operands(node) if x is not None and _may_hold_weights(x)]
-        for node in graph
+        for node in model.graph
         if node.domain in ("", "ai.onnx")
     }
-    return {str(x.name) for x in graphs.ancestors(filter(graphs.is_float, graph.outputs), reals)}
+    wanted = graphs.ancestors(filter(graphs.is_float, model.graph.outputs), edges)
+    used = dict.fromkeys(x for node in model.graph for x in node.inputs if x is not None and x in wanted)
+    return {str(x.name): x.const_value.numpy() for x in used if x.is_initializer() and x.const_value is not None}
 
 
 def _may_hold_weights(x: ir.Value) -> bool:
+    """Whether a value is floating-point; a scalar initializer is part of a formula."""
     return (graphs.is_float(x) or x.dtype is None) and bool(graphs.rank(x) or not x.is_initializer())
 
 
@@ -254,32 +239,33 @@ def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> boo
     return False
 
 
-def _match_marked(estimator: Any, known: Sequence[Learned], onx: onnx.ModelProto, X: Any) -> _Matches | None:
+def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> _Matches | None:
     """Match on a graph in which no two attributes are equal; None if that graph has another structure."""
-    structure = [n.op_type for n in onx.graph.node]
+    structure = [n.op_type for n in model.graph]
 
-    def graph_of(items: Sequence[Learned]) -> tuple[Any, onnx.ModelProto | None]:
+    def graph_of(items: Sequence[Learned]) -> tuple[list[Learned], ir.Model | None]:
         marked = _marked(estimator, items)
+        found = list(learned(marked))
         try:
-            other = _trainable_graph(marked, X)
+            other = _trainable_graph(marked, found, X)
         except OnnxTrainError:  # SelectFromModel chooses other columns, which the next step does not fit
-            return marked, None
-        return marked, other if [n.op_type for n in other.graph.node] == structure else None
+            return found, None
+        return found, other if [n.op_type for n in other.graph] == structure else None
 
     kept = list(known)
-    marked, other = graph_of(kept)
+    found, other = graph_of(kept)
     if other is None and len(known) <= _MOST_MARKED:  # one of them decides on the graph: it is no initializer in it
         kept = [item for item in known if graph_of([item])[1] is not None]
-        marked, other = graph_of(kept)
+        found, other = graph_of(kept)
     if other is None:
         return None
     by_path = {item.path: item for item in kept}
-    known = [item for item in learned(marked) if item.path in by_path]
-    found = _match(known, _candidates(known, _weights_in_order(other)))
-    return {name: (by_path[item.path], layout) for name, (item, layout) in found.items()}
+    marked = [item for item in found if item.path in by_path]
+    matches = _match(marked, _candidates(marked, _weights_in_order(other)))
+    return {name: (by_path[item.path], layout) for name, (item, layout) in matches.items()}
 
 
-def _marked(estimator: Any, items: Sequence[Learned]) -> Any:
+def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator:
     """Return a copy of an estimator in which each element of `items` is slightly larger, each by another factor."""
     rng = np.random.default_rng(0)
     marked = copy.deepcopy(estimator)
@@ -291,17 +277,16 @@ def _marked(estimator: Any, items: Sequence[Learned]) -> Any:
     return marked
 
 
-def _leaf_bindings(estimator: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[Binding]:
+def _leaf_bindings(estimator: BaseEstimator, arrays: Mapping[str, np.ndarray]) -> Iterator[Binding]:
     trees = list(find_trees(estimator))
     for name, array in arrays.items():
-        if name.startswith("leaf_values") and trees:
-            found = _bind_leaves(estimator, name, array, trees)
-            if found is not None:
-                trees = [path for path in trees if path not in found.trees]
-                yield found
+        found = _bind_leaves(estimator, name, array, trees)
+        if found is not None:
+            trees = [path for path in trees if path not in found.trees]
+            yield found
 
 
-def _bind_leaves(estimator: Any, name: str, array: np.ndarray, trees: Sequence[Path]) -> LeafBinding | None:
+def _bind_leaves(estimator: BaseEstimator, name: str, array: np.ndarray, trees: Sequence[Path]) -> LeafBinding | None:
     """Return the binding of an initializer to the first run of `trees` that has its values.
 
     Parameters
@@ -351,20 +336,13 @@ def _tidy(factor: float) -> float:
     return factor
 
 
-def _rename(graph: onnx.GraphProto, bindings: Sequence[Binding], wanted: Mapping[str, str]) -> tuple[Binding, ...]:
-    """Rename initializers as `wanted`, as far as the names are free, in place; return the bindings with their names."""
-    taken = {v.name for v in (*graph.input, *graph.output)} | {y for node in graph.node for y in node.output}
-    taken |= {i.name for i in graph.initializer if i.name not in wanted}
+def _rename(graph: ir.Graph, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Rename initializers as `wanted`, as far as the names are free, in place; return their names."""
+    taken = graphs.names_in(graph) - wanted.keys()
     names = {old: unique_name(new, taken) for old, new in wanted.items()}
-    for item in (*graph.initializer, *graph.value_info):
-        item.name = names.get(item.name, item.name)
-    _rename_inputs(graph, names)
-    return tuple(replace(binding, name=names.get(binding.name, binding.name)) for binding in bindings)
-
-
-def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _rename_inputs(attribute.g, names)
+    values = list(graph.initializers.values())
+    graph.initializers.clear()  # they keep their order
+    for value in values:
+        value.name = names.get(str(value.name), value.name)
+        graph.register_initializer(value)
+    return names

@@ -14,7 +14,8 @@ from sklearn.svm import SVC, NuSVC
 
 from onnxtrain import graph
 from onnxtrain.convert.columns import as_float32, by_column, feeds_of, positional, some_rows
-from onnxtrain.convert.repairs import inside, last_step
+from onnxtrain.convert.learned import inside
+from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.device import find_device

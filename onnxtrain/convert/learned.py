@@ -94,39 +94,61 @@ class Learned:
         return ".".join(words)
 
 
+def parts(holder: Any) -> list[tuple[Any, Any]]:
+    """Return what an estimator, a list, a dictionary or an array of objects holds, each with its key."""
+    if isinstance(holder, dict):
+        return list(holder.items())
+    if isinstance(holder, (list, tuple)) or (isinstance(holder, np.ndarray) and holder.dtype == object):
+        return list(enumerate(holder))
+    if isinstance(holder, BaseEstimator) or type(holder).__name__ == "_CalibratedClassifier":
+        return list(vars(holder).items())
+    return []
+
+
+def inside(estimator: Any) -> Iterator[BaseEstimator]:
+    """Return an estimator and every estimator that it holds, each once."""
+    seen: set[int] = set()
+    pending = [estimator]
+    while pending:
+        found = pending.pop()
+        if id(found) in seen:
+            continue
+        if isinstance(found, BaseEstimator):
+            seen.add(id(found))
+            yield found
+        pending.extend(item for _, item in parts(found))
+
+
 def learned(estimator: Any, path: Path = ()) -> Iterator[Learned]:
     """Return every learned array of an estimator and of those inside it, in the order they were set."""
-    for kind, attribute in _STEPS.items():
-        if isinstance(estimator, kind):
-            for name, step in getattr(estimator, attribute).items():
-                yield from learned(step, (*path, attribute, name))
-            return
-    if not isinstance(estimator, BaseEstimator):
-        return
+    steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
+    if steps is not None:
+        for name, step in getattr(estimator, steps).items():
+            yield from learned(step, (*path, steps, name))
+    elif isinstance(estimator, BaseEstimator):
+        for name, value in _fitted(estimator).items():
+            yield from _arrays(value, (*path, name), estimator)
+
+
+def _fitted(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the attributes that `fit` has set and prediction may use, the public ones first."""
     given = set(estimator.get_params(deep=False))
-    fitted = {k: v for k, v in vars(estimator).items() if k not in given and k not in _MEMORIES}
-    if not any(k.endswith("_") for k in fitted):  # a frozen one: its estimator is fitted
-        fitted = {k: v for k, v in vars(estimator).items() if isinstance(v, BaseEstimator)}
-    if "_dual_coef_" in fitted:  # those that libsvm predicts with; the public ones may have another sign
-        fitted = {k: v for k, v in fitted.items() if k not in ("dual_coef_", "intercept_", "offset_")}
-    for name, value in sorted(fitted.items(), key=lambda item: item[0].startswith("_")):
-        yield from _arrays(value, (*path, name), estimator)
+    found = {k: v for k, v in vars(estimator).items() if k not in given and k not in _MEMORIES}
+    if not any(k.endswith("_") for k in found):  # a frozen one: its estimator is fitted
+        found = {k: v for k, v in vars(estimator).items() if isinstance(v, BaseEstimator)}
+    if "_dual_coef_" in found:  # those that libsvm predicts with; the public ones may have another sign
+        found = {k: v for k, v in found.items() if k not in ("dual_coef_", "intercept_", "offset_")}
+    return dict(sorted(found.items(), key=lambda item: item[0].startswith("_")))
 
 
-def _arrays(value: Any, path: Path, owner: Any) -> Iterator[Learned]:
+def _arrays(value: Any, path: Path, owner: BaseEstimator) -> Iterator[Learned]:
     if isinstance(value, BaseEstimator):
         yield from learned(value, path)
-    elif type(value).__name__ in ("_CalibratedClassifier",):
-        for name, item in vars(value).items():
-            yield from _arrays(item, (*path, name), owner)
-    elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
-        for i, item in enumerate(value):
-            yield from _arrays(item, (*path, i), owner)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _arrays(item, (*path, key), owner)
     elif isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
         yield Learned(path, np.asarray(value, dtype=np.float64), owner)
+    else:
+        for key, item in parts(value):
+            yield from _arrays(item, (*path, key), owner)
 
 
 def get(estimator: Any, path: Path) -> Any:
@@ -154,25 +176,18 @@ def put(estimator: Any, path: Path, value: Any) -> None:
 # ---------------------------------------------------------------------- trees
 
 
-def find_trees(estimator: Any, path: Path = ()) -> Iterator[Path]:
+#: Attributes that hold trees, besides those whose name ends in an underscore.
+_HOLD_TREES = ("_predictors", "steps", "transformer_list", "estimator")
+
+
+def find_trees(holder: Any, path: Path = ()) -> Iterator[Path]:
     """Return the path of every tree in an estimator, in order."""
-    if hasattr(estimator, "tree_") or _is_histogram_tree(estimator):
+    if hasattr(holder, "tree_") or _is_histogram_tree(holder):
         yield path
-    elif isinstance(estimator, BaseEstimator):
-        for name, value in vars(estimator).items():
-            if name.endswith("_") or name in (
-                "_predictors",
-                "steps",
-                "transformer_list",
-                "estimator",
-                "calibrated_classifiers_",
-            ):
-                yield from find_trees(value, (*path, name))
-    elif isinstance(estimator, (list, tuple)) or (isinstance(estimator, np.ndarray) and estimator.dtype == object):
-        for i, item in enumerate(estimator):
-            yield from find_trees(item, (*path, i))
-    elif type(estimator).__name__ == "_CalibratedClassifier":
-        yield from find_trees(estimator.estimator, (*path, "estimator"))
+    elif not isinstance(holder, dict):  # one of names holds the estimators of a list once more
+        for key, item in parts(holder):
+            if not isinstance(holder, BaseEstimator) or key.endswith("_") or key in _HOLD_TREES:
+                yield from find_trees(item, (*path, key))
 
 
 def leaf_values(tree: Any) -> np.ndarray:

@@ -19,8 +19,9 @@ import onnx
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.columns import input_types
+from onnxtrain.convert.learned import inside
 from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
-from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, inside, last_step, repair_graph
+from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, find_schema
 

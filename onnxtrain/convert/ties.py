@@ -10,20 +10,22 @@ A range: variances and probabilities stay valid if their logarithms are trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
+from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
-from onnxtrain.convert.learned import Learned, learned, log_odds
+from onnxtrain.convert.learned import Learned, log_odds
 from onnxtrain.graph import Op
 
 _LOG_2PI = math.log(2 * math.pi)
+
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
@@ -34,50 +36,53 @@ class Tie:
     compute: Callable[..., ir.Value]
 
 
-def tie(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with derived initializers computed from their attributes.
+def tie(model: ir.Model, known: Sequence[Learned]) -> None:
+    """Compute, in place, derived initializers from their attributes.
 
     Each attribute that has a tie becomes one initializer, however often
     it was copied.
     """
-    owners = [(items, ties) for items in _by_owner(estimator) if (ties := ties_of(next(iter(items.values())).owner))]
-    if not owners:
-        return onx
-    model = graph.load(onx)
-    build = graph.builder(model)
-    for items, ties in owners:
+    owners: dict[int, dict[str, Learned]] = {}
+    for item in known:
+        if isinstance(item.path[-1], str):
+            owners.setdefault(id(item.owner), {})[item.attribute] = item
+    for items in owners.values():
+        ties = ties_of(next(iter(items.values())).owner)
+        if not ties:
+            continue
+        build = graph.builder(model)
         values: dict[str, ir.Value] = {}
         for each in ties:
             if all(name in items for name in each.attributes):
                 _replace(build, model, each, items, values)
-    return graph.save(model)
-
-
-def _by_owner(estimator: Any) -> list[dict[str, Learned]]:
-    found: dict[int, dict[str, Learned]] = {}
-    for item in learned(estimator):
-        if isinstance(item.path[-1], str):
-            found.setdefault(id(item.owner), {})[item.attribute] = item
-    return list(found.values())
 
 
 def _replace(
-    build: graph.Builder, model: ir.Model, each: Tie, items: dict[str, Learned], values: dict[str, ir.Value]
+    build: graph.Builder, model: ir.Model, each: Tie, items: Mapping[str, Learned], values: dict[str, ir.Value]
 ) -> None:
+    """Compute the initializers that have the values of a tie; `values` are the attributes that are initializers."""
     expected = _evaluate(each, [items[name].value for name in each.attributes])
-    for old in [v for v in model.graph.initializers.values() if graph.is_float(v) and v not in values.values()]:
+    op = build.op
+    for old in _floats(model):
         array = old.const_value.numpy()  # type: ignore[union-attr]
-        if array.size != expected.size or not np.allclose(
-            array.reshape(-1), expected.reshape(-1), rtol=1e-5, atol=1e-30, equal_nan=True
-        ):
+        if old in values.values() or not _same_elements(array, expected, atol=1e-30):
             continue
         for name in each.attributes:
             if name not in values:
-                values[name] = build.op.initializer(ir.tensor(items[name].value.astype(np.float32)), f"tied.{name}")
-        new = each.compute(build.op, *(values[name] for name in each.attributes))
+                values[name] = op.initializer(ir.tensor(items[name].value.astype(np.float32)), f"tied.{name}")
+        new = each.compute(op, *(values[name] for name in each.attributes))
         if graph.static_shape(new) != array.shape:
-            new = build.op.Reshape(new, list(array.shape))
+            new = op.Reshape(new, list(array.shape))
         ir.convenience.replace_all_uses_with(old, new)
+
+
+def _floats(model: ir.Model) -> list[ir.Value]:
+    return [v for v in model.graph.initializers.values() if graph.is_float(v) and v.const_value is not None]
+
+
+def _same_elements(a: np.ndarray, b: np.ndarray, *, atol: float = 0.0) -> bool:
+    """Whether two arrays have the same elements in the same order, rounded to float32; their shapes may differ."""
+    return a.size == b.size and np.allclose(a.reshape(-1), b.reshape(-1), rtol=1e-5, atol=atol, equal_nan=True)
 
 
 def _evaluate(each: Tie, arrays: list[np.ndarray]) -> np.ndarray:
@@ -93,12 +98,15 @@ def _evaluate(each: Tie, arrays: list[np.ndarray]) -> np.ndarray:
     return np.asarray(found)
 
 
-def ties_of(owner: Any) -> list[Tie]:
-    """Return the ties of an estimator, those of its class and its classes' bases."""
-    for kind in type(owner).__mro__:
-        if kind.__name__ in TIES:
-            return list(TIES[kind.__name__](owner))
-    return []
+def ties_of(owner: BaseEstimator) -> list[Tie]:
+    """Return the ties of an estimator, those of its class or the nearest of its bases that has any."""
+    ties = _of_class(TIES, owner)
+    return list(ties(owner)) if ties is not None else []
+
+
+def _of_class(table: Mapping[str, _Entry], owner: BaseEstimator) -> _Entry | None:
+    """Return the entry of the class of an estimator, or of the nearest of its bases that has one."""
+    return next((table[kind.__name__] for kind in type(owner).__mro__ if kind.__name__ in table), None)
 
 
 def _rows(name: str, n: int) -> Iterator[Tie]:
@@ -246,35 +254,23 @@ _TRAINED_AS = {
 
 def range_layout(item: Learned) -> str | None:
     """Return the layout in which a learned array is trained so that it stays in its range, None without a range."""
-    attribute = item.attribute
-    for kind in type(item.owner).__mro__:
-        layout = _RANGES.get(kind.__name__, {}).get(attribute)
+    layout = (_of_class(_RANGES, item.owner) or {}).get(item.attribute)
+    return layout if layout is not None and np.all(_TRAINED_AS[layout].inside(item.value)) else None
+
+
+def keep_in_range(model: ir.Model, known: Sequence[Learned]) -> None:
+    """Compute, in place, each such array from its trained parameter."""
+    found = [(item.value, layout) for item in known if (layout := range_layout(item))]
+    for v in _floats(model) if found else ():
+        array = v.const_value.numpy()  # type: ignore[union-attr]
+        layout = next((layout for value, layout in found if _same(array, value)), None)
         if layout is not None:
-            return layout if np.all(_TRAINED_AS[layout].inside(item.value)) else None
-    return None
-
-
-def keep_in_range(estimator: Any, onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with each such array computed from its trained parameter."""
-    found = [(item.value, layout) for item in learned(estimator) if (layout := range_layout(item))]
-    if not found:
-        return onx
-    model = graph.load(onx)
-    op = graph.builder(model).op
-    for v in list(model.graph.initializers.values()):
-        array = v.const_value.numpy() if graph.is_float(v) and v.const_value is not None else None
-        layout = None if array is None else next((name for value, name in found if _same(array, value)), None)
-        if array is not None and layout is not None:
+            op = graph.builder(model).op
             trained = _TRAINED_AS[layout].trained(array.astype(np.float64)).astype(array.dtype)
             new = _TRAINED_AS[layout].back(op, op.initializer(ir.tensor(trained), f"free_{v.name}"))
             ir.convenience.replace_all_uses_with(v, new)
-    return graph.save(model)
 
 
 def _same(array: np.ndarray, value: np.ndarray) -> bool:
-    a, b = array.reshape(-1), value.reshape(-1)
-    return a.size == b.size and (np.allclose(a, b, rtol=1e-5, atol=0) or _same_transposed(array, value))
-
-
-def _same_transposed(array: np.ndarray, value: np.ndarray) -> bool:
-    return value.ndim == 2 and array.shape == value.T.shape and np.allclose(array, value.T, rtol=1e-5, atol=0)
+    transposed = value.ndim == 2 and array.shape == value.T.shape and _same_elements(array, value.T)
+    return transposed or _same_elements(array, value)

@@ -21,7 +21,7 @@ from onnxtrain.graph.build import (
     unique_name,
 )
 from onnxtrain.graph.check import as_model_error
-from onnxtrain.graph.edit import cast_floats, constants_as_nodes, products_in, tidy
+from onnxtrain.graph.edit import cast_floats, constants_as_nodes, products_in, put_in_order, tidy
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.model_io import (
@@ -99,6 +99,7 @@ __all__ = [
     "operands",
     "products_in",
     "prune",
+    "put_in_order",
     "put_out",
     "rank",
     "read",

@@ -6,7 +6,7 @@ from onnxtrain.rewrite import (  # noqa: F401  (imported for the rules they regi
     linear,
     trees,
 )
-from onnxtrain.rewrite.engine import rewrite_model
+from onnxtrain.rewrite.engine import rewrite_model, rewritten
 from onnxtrain.rewrite.registry import REWRITES, rewrite
 
-__all__ = ["REWRITES", "rewrite", "rewrite_model"]
+__all__ = ["REWRITES", "rewrite", "rewrite_model", "rewritten"]

@@ -11,7 +11,6 @@ from onnxtrain.graph import ModelLike, as_model_error, constant, is_float
 from onnxtrain.rewrite.registry import rules_for
 
 
-@as_model_error("The model cannot be rewritten")
 def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     """Return a model of ai.onnx operators with its parameters as initializers.
 
@@ -45,6 +44,12 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     >>> [n.op_type for n in rewritten.graph.node], [i.name for i in rewritten.graph.initializer]
     (['Sub', 'Mul'], ['offset', 'scale'])
     """
+    return graph.save(rewritten(onx))
+
+
+@as_model_error("The model cannot be rewritten")
+def rewritten(onx: ModelLike) -> ir.Model:
+    """Return the model of :func:`rewrite_model` to be worked on."""
     model = graph.load(onx)
     lift_constants(model)
     names = [str(y.name) for y in model.graph.outputs]
@@ -53,7 +58,7 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
     model = graph.infer_anew(model)
     passes.RemoveUnusedOpsetsPass()(model)
-    return graph.save(model)
+    return model
 
 
 # ---------------------------------------------------------- Constant nodes that hold weights

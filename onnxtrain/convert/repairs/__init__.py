@@ -1,7 +1,7 @@
 """Repairs of skl2onnx's conversions: converters by class, and faults of whole graphs."""
 
 from onnxtrain.convert.repairs import converters  # noqa: F401  (imported for the repairs that it files)
-from onnxtrain.convert.repairs.graph import in_float32, last_step, repair_graph
-from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition, inside
+from onnxtrain.convert.repairs.graph import last_step, repair_graph
+from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
 
-__all__ = ["ADDITIONS", "REPAIRS", "Addition", "in_float32", "inside", "last_step", "repair_graph"]
+__all__ = ["ADDITIONS", "REPAIRS", "Addition", "last_step", "repair_graph"]

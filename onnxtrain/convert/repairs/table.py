@@ -5,12 +5,9 @@ It holds for the conversions of onnxtrain alone: skl2onnx's own tables stay as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-import numpy as np
-from sklearn.base import BaseEstimator
 
 #: Writes the nodes of a fitted object: ``(scope, operator, container)`` of skl2onnx.
 Converter: TypeAlias = Callable[[Any, Any, Any], None]
@@ -71,26 +68,3 @@ class WithAttributes(Container):
     def add_node(self, *args: Any, **kwargs: Any) -> Any:
         """Add a node with other attributes."""
         return self._container.add_node(*args, **self._change(kwargs))
-
-
-def inside(estimator: Any) -> Iterator[BaseEstimator]:
-    """Return an estimator and every estimator that it holds, each once."""
-    seen: set[int] = set()
-    pending = [estimator]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, (list, tuple)):
-            pending.extend(found)
-        elif isinstance(found, dict):
-            pending.extend(found.values())
-        elif isinstance(found, np.ndarray) and found.dtype == object:
-            pending.extend(found.ravel().tolist())
-        elif id(found) not in seen and hasattr(found, "__dict__") and _is_of_sklearn(found):
-            seen.add(id(found))
-            pending.extend(vars(found).values())
-            if isinstance(found, BaseEstimator):
-                yield found
-
-
-def _is_of_sklearn(found: Any) -> bool:
-    return isinstance(found, BaseEstimator) or type(found).__name__ == "_CalibratedClassifier"
