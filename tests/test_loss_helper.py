@@ -469,6 +469,26 @@ def test_eps_is_checked_before_it_is_used():
         add_loss_output(onx, "log", eps="small")
 
 
+@pytest.mark.parametrize("k, y", [(1, 0), (1, 1), (3, 2)])
+def test_a_probability_of_zero_has_the_gradient_of_its_loss(k, y):
+    """The logarithm goes on as its tangent: the gradient is that of the loss that is reported."""
+    onx = parse(f"(double[n, {k}] S) => (double[n, {k}] Y) {{ Y = Identity(S) }}")
+    model = graph.load(onx)
+    _, rows = add_row_loss(model, model.graph.outputs[0], "log", output_is="probabilities", loss_params={"eps": 1e-2})
+    onx = graph.save(model, outputs=[("rows", rows)])
+    p = np.linspace(0.001, 0.05, 9)
+    S = np.stack([1 - p, p / 2, p / 2], axis=1) if k == 3 else (p if y else 1 - p).reshape(-1, 1)
+    feeds = {"S": S, "label": np.full((9, 1), y)}
+    check_gradient(onx, feeds, inputs=["S"])
+    found = run_onnxruntime(onx, feeds)[0]
+    assert (np.diff(found.ravel()) < 0).all()  # the lower the probability, the higher the loss
+    zero = run_onnxruntime(onx, {**feeds, "S": np.where(S < 0.5, 0, 1.0)})[0]
+    assert_allclose(zero, -np.log(1e-2), rtol=1e-2)
+    derivative = onnx_derivative(onx, weights=[], inputs=["S"])
+    (dS,) = run_onnxruntime(derivative, {**feeds, "S": np.zeros_like(S) + (k == 1 and not y), "rows_grad": found})
+    assert (np.abs(dS[:, y if k == 3 else 0]) > 10).all()
+
+
 def test_eps_is_a_parameter():
     onx = parse("(float[n, 2] S) => (float[n, 2] Y) { Y = Clip(S) }")
     onx = add_loss_output(onx, "log", eps=1e-2)

@@ -58,8 +58,8 @@ def add_loss_output(
     output_is : {"scores", "probabilities"} or None
         For a classification loss. None: inferred from the graph, which recognises Softmax, Sigmoid, their averages,
         any other output proven to lie in [0, 1], and a last layer that returns scores. If the graph is inconclusive,
-        ``"log"`` takes an output (n, k) for probabilities whose rows sum to one, clipped to [eps, 1 - eps], and one
-        column for scores.
+        ``"log"`` takes an output (n, k) for probabilities whose rows sum to one, 0 counting as eps, and one column
+        for scores.
     **kwargs
         Parameters of the loss.
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
-from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
+from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, taken_for_constant, tensor, unique_name
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.link import Link, Scores, n_columns, scores_behind
 from onnxtrain.losses.operands import softplus
 from onnxtrain.losses.table import check_number
 
-#: A mean or a probability that is not the output of an Exp, Sigmoid or Softmax is clipped to this distance from 0.
+#: A mean or a probability of 0 that is not the output of an Exp, Sigmoid or Softmax counts as this.
 _EPS = 1e-6
 
 #: The spacing of half-precision types near 1 is larger than that.
@@ -181,6 +182,18 @@ def _log_probabilities(op: Op, scores: Scores, eps: float, *, two_classes: bool)
         return op.Neg(softplus(op, op.Neg(s)))
     if scores.link is Link.PROBABILITY:
         eps = max(check_number(eps, "eps", above=0, below=0.5), _RESOLUTION.get(s.dtype, 0))
-        p = op.Clip(s, eps, 1 - eps)
-        return op.Sub(op.Log(p), op.Log(op.Sub(1.0, p))) if two_classes else op.Log(p)
+        log_p = _log(op, s, eps)
+        return op.Sub(log_p, _log(op, op.Sub(1.0, s), eps)) if two_classes else log_p
     return s
+
+
+def _log(op: Op, p: ir.Value, eps: float) -> ir.Value:
+    r"""Return log(p) and, below :math:`t = e \epsilon`, its tangent at t: :math:`\log t + p / t - 1`.
+
+    The tangent is :math:`\log \epsilon` at 0. A clipped logarithm would have no gradient there: the leaf of a tree
+    that is sure of the wrong class would stay so. Above :math:`1 - \epsilon` the gradient is 0.
+    """
+    p = op.Clip(p, 0.0, 1 - eps)
+    c = taken_for_constant(op.Clip(p, math.e * eps))
+    # the derivative of log(c) + p / c by c is (c - p) / c^2, 0 wherever c is not constant; p / p is exactly 1
+    return op.Add(op.Log(c), op.Sub(op.Div(p, c), 1.0))
