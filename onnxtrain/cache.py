@@ -14,7 +14,7 @@ import pickle
 import sys
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from inspect import isroutine
@@ -230,27 +230,43 @@ def cache_info() -> dict[str, dict[str, int]]:
 
 def _n_bytes(x: Any, large: dict[int, bytes]) -> int:
     """Return the bytes of an object, about, without those of large bytes objects, which are added to `large`."""
-    if x is None or isinstance(x, (str, int, float)):  # nearly all that a key holds
-        return sys.getsizeof(x)
-    if isinstance(x, type):
-        return 0  # its module's
+    total, todo = 0, [x]
+    while todo:  # keys are nested deeply
+        part = todo.pop()
+        if part is None or isinstance(part, (str, int, float)):  # nearly all that a key holds
+            total += sys.getsizeof(part)
+        elif (inner := _parts(part)) is not None:
+            total += _OBJECT
+            todo += inner
+        elif isinstance(part, bytes) and len(part) >= _LARGE:
+            total += _OBJECT
+            large[id(part)] = part
+        else:
+            total += _own_bytes(part)
+    return total
+
+
+def _parts(x: Any) -> Iterable[Any] | None:
+    """Return the parts of a container, None of anything else."""
+    if isinstance(x, (tuple, list, set, frozenset)):
+        return x
+    if isinstance(x, Mapping):
+        return (*x.keys(), *x.values())
+    if is_dataclass(x) and not isinstance(x, type):
+        return [getattr(x, part.name) for part in fields(x)]
+    return None
+
+
+def _own_bytes(x: Any) -> int:
+    """Return the bytes of an object without parts, about."""
     if isinstance(x, bytes):
-        if len(x) >= _LARGE:
-            large[id(x)] = x
-            return _OBJECT
         return _OBJECT + len(x)
     if isinstance(x, np.ndarray):
         return _OBJECT + x.nbytes
-    if isinstance(x, (tuple, list, set, frozenset)):
-        return _OBJECT + sum(_n_bytes(part, large) for part in x)
-    if isinstance(x, Mapping):
-        return _OBJECT + sum(_n_bytes(part, large) for item in x.items() for part in item)
-    if is_dataclass(x):
-        return _OBJECT + sum(_n_bytes(getattr(x, part.name), large) for part in fields(x))
-    if hasattr(x, "ByteSize"):  # a ModelProto, unpacked
+    if hasattr(x, "ByteSize") and not isinstance(x, type):  # a ModelProto, unpacked
         return _OBJECT + 2 * x.ByteSize()
-    if isroutine(x):
-        return 0  # its module's
+    if isinstance(x, type) or isroutine(x):
+        return 0  # their module's
     return _pickled(x)
 
 

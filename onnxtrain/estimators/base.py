@@ -15,18 +15,17 @@ from typing import Any, Self
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, WeightError
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.agreement import check_start, settled
-from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, with_callbacks
+from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import InputForm, Rows, in_order, is_frame
-from onnxtrain.estimators.settings import HALVES, settings_of
+from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
 from onnxtrain.estimators.source import (
     Reading,
     Source,
@@ -47,22 +46,16 @@ from onnxtrain.estimators.validation import (
     unchanged_on_error,
 )
 from onnxtrain.losses.link import Link
-from onnxtrain.registry import did_you_mean
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import (
     TrainableModel,
     choose_weights,
     draw_weights,
     learned_constants,
-    without_weights,
 )
-from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import Listener, TrainingState, Weights, last_fall
+from onnxtrain.training.state import Listener, TrainingState, Weights
 from onnxtrain.training.train import Fit
-
-#: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
-_MANY_EPOCHS = 200
 
 
 class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
@@ -330,35 +323,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         return Rows(X, y, self._sample_weights(y, weight), form)
 
     def _begin(self, rows: Rows) -> tuple[TrainedModel, TrainingState]:
-        """Return the model with its initial weights, or weights drawn anew, and the state before the first step."""
+        """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
         estimator = self._default_estimator() if self.estimator is None else self.estimator
-        source = self._read(estimator, rows)
-        self._learn_target(rows.y, source)
-        names = choose_weights(source.model, self.weights_to_train, source.default)
-        if self.weights_to_train is None and stores_targets(estimator):
-            warnings.warn(
-                f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
-                "trained here, one for each row. Name them in weights_to_train if that is meant.",
-                UserWarning,
-                stacklevel=4,
-            )
-        model = self._with_objective(source, source.initial_weights(names), rows.form)
-        check_start(model, rows.X, self._decoder(source.model.link))
-        weights = model.weights
-        if self.init == "random":
-            weights = draw_weights(weights, source.model.penalized, self._random_state)
-        return replace(model, source=replace(source, answers={})), TrainingState(weights)
-
-    def _read(self, estimator: Any, rows: Rows) -> Source:
-        """Return the model that was handed over, ready to be trained; one that is not fitted is fitted."""
         given = rows
         if not is_onnx(estimator):
             fitted = is_fitted(estimator)
             if fitted and hasattr(estimator, "n_features_in_") and not rows.form.by_name:
                 check_features(rows.X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, rows.X)
-            if not fitted:
-                given = self._rows_for_estimator(rows)
+            given = rows if fitted else self._rows_for_estimator(rows)
         reading = Reading(self._real, self.output, self._n_labels, self._classifies, self.output_is)
         source = source_of(
             estimator,
@@ -374,7 +347,25 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if known is not source and self.verbose and self._classifies:
             kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
             print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
-        return known
+        if self.weights_to_train is None and stores_targets(estimator):
+            warnings.warn(
+                f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
+                "trained here, one for each row. Name them in weights_to_train if that is meant.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return self._with_initial_weights(known, rows)
+
+    def _with_initial_weights(self, source: Source, rows: Rows) -> tuple[TrainedModel, TrainingState]:
+        """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
+        self._learn_target(rows.y, source)
+        names = choose_weights(source.model, self.weights_to_train, source.default)
+        model = self._with_objective(source, source.initial_weights(names), rows.form)
+        check_start(model, rows.X, self._decoder(source.model.link))
+        weights = model.weights
+        if self.init == "random":
+            weights = draw_weights(weights, source.model.penalized, self._random_state)
+        return replace(model, source=replace(source, answers={})), TrainingState(weights)
 
     def _go_on(self, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
         """Return the trained model, its objective that of the parameters as they are now, and its state."""
@@ -382,24 +373,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     def _with_objective(self, source: Source, weights: Weights, form: InputForm) -> TrainedModel:
         """Return a model with the objective that the parameters describe."""
-        names, model = tuple(weights), source.model
-        for name in self.penalty or {}:
-            if name not in names:
-                raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, names)}")
-        constants = learned_constants(model, names)
-        kind = "scores" if model.link is Link.IDENTITY else "probabilities"
-        objective = Objective(
-            model=without_weights(model, (*names, *constants)),
-            output=model.output,
-            loss=self.loss,
-            weights=names,
-            constants=tuple(constants),
-            loss_params=tuple(sorted((self.loss_params or {}).items())),
-            penalized=tuple(name for name in names if name in model.penalized),
-            classifies=self._classifies,
-            multilabel=self._n_labels > 0,
-            output_is=kind if self._classifies else None,
-        )
+        constants = learned_constants(source.model, tuple(weights))
+        objective = objective_of(self, source.model, tuple(weights), tuple(constants))
         return TrainedModel(source, objective, constants, dict(weights), form, self._real, self.device, self.n_threads)
 
     def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
@@ -430,42 +405,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 outcome = fit.run(n_epochs, (report, *listeners))
         finally:
             self._finish(model, fit.state)
-        if outcome.rise is not None:
-            warnings.warn(
-                f"The loss rose from {outcome.rise.first:.3g} to {outcome.rise.last:.3g}; the learning rate of the "
-                f"last step was {self._state.learning_rate:.3g}. {outcome.rise} Lower learning_rate, scale the data, "
-                "or set clip_norm.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif not outcome.interrupted:
-            self._warn_of_the_length(fit)
-        if outcome.interrupted:
-            warnings.warn(
-                f"Training was interrupted in epoch {self._state.epoch + 1}; "
-                "the estimator has the best weights so far.",
-                UserWarning,
-                stacklevel=4,
-            )
+        warn_of(outcome, fit, self)
         return self
-
-    def _warn_of_the_length(self, fit: Fit) -> None:
-        """Warn, as scikit-learn does, if max_iter has ended a fit whose loss was still falling.
-
-        A fine-tuning of few epochs, and a fit whose learning rate was planned to its end, is as long as it was meant.
-        """
-        if self._state.stopped or (self.init != "random" and self.max_iter < _MANY_EPOCHS):
-            return
-        fall = last_fall(self._state, self.n_iter_no_change)
-        by_steps = fit.settings.optimizer is not None
-        if fall <= self.tol or (by_steps and fit.settings.schedule.has_length):
-            return
-        warnings.warn(
-            f"max_iter={self.max_iter} was reached and the loss still fell, by {fall:.3g} in the last "
-            f"{self.n_iter_no_change} epochs. Raise max_iter{' or learning_rate' * by_steps}, or scale the data.",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
 
     def _finish(self, model: TrainedModel, state: TrainingState) -> None:
         """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""

@@ -1,13 +1,20 @@
-"""Who is told of each epoch: scikit-learn's callbacks, which it has since 1.9, and the report of ``verbose``."""
+"""Who is told of a fit: scikit-learn's callbacks, which it has since 1.9; the report of ``verbose``; warnings."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sklearn.exceptions import ConvergenceWarning
+
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.state import EpochInfo, TrainingState
+from onnxtrain.training.state import EpochInfo, TrainingState, last_fall
+from onnxtrain.training.train import Fit, Outcome
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -22,7 +29,10 @@ except ImportError:  # scikit-learn below 1.9
             return method
 
 
-__all__ = ["CallbackSupportMixin", "FitTask", "reporter", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitTask", "reporter", "warn_of", "with_callbacks"]
+
+#: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
+_MANY_EPOCHS = 200
 
 
 class FitTask:
@@ -94,3 +104,37 @@ def _print_line(info: EpochInfo) -> bool:
 def _losses(info: EpochInfo) -> str:
     validation = "" if info.validation_loss is None else f", validation loss {info.validation_loss:.6g}"
     return f"loss {info.loss:.6g}{validation}"
+
+
+def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None:
+    """Warn of a fit that was interrupted, whose loss rose, or, as scikit-learn does, was still falling at its end."""
+    state, rise = fit.state, outcome.rise
+    if rise is not None:
+        message = (
+            f"The loss rose from {rise.first:.3g} to {rise.last:.3g}; the learning rate of the last step was "
+            f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+    if outcome.interrupted:
+        message = f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far."
+        warnings.warn(message, UserWarning, stacklevel=5)
+    elif rise is None and (fall := _missed_fall(fit, estimator)):
+        other = "" if fit.settings.optimizer is None else " or learning_rate"
+        message = (
+            f"max_iter={estimator.max_iter} was reached and the loss still fell, by {fall:.3g} in the last "
+            f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+
+
+def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:
+    """Return by how much the loss was still falling when max_iter ended a fit; 0 if that was meant.
+
+    A fine-tuning of few epochs, and a fit whose learning rate was planned to its end, is as long as it was meant.
+    """
+    is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
+    is_planned = fit.settings.optimizer is not None and fit.settings.schedule.has_length
+    if fit.state.stopped or is_short or is_planned:
+        return 0.0
+    fall = last_fall(fit.state, estimator.n_iter_no_change)
+    return fall if fall > estimator.tol else 0.0

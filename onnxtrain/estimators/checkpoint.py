@@ -92,7 +92,7 @@ class Checkpoint:
 
     def after_epoch(self, model: TrainedModel, state: TrainingState, info: EpochInfo) -> bool:
         """Write the file if it is due; return False, since training need not stop for it."""
-        done = state.epoch - state.first_epoch
+        done = info.epoch - state.first_epoch
         due = state.stopped or done == self._estimator.max_iter or done % self.every == 0
         if self.path is not None and due:
             self._write(self.path, model, state)

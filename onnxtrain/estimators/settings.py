@@ -1,21 +1,27 @@
-"""From the parameters of an estimator to the frozen :class:`~onnxtrain.training.settings.Settings` of a fit."""
+"""From the parameters of an estimator to the frozen values of a fit: its settings and its objective."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError
+from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
 from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
+from onnxtrain.losses.link import Link
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
+from onnxtrain.training.model import TrainableModel, without_weights
+from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 #: The names that `solver` may be.
 _SOLVERS = (*OPTIMIZERS, "lbfgs")
@@ -24,7 +30,7 @@ _SOLVERS = (*OPTIMIZERS, "lbfgs")
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
 
-def settings_of(estimator: Any) -> Settings:
+def settings_of(estimator: OrtGradientEstimator) -> Settings:
     """Check every parameter of an estimator that can be checked without data; return those of its training.
 
     Raises
@@ -40,7 +46,7 @@ def settings_of(estimator: Any) -> Settings:
         schedule=make_schedule(estimator.learning_rate),
         device=_device(estimator),
         n_threads=estimator.n_threads,
-        batch_size=None if estimator.batch_size == "auto" else estimator.batch_size,
+        batch_size=None if isinstance(estimator.batch_size, str) else estimator.batch_size,
         max_iter=estimator.max_iter,
         shuffle=estimator.shuffle,
         tol=estimator.tol,
@@ -55,6 +61,43 @@ def settings_of(estimator: Any) -> Settings:
     )
 
 
+def objective_of(
+    estimator: OrtGradientEstimator, model: TrainableModel, weights: tuple[str, ...], constants: tuple[str, ...]
+) -> Objective:
+    """Return the objective of a model that the parameters of an estimator describe.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    model : TrainableModel
+    weights : tuple of str
+        Those that are trained.
+    constants : tuple of str
+        The learned values that are not.
+
+    Raises
+    ------
+    WeightError
+        A penalty is on a weight that is not trained.
+    """
+    for name in estimator.penalty or {}:
+        if name not in weights:
+            raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, weights)}")
+    kind = "scores" if model.link is Link.IDENTITY else "probabilities"
+    return Objective(
+        model=without_weights(model, (*weights, *constants)),
+        output=model.output,
+        loss=estimator.loss,
+        weights=weights,
+        constants=constants,
+        loss_params=tuple(sorted((estimator.loss_params or {}).items())),
+        penalized=tuple(name for name in weights if name in model.penalized),
+        classifies=estimator._classifies,
+        multilabel=estimator._n_labels > 0,
+        output_is=kind if estimator._classifies else None,
+    )
+
+
 def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
     """Check that a loss exists and is for regression or classification, as the target is."""
     entry = find_loss(loss, loss_params, classifies=classifies)
@@ -66,7 +109,7 @@ def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: 
         )
 
 
-def check_solver(estimator: Any) -> None:
+def check_solver(estimator: OrtGradientEstimator) -> None:
     """Check the parameters that say how is minimised."""
     solver = estimator.solver
     if solver == "lbfgs":
@@ -80,7 +123,7 @@ def check_solver(estimator: Any) -> None:
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS)}")
 
 
-def _optimizer(estimator: Any) -> Optimizer | None:
+def _optimizer(estimator: OrtGradientEstimator) -> Optimizer | None:
     """Return the optimizer, with the proximal step of l1 if requested; None for L-BFGS."""
     if isinstance(estimator.solver, str) and estimator.solver == "lbfgs":
         return None
@@ -88,7 +131,7 @@ def _optimizer(estimator: Any) -> Optimizer | None:
     return Proximal(optimizer) if estimator.l1_method == "proximal" else optimizer
 
 
-def _device(estimator: Any) -> Device:
+def _device(estimator: OrtGradientEstimator) -> Device:
     """Return the device, after a check that it is available and has products of the requested type."""
     device = find_device(estimator.device)
     if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:

@@ -416,7 +416,7 @@ def as_source(estimator: Any, X: Any, reading: Reading) -> Source:
         model = read_model(rewritten(open_batch(onx)), **vars(reading), roles=roles_by_exporter(onx))
         return Source(model, original=onx.SerializeToString())
     answers: dict[str, Any] = {}
-    model, bindings, default = convert_once(estimator, X, answers, **vars(replace(reading, labels=False)))
+    model, bindings, default = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
     return Source(model, copy.deepcopy(estimator), bindings, default, answers=answers)
 
 

@@ -120,7 +120,6 @@ class _Template:
 
     conversion: Conversion
     model: TrainableModel
-    default: tuple[str, ...]
     learned: Mapping[Path, np.ndarray]
     bound: frozenset[Path | None]
     varying: Mapping[Path, np.ndarray]
@@ -154,7 +153,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _same_but_for_weights(a: _Template, b: _Template) -> bool:
-    if a.conversion.bindings != b.conversion.bindings or a.default != b.default:
+    if a.conversion.bindings != b.conversion.bindings or a.conversion.default != b.conversion.default:
         return False
     known = [f.name for f in fields(TrainableModel) if f.name not in ("onnx", "proto", "classes", "certain")]
     if any(getattr(a.model, name) != getattr(b.model, name) for name in known):
@@ -207,7 +206,7 @@ TEMPLATES: Cache[_Template] = Cache("templates of conversions")
 
 
 def convert_once(
-    estimator: Any, X: Any, answers: dict[str, Any], **settings: Hashable
+    estimator: Any, X: Any, answers: dict[str, Any], settings: Mapping[str, Any]
 ) -> tuple[TrainableModel, tuple[Binding, ...], tuple[str, ...]]:
     """Return the model of an estimator, its bindings, and the weights trained by default.
 
@@ -217,35 +216,26 @@ def convert_once(
     X : array or DataFrame
     answers : dict
         As of :func:`~onnxtrain.convert.check.compare`.
-    **settings
+    settings : mapping of str to object
         Of :func:`~onnxtrain.training.model.read_model`.
     """
     parts = fingerprint(estimator, X)
-    if parts is None:
-        conversion, model, default = _convert(estimator, X, answers, settings)
-        return model, conversion.bindings, default
-    key = (parts.structure, tuple(settings.items()), registered_converters())
-    known = TEMPLATES.find(key)
-    if known is not None and known.fits(parts.learned):
+    key = None if parts is None else (parts.structure, tuple(settings.items()), registered_converters())
+    known = None if key is None else TEMPLATES.find(key)
+    if parts is not None and known is not None and known.fits(parts.learned):
         onx, bindings = known.conversion.onnx, known.conversion.bindings
         with suppress(ConversionError):  # then it is no template for this one
             compare(estimator, onx, X, answers, _values(onx, bindings, estimator))
-            return known.filled_model(estimator), bindings, known.default
-    varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
-    conversion, model, default = _convert(estimator, X, answers, settings)
-    bound = frozenset(parts.path_of(get(estimator, binding.path)) for binding in _written(conversion.bindings))
-    new = _Template(conversion, model, default, parts.learned, bound, varying)
-    TEMPLATES.keep(key, new if known is None else known.followed_by(new))
-    # converters round in their own ways: the result must not depend on what was converted before
-    return new.filled_model(estimator), new.conversion.bindings, new.default
-
-
-def _convert(
-    estimator: Any, X: Any, answers: dict[str, Any], settings: Mapping[str, Any]
-) -> tuple[Conversion, TrainableModel, tuple[str, ...]]:
-    """Return a conversion from the beginning, its model, and the weights trained by default."""
+            return known.filled_model(estimator), bindings, known.conversion.default
     conversion = convert(estimator, X)
     compare(estimator, conversion.onnx, X, answers)
-    model = read_model(conversion.onnx, **settings)
-    model = replace(model, learned=tuple(binding.name for binding in conversion.bindings if binding.path))
-    return conversion, model, conversion.default
+    bound = _written(conversion.bindings)
+    model = replace(read_model(conversion.onnx, **settings), learned=tuple(binding.name for binding in bound))
+    if parts is None:
+        return model, conversion.bindings, conversion.default
+    paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
+    varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
+    new = _Template(conversion, model, parts.learned, paths, varying)
+    TEMPLATES.keep(key, new if known is None else known.followed_by(new))
+    # converters round in their own ways: the result must not depend on what was converted before
+    return new.filled_model(estimator), conversion.bindings, conversion.default
