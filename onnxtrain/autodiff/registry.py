@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GradientError
+from onnxtrain.graph import operator_name
 from onnxtrain.registry import Registry
 
 Gradient: TypeAlias = "ir.Value | None"
@@ -36,10 +37,6 @@ class Derivative:
 
 
 RULES: Registry[Derivative] = Registry("gradient rule", GradientError)
-
-
-def _key(op_type: str, domain: str) -> str:
-    return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
 
 
 def gradient_rule(
@@ -83,7 +80,7 @@ def gradient_rule(
     """
 
     def decorate(rule: Rule) -> Rule:
-        keys = (_key(name, domain) for name in op_types)
+        keys = (operator_name(name, domain) for name in op_types)
         RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, flat))
         return rule
 
@@ -109,13 +106,13 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     ParameterError
         The operator already has a rule or is declared non-differentiable.
     """
-    keys = (_key(name, domain) for name in op_types)
+    keys = (operator_name(name, domain) for name in op_types)
     RULES.register(*keys, override=override)(Derivative(None))
 
 
 def derivative_of(node: ir.Node) -> Derivative | None:
     """Return the registered derivative of the operator of a node, None if it has none."""
-    return RULES.get(_key(node.op_type, node.domain))
+    return RULES.get(operator_name(node.op_type, node.domain))
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:

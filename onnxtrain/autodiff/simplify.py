@@ -51,7 +51,7 @@ def simplify(model: ir.Model, values: Sequence[ir.Value] = ()) -> list[ir.Value]
         One per value of `values`, in order. Dead nodes are left in the graph;
         :func:`onnxtrain.graph.prune` removes them.
     """
-    return rewrite_nodes(builder(model).op, model.graph, TABLE.find, values)
+    return rewrite_nodes(builder(model).op, model.graph, TABLE, values)
 
 
 # ------------------------------------------------------------- broadcasting

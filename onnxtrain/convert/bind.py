@@ -120,7 +120,7 @@ def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any)
     """Return the graph of an estimator with its learned attributes as initializers."""
     onx = repaired_graph(estimator, X)
     try:
-        model = rewritten(onx)
+        model = rewritten(graphs.load_converted(onx))
         if any(v.dtype == ir.DataType.DOUBLE for v in model.graph.initializers.values()):
             graphs.cast_floats(model, ir.DataType.FLOAT)  # a converter left double
         tie(model, known)

@@ -21,7 +21,14 @@ from onnxtrain.graph.build import (
     unique_name,
 )
 from onnxtrain.graph.check import as_model_error
-from onnxtrain.graph.edit import cast_floats, constants_as_nodes, products_in, put_in_order, tidy
+from onnxtrain.graph.edit import (
+    WITHOUT_EFFECT,
+    cast_floats,
+    constants_as_nodes,
+    products_in,
+    put_in_order,
+    tidy,
+)
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.model_io import (
@@ -31,6 +38,7 @@ from onnxtrain.graph.model_io import (
     initializers_as_inputs,
     is_written,
     load,
+    load_converted,
     prune,
     read,
     reload,
@@ -50,6 +58,7 @@ from onnxtrain.graph.query import (
     holds_graphs,
     is_float,
     made_by,
+    operator_name,
     rank,
     same_dimension,
     same_shape,
@@ -64,6 +73,7 @@ __all__ = [
     "IR_VERSION",
     "OPSET",
     "PRODUCTS",
+    "WITHOUT_EFFECT",
     "Builder",
     "ModelLike",
     "Op",
@@ -94,9 +104,11 @@ __all__ = [
     "is_written",
     "leave_out_defaults",
     "load",
+    "load_converted",
     "made_by",
     "names_in",
     "operands",
+    "operator_name",
     "products_in",
     "prune",
     "put_in_order",

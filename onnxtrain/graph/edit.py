@@ -8,7 +8,9 @@ from typing import Any
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
+from onnxtrain.graph.build import Op
 from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, find_schema, holds_graphs, is_float
+from onnxtrain.graph.rewriting import Rewritings
 
 
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
@@ -174,28 +176,41 @@ def put_in_order(model: ir.Model) -> None:
         known.add(node)
 
 
-def tidy(model: ir.Model) -> bool:
-    """Remove, in place, the nodes without effect; return whether inference may now find more shapes.
+#: The nodes without effect: their result is their operand.
+WITHOUT_EFFECT = Rewritings()
 
-    Cast to the same type, Reshape to the same shape: a Reshape to (-1, k) of a
-    value of shape (N, k) hides that N is still N.
-    """
-    changed = hidden = False
+
+@WITHOUT_EFFECT.rule("Cast")
+def cast_to_same_type(op: Op | None, node: ir.Node) -> ir.Value | None:
+    """Find a Cast to the type of its operand."""
+    x, (y,) = node.inputs[0], node.outputs
+    return x if x is not None and x.dtype == (y.dtype or node.attributes.get_int("to")) else None
+
+
+@WITHOUT_EFFECT.rule("Reshape")
+def reshape_to_same_shape(op: Op | None, node: ir.Node) -> ir.Value | None:
+    """Find a Reshape to the shape of its operand: one to (-1, k) of a value (N, k) hides that N is still N."""
+    x, target = node.inputs[0], constant(node.inputs[1])
+    if x is None or x.shape is None or target is None or len(target) != len(x.shape):
+        return None
+    differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
+    # one dimension left open is what remains once the others agree
+    return x if differ in ([], [-1]) or all(t == 0 for t in differ) else None
+
+
+def tidy(model: ir.Model) -> bool:
+    """Remove, in place, the nodes without effect; return whether inference may now find more shapes."""
+    removed = set()
     for node in list(model.graph):
-        x, (y, *_) = (node.inputs[0] if node.inputs else None), (*node.outputs, None)
-        if x is None or y is None or node.domain not in ("", "ai.onnx"):
-            continue
-        same_cast = node.op_type == "Cast" and x.dtype is not None and x.dtype == y.dtype
-        if same_cast or (node.op_type == "Reshape" and _keeps_shape(node)):
+        if any(rule(None, node) for rule in WITHOUT_EFFECT.find(node)):
+            removed.add(node.op_type)
             node.op_type, node.version = "Identity", None
             node.attributes.clear()
             node.resize_inputs(1)
-            y.shape = x.shape
-            changed = True
-            hidden |= not same_cast
-    if changed:
+            node.outputs[0].shape = node.inputs[0].shape  # type: ignore[union-attr]
+    if removed:
         remove_identities(model)
-    return hidden
+    return "Reshape" in removed
 
 
 def remove_identities(model: ir.Model) -> None:
@@ -210,12 +225,3 @@ def remove_identities(model: ir.Model) -> None:
     passes.IdentityEliminationPass()(model)
     for node in results:
         node.domain = ""
-
-
-def _keeps_shape(node: ir.Node) -> bool:
-    x, target = node.inputs[0], constant(node.inputs[1])
-    if x is None or x.shape is None or target is None or len(target) != len(x.shape):
-        return False
-    differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
-    # one dimension left open is what remains once the others agree
-    return (all(t == -1 for t in differ) and len(differ) <= 1) or all(t == 0 for t in differ)

@@ -128,6 +128,19 @@ def load(onx: ModelLike) -> ir.Model:
         return infer(proto)
 
 
+@as_model_error("The model cannot be read")
+def load_converted(proto: onnx.ModelProto) -> ir.Model:
+    """Return a model that a converter in this process has just made: it was in no file that could be damaged.
+
+    It is not checked, its values have no types yet, and `proto` may be changed.
+    """
+    proto = inline_functions(proto)
+    name_dimensions(proto.graph)
+    model = ir.from_proto(convert_opset(proto))
+    put_in_order(model)
+    return model
+
+
 def reload(onx: onnx.ModelProto | bytes) -> ir.Model:
     """Return a model that was loaded and saved before: it was checked, and holds all inferred types and shapes."""
     proto = onx if isinstance(onx, onnx.ModelProto) else _parse(onx, f"{len(onx)} bytes")

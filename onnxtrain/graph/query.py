@@ -90,6 +90,17 @@ def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | N
         return None
 
 
+def operator_name(op_type: str, domain: str = "") -> str:
+    """Return the name of an operator in tables, with its domain if that is not ai.onnx.
+
+    Examples
+    --------
+    >>> operator_name("Add", "ai.onnx"), operator_name("Scaler", "ai.onnx.ml")
+    ('Add', 'ai.onnx.ml:Scaler')
+    """
+    return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
+
+
 def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Return the node of ai.onnx that computes a value, if it is one of `op_types`."""
     node = None if value is None else value.producer()

@@ -2,8 +2,8 @@
 
 A rule matches one node and its ancestors. It is ``rule(op, node)`` and returns the
 replacement of the first output of the node (a tuple for all outputs), the first
-output itself if it changed the node in place, and None if it does not apply. Rules are
-found by operator: in a :class:`Rewritings` table, or by any function from a node to rules.
+output itself if it changed the node in place, and None if it does not apply. A
+:class:`Rewritings` table holds the rules by operator.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from onnxtrain.graph.build import Op
+from onnxtrain.graph.query import operator_name
 
 Rule: TypeAlias = "Callable[[Any, ir.Node], ir.Value | tuple[ir.Value, ...] | None]"
 
 
 class Rewritings:
-    """A table of rules for operators of ai.onnx.
+    """A table of rules by operator.
 
     Parameters
     ----------
     *others : Rewritings or mapping of str to rules
-        Tables whose rules it begins with.
+        Tables whose rules it begins with, by :func:`~onnxtrain.graph.operator_name`.
 
     Examples
     --------
@@ -44,7 +45,7 @@ class Rewritings:
                 self._rules[op_type] += rules
 
     def rule(self, *op_types: str) -> Callable[[Rule], Rule]:
-        """Return a decorator that registers a rule for the operators it matches, after earlier rules."""
+        """Return a decorator that registers a rule for the operators of ai.onnx it matches, after earlier rules."""
 
         def decorate(rule: Rule) -> Rule:
             for op_type in op_types:
@@ -60,13 +61,13 @@ class Rewritings:
 
     def find(self, node: ir.Node) -> Iterable[Rule]:
         """Return the rules for a node."""
-        return self._rules.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+        return self._rules.get(operator_name(node.op_type, node.domain), ())
 
 
 def rewrite_nodes(
     op: Op,
     graph: ir.Graph,
-    find: Callable[[ir.Node], Iterable[Rule]],
+    table: Rewritings,
     values: Sequence[ir.Value] = (),
     *,
     infer: Callable[[ir.Node], None] | None = None,
@@ -79,8 +80,8 @@ def rewrite_nodes(
         Appends to `graph`; a rule that adds nodes breaks the topological order.
     graph : onnx_ir.Graph
         A value that changes between runs must be an input: an initializer counts as a constant.
-    find : callable
-        The rules for a node, first to last.
+    table : Rewritings
+        Of the rules for a node the first that applies is taken.
     values : sequence of onnx_ir.Value
         Values that will be used and are not outputs of the graph yet.
     infer : callable, optional
@@ -100,26 +101,39 @@ def rewrite_nodes(
         node = pending.popleft()
         if node.graph is None:  # replaced and removed
             continue
-        found = next((new for rule in find(node) if (new := rule(op, node)) is not None), None)
-        if found is None:
+        found = _apply(op, node, table.find(node))
+        if not found:
             if infer is not None and _lacks_types(node):
                 infer(node)
             continue
-        if found is node.outputs[0]:
+        if found[0] is node.outputs[0]:
             pending.appendleft(node)
             continue
-        for old, new in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False):
+        for old, new in zip(node.outputs, found, strict=False):
             maker = new.producer()
             if maker is not None and maker not in known:
                 known.add(maker)
                 pending.append(maker)
-                if old.type is not None and old.shape is not None:
-                    new.type, new.shape = old.type, old.shape
+                _give_type(old, new)
             pending.extendleft(old.consumers())
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
             instead[old] = new
         graph.remove(node, safe=True)
     return [_last(instead, value) for value in values]
+
+
+def _apply(op: Op, node: ir.Node, rules: Iterable[Rule]) -> tuple[ir.Value, ...]:
+    """Return the values of the first rule that applies, none if none does."""
+    for rule in rules:
+        found = rule(op, node)
+        if found is not None:
+            return found if isinstance(found, tuple) else (found,)
+    return ()
+
+
+def _give_type(old: ir.Value, new: ir.Value) -> None:
+    if old.type is not None and old.shape is not None:
+        new.type, new.shape = old.type, old.shape
 
 
 def _lacks_types(node: ir.Node) -> bool:

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain import graph
-from onnxtrain.graph import ModelLike, as_model_error, constant, is_float
-from onnxtrain.rewrite.registry import rules_for
+from onnxtrain.graph import WITHOUT_EFFECT, ModelLike, Rewritings, as_model_error, constant, is_float
+from onnxtrain.rewrite.registry import REWRITES
 
 
 def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
@@ -44,21 +44,34 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     >>> [n.op_type for n in rewritten.graph.node], [i.name for i in rewritten.graph.initializer]
     (['Sub', 'Mul'], ['offset', 'scale'])
     """
-    return graph.save(rewritten(onx))
+    return graph.save(rewritten(graph.load(onx)))
 
 
 @as_model_error("The model cannot be rewritten")
-def rewritten(onx: ModelLike) -> ir.Model:
-    """Return the model of :func:`rewrite_model` to be worked on."""
-    model = graph.load(onx)
+def rewritten(model: ir.Model) -> ir.Model:
+    """Return a loaded model, which may be changed, after the rewriting; types are inferred on the way, node by node."""
     lift_constants(model)
-    names = [str(y.name) for y in model.graph.outputs]
-    build = graph.builder(model)
-    graph.rewrite_nodes(build.op, model.graph, rules_for, infer=build.infer)
-    graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
-    model = graph.infer_anew(model)
+    declared = [(str(y.name), y.shape) for y in model.graph.outputs]
+    for y in model.graph.outputs:
+        if y.producer() is not None:
+            y.shape = None  # more may follow than was declared
+    build, table = graph.builder(model), Rewritings(WITHOUT_EFFECT, {name: [rule] for name, rule in REWRITES.items()})
+    graph.rewrite_nodes(build.op, model.graph, table, infer=build.infer)
+    graph.set_outputs(model, [(name, y) for (name, _), y in zip(declared, model.graph.outputs, strict=True)])
+    for y, (_, shape) in zip(model.graph.outputs, declared, strict=True):
+        y.shape = shape if y.shape is None else y.shape
+    if not all(map(_is_typed, model.graph)):
+        model = graph.infer_anew(model)
     passes.RemoveUnusedOpsetsPass()(model)
     return model
+
+
+def _is_typed(node: ir.Node) -> bool:
+    """Whether all types and dimensions of the results of a node are known; those inside a body never are."""
+    results = [y for y in node.outputs if y.name]
+    shapes = [y.shape for y in results if y.dtype is not None]
+    known = all(shape is not None and not shape.has_unknown_dim() for shape in shapes)
+    return known and len(shapes) == len(results) and not graph.holds_graphs(node)
 
 
 # ---------------------------------------------------------- Constant nodes that hold weights

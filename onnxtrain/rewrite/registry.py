@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, Rule
+from onnxtrain.graph import Op, Rule, operator_name
 from onnxtrain.registry import Registry
 
 REWRITES: Registry[Rule] = Registry("rewriting", RewriteError)
@@ -31,17 +31,6 @@ FROZEN = frozenset(
         "ai.onnx.ml:CastMap",
     }
 )
-
-
-def key(domain: str, op_type: str) -> str:
-    """Return the name under which the rewriting of an operator is registered."""
-    return op_type if domain in ("", "ai.onnx") else f"{domain}:{op_type}"
-
-
-def rules_for(node: ir.Node) -> tuple[Rule, ...]:
-    """Return the rewriting of a node, if there is one."""
-    rule = REWRITES.get(key(node.domain, node.op_type))
-    return () if rule is None else (rule,)
 
 
 def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Rule], Rule]:
@@ -72,7 +61,7 @@ def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Ru
     ...     (x,) = node.inputs
     ...     return op.Mul(x, 2.0)
     """
-    return REWRITES.register(*(key(domain, op_type) for op_type in op_types), override=override)
+    return REWRITES.register(*(operator_name(op_type, domain) for op_type in op_types), override=override)
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:

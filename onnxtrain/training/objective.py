@@ -266,9 +266,9 @@ def rewrite_locally(
         ones = op.Reshape(filled, op.initializer(graph.tensor([1, -1], name="row")))
     sums = partial(sum_rows_by_a_product, column=column, ones=ones)
     for inner in within.subgraphs() if cpu_kernels else ():
-        graph.rewrite_nodes(graph.inner_builder(op, inner), inner, SIGNS.find)
+        graph.rewrite_nodes(graph.inner_builder(op, inner), inner, SIGNS)
     table = graph.Rewritings(ANYWHERE, {"ReduceSum": [sums]}, *((ON_CPU, SIGNS) if cpu_kernels else ()))
-    return graph.rewrite_nodes(op, within, table.find, values)
+    return graph.rewrite_nodes(op, within, table, values)
 
 
 def named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:

@@ -102,7 +102,7 @@ def rewritten_lines(body):
         <float tenth = {{0.1}}>
         {{ {body} }}""")
     model = graph.load(onx)
-    rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU.find)
+    rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)
     return onx, graph.save(model)
 
 
@@ -237,7 +237,7 @@ def test_signs_of_many_numbers(dtype):
     for y in onx.graph.output:
         y.type.tensor_type.ClearField("shape")
     model = graph.load(onx)
-    rewrite_nodes(graph.builder(model).op, model.graph, SIGNS.find)
+    rewrite_nodes(graph.builder(model).op, model.graph, SIGNS)
     new_onx = graph.save(model)
     assert counts(new_onx) == {"Sign": 2, "Mul": 1, "Clip": 1, "Neg": 3}
     x = np.random.default_rng(0).normal(size=(20, 50)).astype(dtype)
