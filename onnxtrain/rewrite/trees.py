@@ -61,8 +61,9 @@ def tree_ensemble_classifier(op, node):
     if shares is not None:
         z = _mean_of_probabilities(op, index, leaves, shares)
         return labels_of_best(op, z, classes), z
-    scored = leaves.given.any(axis=0)
-    if len(classes) == 2 and scored.sum() == 1:
+    # of two opposite columns one decides: leaves trained apart would leave rows of probabilities that do not sum to one
+    scored = [1] if _are_opposite(node, leaves) and not base.any() else np.flatnonzero(leaves.given.any(axis=0))
+    if len(classes) == 2 and len(scored) == 1:
         one = Leaves(leaves.values[:, scored], leaves.given[:, scored], leaves.tree, leaves.node, leaves.column)
         z = _add_base(op, sum_of_leaves(op, index, one, "SUM"), base[-1:])
         return _one_score(op, node, z, classes, positive=bool(np.all(one.values >= 0)))
@@ -239,6 +240,12 @@ def _add_base(op: Op, z: ir.Value, base: np.ndarray) -> ir.Value:
     start = weight(op, base, "base_values")
     start.metadata_props[BUFFER] = "base values"
     return op.Add(z, start)
+
+
+def _are_opposite(node: ir.Node, leaves: Leaves) -> bool:
+    """Whether the columns of two classes are Sigmoid of -z and of z, as CatBoost writes them."""
+    two = attribute(node, "post_transform", "NONE") == "LOGISTIC" and leaves.values.shape[1] == 2
+    return two and np.array_equal(leaves.values[:, 0], -leaves.values[:, 1])
 
 
 def _one_score(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool) -> tuple[ir.Value, ir.Value]:

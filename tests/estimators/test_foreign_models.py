@@ -235,6 +235,21 @@ def test_trees_of_every_form(case, mode, tracks, version):
         np.testing.assert_array_equal(kept[name], np.asarray(splits(mode, tracks)[name], np.float32))
 
 
+def test_opposite_columns_of_trees_stay_probabilities():
+    """CatBoost stores -s and s: trained apart from each other, their Sigmoids would no longer sum to one."""
+    leaf = leaves("class", [0] * 5)
+    twice = {name: np.repeat(values, 2).tolist() for name, values in leaf.items()}
+    twice["class_ids"] = [0, 1] * 5
+    twice["class_weights"] = (np.repeat(leaf["class_weights"], 2) * np.tile([-1, 1], 5)).tolist()
+    twice |= {"classlabels_int64s": [0, 1], "post_transform": "LOGISTIC"}
+    onx = ensemble("TreeEnsembleClassifier", {**splits("BRANCH_LEQ", 0), **twice}, 1)
+    y = classes(2)
+    model = OrtGradientClassifier(onx, learning_rate=0.1, max_iter=30, random_state=0).fit(X, y)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p, run(model.get_trained_onnx(), {"X": X})[1], rtol=1e-5)
+    np.testing.assert_allclose(model.losses(X, y).ravel(), -np.log(p[np.arange(len(y)), y]), rtol=1e-4)
+
+
 #: 0: <=, 1: <, 2: >=, 3: >
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 @pytest.mark.parametrize("tracks", [0, 1])

@@ -209,6 +209,16 @@ CASES = {
         X,
         2,
     ),
+    "boosting of two opposite columns": (
+        "TreeEnsembleClassifier",
+        {
+            **leaves("class", [w for s in SIGNED for w in (-s, s)]),
+            "classlabels_int64s": [0, 1],
+            "post_transform": "LOGISTIC",
+        },
+        X,
+        2,
+    ),
     "signed scores of two classes": (
         "TreeEnsembleClassifier",
         {**leaves("class", SIGNED), "classlabels_int64s": [0, 1]},
