@@ -14,7 +14,7 @@ sizes, in another order. If a value fails, the cut is made before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -150,12 +150,14 @@ def cut(
         With the rows of the rest. None: the whole objective is trained by the batch.
     """
     n_rows, texts = len(data.label), has_texts(data)
-    if not by_name and not _is_worth_a_cut(multiplications(whole.model), n_rows, n_epochs):
+
+    def is_worth_it(work: float) -> bool:
+        return by_name or work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
+
+    if not is_worth_it(multiplications(whole.model)):
         return None
     refused: frozenset[str] = frozenset()
-    while (front := find_front(whole, refused)) is not None:
-        if not by_name and not _is_worth_a_cut(front.work, n_rows, n_epochs):
-            return None
+    while (front := find_front(whole, refused)) is not None and is_worth_it(front.work):
         try:
             rows, found, wrong = _check_rows(front, data, place)
         except DataError:  # it takes no batches of other sizes
@@ -176,11 +178,6 @@ def cut(
     return None
 
 
-def _is_worth_a_cut(work: float, n_rows: int, n_epochs: int) -> bool:
-    """Whether `work` operations per row over a fit pay for the search of a frozen front."""
-    return work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
-
-
 @cached
 def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> Front | None:
     """Return the part of an objective that depends on no trained weight, None if there is none.
@@ -198,70 +195,71 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
     """
     model = graph.reload(objective.model)
     border = _border(model, objective, refused)
-    for value in border:
-        if value.dtype == ir.DataType.STRING:
-            raise ModelError(f"Texts reach the trained weights: {graph.describe(value)}.")
+    texts = [v for v in border if v.dtype == ir.DataType.STRING]
+    if texts:
+        raise ModelError(f"Texts reach the trained weights: {graph.describe(texts[0])}.")
     passed = tuple(str(v.name) for v in border if v.is_graph_input())
     computed = [(str(v.name), v) for v in border if v.name not in passed]
     if not computed:
         return None
-    read = graph.ancestors([v for _, v in computed])
+    read = graph.ancestors(v for _, v in computed)
     inputs = [v for v in model.graph.inputs if v in read]
     elements = _elements(read)
     model.graph.inputs[:] = inputs
     onx = graph.save(model, outputs=computed).SerializeToString()
     return Front(
         onx,
-        tuple(name for name, _ in computed),
-        passed,
-        tuple(str(v.name) for v in inputs if v.name in objective.constants),
-        multiplications(onx),
-        elements,
+        border=tuple(name for name, _ in computed),
+        passed=passed,
+        constants=tuple(str(v.name) for v in inputs if v.name in objective.constants),
+        multiplications=multiplications(onx),
+        elements=elements,
     )
 
 
 def _border(model: ir.Model, objective: Objective, refused: frozenset[str]) -> list[ir.Value]:
     """Return the values from which the output is computed, without the front."""
     inputs = {str(v.name): v for v in model.graph.inputs}
-    trained = {inputs.pop(name) for name in objective.weights}
-    fixed = {inputs.pop(name) for name in objective.constants} | trained
-    with_rows = graph.dependents(model.graph, inputs.values())
-    active = graph.dependents(model.graph, trained)
-    batch = _batch_names(list(inputs.values()))
-    border: dict[ir.Value, None] = {}
+    trained = [inputs.pop(name) for name in objective.weights]
+    features = [v for name, v in inputs.items() if name not in objective.constants]
+    with_rows = graph.dependents(model.graph, features)
+    frozen = with_rows - graph.dependents(model.graph, trained)
+    names = _AxisNames.of(features)
+    stops = {v for v in frozen if v.is_graph_input() or (v.name not in refused and names.allow_rows(v))}
+    found: set[ir.Value] = set()
     todo = [graph.find(model.graph.outputs, objective.output, "output")]
-    seen = set(todo)
     while todo:
         value = todo.pop()
-        node = value.producer()
-        may_stand = value in with_rows and value not in active and value.name not in refused
-        if value.is_graph_input() or node is None or (may_stand and _may_be_rows(value, batch, inputs.values())):
-            if value in with_rows:
-                border[value] = None
+        if value in found or value not in with_rows:
             continue
-        for x in graph.operands(node):
-            if x is not None and x not in seen and x not in fixed and not x.is_initializer():
-                seen.add(x)
-                todo.append(x)
-    order = {v: i for i, v in enumerate([*model.graph.inputs, *(y for node in model.graph for y in node.outputs)])}
-    return sorted(border, key=order.__getitem__)
+        found.add(value)
+        node = value.producer()
+        if value not in stops and node is not None:
+            todo += [x for x in graph.operands(node) if x is not None]
+    order = (*model.graph.inputs, *(y for node in model.graph for y in node.outputs))
+    return [v for v in order if v in found & stops]
 
 
-def _batch_names(inputs: Sequence[ir.Value]) -> set[str]:
-    """Return the symbolic dimensions of the rows, without those that another axis has too."""
-    first = {_name(v.shape[0]) for v in inputs if v.shape}
-    others = {_name(d) for v in inputs for d in (v.shape or ())[1:]}
-    return {name for name in first - others if name}
+class _AxisNames(NamedTuple):
+    """Names of the axes of the inputs: those of the rows alone, and those of other axes."""
 
+    rows: frozenset[str]
+    others: frozenset[str]
 
-def _may_be_rows(value: ir.Value, batch: set[str], inputs: Any) -> bool:
-    """Whether the first axis of a value is that of the rows by its name, or has a name that says nothing."""
-    if value.shape is None:
-        return True
-    if not len(value.shape) or isinstance(value.shape[0], int):
-        return False
-    name = _name(value.shape[0])
-    return name in batch or name not in {_name(d) for v in inputs for d in v.shape or ()} or name is None
+    @classmethod
+    def of(cls, inputs: Iterable[ir.Value]) -> _AxisNames:
+        shapes = [[_name(d) for d in v.shape or ()] for v in inputs]
+        others = {name for shape in shapes for name in shape[1:] if name}
+        first = {shape[0] for shape in shapes if shape and shape[0]} - others
+        return cls(frozenset(first), frozenset(others))
+
+    def allow_rows(self, value: ir.Value) -> bool:
+        """Whether the first axis of a value is that of the rows by its name, or has a name that says nothing."""
+        if value.shape is None:
+            return True
+        if not len(value.shape) or isinstance(value.shape[0], int):
+            return False
+        return _name(value.shape[0]) not in self.others
 
 
 def _name(dimension: Any) -> str | None:
@@ -278,24 +276,26 @@ def _elements(values: Iterable[ir.Value]) -> float:
 def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
     """Return an objective whose rows are values on the border, by name, which have so many axes."""
     model = graph.reload(objective.model)
-    values = {v.name: v for v in [*model.graph.inputs, *(y for node in model.graph for y in node.outputs)]}
-    features = [v for v in model.graph.inputs if v.name not in {*objective.weights, *objective.constants}]
-    others = [v for v in model.graph.inputs if v not in features]
-    batch = _batch_names(features)
-    inputs = []
-    for name, rank in border:
-        old = values[name]
-        known = [None] * rank if old.shape is None else list(old.shape)
-        first = known[0] if _name(known[0]) in batch else min(batch, default="rows")
-        new = ir.Value(name=name, type=old.type, shape=ir.Shape([first, *known[1:]]))
-        ir.convenience.replace_all_uses_with(old, new)
-        old.name = f"{name}_of_the_front"
-        inputs.append(new)
+    values = {str(v.name): v for v in (*model.graph.inputs, *(y for node in model.graph for y in node.outputs))}
+    known = {*objective.weights, *objective.constants}
+    others = [v for v in model.graph.inputs if v.name in known]
+    names = _AxisNames.of(v for v in model.graph.inputs if v.name not in known).rows
+    inputs = [_taken_as_input(values[name], rank, names) for name, rank in border]
     output = graph.find(model.graph.outputs, objective.output, "output")
     read = graph.ancestors([output])
     model.graph.inputs[:] = [*inputs, *(v for v in others if v in read)]
     onx = graph.save(model, outputs=[(objective.output, output)]).SerializeToString()
     return replace(objective, model=onx, constants=tuple(n for n in objective.constants if values[n] in read))
+
+
+def _taken_as_input(old: ir.Value, rank: int, rows: frozenset[str]) -> ir.Value:
+    """Return a new value in place of one on the border, its first axis called as that of the rows."""
+    first, *others = [None] * rank if old.shape is None else old.shape
+    first = first if _name(first) in rows else min(rows, default="rows")
+    new = ir.Value(name=old.name, type=old.type, shape=ir.Shape([first, *others]))
+    ir.convenience.replace_all_uses_with(old, new)
+    old.name = f"{new.name}_of_the_front"
+    return new
 
 
 def _check_rows(
