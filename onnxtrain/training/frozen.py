@@ -290,9 +290,10 @@ def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objecti
 
 def _taken_as_input(old: ir.Value, rank: int, rows: frozenset[str]) -> ir.Value:
     """Return a new value in place of one on the border, its first axis called as that of the rows."""
-    first, *others = [None] * rank if old.shape is None else old.shape
-    first = first if _name(first) in rows else min(rows, default="rows")
-    new = ir.Value(name=old.name, type=old.type, shape=ir.Shape([first, *others]))
+    shape: list[int | str | ir.SymbolicDim | None] = [None] * rank if old.shape is None else list(old.shape)
+    if _name(shape[0]) not in rows:
+        shape[0] = min(rows, default="rows")
+    new = ir.Value(name=old.name, type=old.type, shape=ir.Shape(shape))
     ir.convenience.replace_all_uses_with(old, new)
     old.name = f"{new.name}_of_the_front"
     return new
