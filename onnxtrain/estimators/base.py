@@ -359,7 +359,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _with_initial_weights(self, source: Source, rows: Rows) -> tuple[TrainedModel, TrainingState]:
         """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
         self._learn_target(rows.y, source)
-        names = choose_weights(source.model, self.weights_to_train, source.default)
+        names = choose_weights(source.model, self.weights_to_train, converted=source.original is None)
         model = self._with_objective(source, source.initial_weights(names), rows.form)
         check_start(model, rows.X, self._decoder(source.model.link))
         weights = model.weights

@@ -91,8 +91,6 @@ class Source:
         The fitted scikit-learn estimator that was converted.
     bindings : tuple of Binding
         Which of its attributes the weights are.
-    default : tuple of str or None
-        The weights that are trained by default; None leaves it to the model.
     original : bytes or None
         The ONNX model that was handed over.
     answers : dict
@@ -102,7 +100,6 @@ class Source:
     model: TrainableModel
     estimator: Any = None
     bindings: tuple[Binding, ...] = ()
-    default: tuple[str, ...] | None = None
     original: bytes | None = field(default=None, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -343,7 +340,7 @@ def _from_few_rows(
             source = as_source(whole, X, reading)
         except Exception:  # it needs more rows; if all are too few, the error is raised there
             return None
-        names = choose_weights(source.model, weights_to_train, source.default)
+        names = choose_weights(source.model, weights_to_train, converted=True)
         found.append((_without_values(source.model.onnx, names), names, source))
     (few, few_names, _), (more, names, source) = found
     return source if (few, few_names) == (more, names) else None
@@ -416,8 +413,8 @@ def as_source(estimator: Any, X: Any, reading: Reading) -> Source:
         model = read_model(rewritten(open_batch(onx)), **vars(reading), roles=roles_by_exporter(onx))
         return Source(model, original=onx.SerializeToString())
     answers: dict[str, Any] = {}
-    model, bindings, default = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
-    return Source(model, copy.deepcopy(estimator), bindings, default, answers=answers)
+    model, bindings = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
+    return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
 
 
 def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -> list[Weight]:

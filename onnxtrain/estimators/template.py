@@ -153,7 +153,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _same_but_for_weights(a: _Template, b: _Template) -> bool:
-    if a.conversion.bindings != b.conversion.bindings or a.conversion.default != b.conversion.default:
+    if a.conversion.bindings != b.conversion.bindings:
         return False
     known = [f.name for f in fields(TrainableModel) if f.name not in ("onnx", "proto", "classes", "certain")]
     if any(getattr(a.model, name) != getattr(b.model, name) for name in known):
@@ -207,8 +207,8 @@ TEMPLATES: Cache[_Template] = Cache("templates of conversions")
 
 def convert_once(
     estimator: Any, X: Any, answers: dict[str, Any], settings: Mapping[str, Any]
-) -> tuple[TrainableModel, tuple[Binding, ...], tuple[str, ...]]:
-    """Return the model of an estimator, its bindings, and the weights trained by default.
+) -> tuple[TrainableModel, tuple[Binding, ...]]:
+    """Return the model of an estimator, and its bindings.
 
     Parameters
     ----------
@@ -226,16 +226,17 @@ def convert_once(
         onx, bindings = known.conversion.onnx, known.conversion.bindings
         with suppress(ConversionError):  # then it is no template for this one
             compare(estimator, onx, X, answers, _values(onx, bindings, estimator))
-            return known.filled_model(estimator), bindings, known.conversion.default
+            return known.filled_model(estimator), bindings
     conversion = convert(estimator, X)
     compare(estimator, conversion.onnx, X, answers)
     bound = _written(conversion.bindings)
-    model = replace(read_model(conversion.onnx, **settings), learned=tuple(binding.name for binding in bound))
+    model = read_model(conversion.onnx, **settings, default=conversion.default)
+    model = replace(model, learned=tuple(binding.name for binding in bound))
     if parts is None:
-        return model, conversion.bindings, conversion.default
+        return model, conversion.bindings
     paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
     varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
     new = _Template(conversion, model, parts.learned, paths, varying)
     TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     # converters round in their own ways: the result must not depend on what was converted before
-    return new.filled_model(estimator), conversion.bindings, conversion.default
+    return new.filled_model(estimator), conversion.bindings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +48,8 @@ class TrainableModel:
     weights : tuple of str
         The weights that may be trained.
     default : tuple of str
-        The weights that are trained by default: parameters, not buffers.
+        The weights that are trained by default: of an estimator those of the predictor, of an ONNX model parameters,
+        not buffers.
     penalized : tuple of str
         Those among them that multiply: penalties spare the intercepts.
     learned : tuple of str
@@ -111,13 +112,15 @@ def read_model(
     n_labels: int = 0,
     labels: bool = False,
     roles: Mapping[str, Role] | None = None,
+    default: Container[str] | None = None,
     output_is: str | None = None,
 ) -> TrainableModel:
     """Return a model of ai.onnx operators in trainable form, its floating-point type `dtype`.
 
     With `n_labels` the output is multilabel, one column per label; outputs of
     one label each are concatenated. With `labels` an output of labels is trained by the scores from which they are
-    computed. `roles` are those that the exporter recorded.
+    computed. The weights in `default` are trained by default; without, those whose role is
+    that of a parameter, by `roles`, which the exporter recorded, or by a guess.
 
     Raises
     ------
@@ -142,6 +145,8 @@ def read_model(
     weights = trainable(model, chosen if scores is None else behind.value)
     if not weights:
         raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
+    if default is None:
+        default = {str(w.name) for w in weights if role_of(w, roles or {}) is Role.PARAMETER}
     inputs = [v for v in model.graph.inputs if not v.is_initializer()]
     return TrainableModel(
         **_graph(graph.save(model)),
@@ -155,7 +160,7 @@ def read_model(
         shapes={str(v.name): _shape(v) for v in inputs},
         classes=_label_classes(model),
         weights=tuple(str(w.name) for w in weights),
-        default=tuple(str(w.name) for w in weights if role_of(w, roles or {}) is Role.PARAMETER),
+        default=tuple(str(w.name) for w in weights if w.name in default),
         penalized=tuple(str(w.name) for w in weights if multiplies(w)),
         certain=behind.certain,
     )
@@ -275,19 +280,17 @@ def draw_weights(
     return {name: draw(name, w) for name, w in weights.items()}
 
 
-def choose_weights(
-    model: TrainableModel, wanted: str | Sequence[str] | None, default: Sequence[str] | None
-) -> tuple[str, ...]:
+def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *, converted: bool) -> tuple[str, ...]:
     """Return the weights to train.
 
     Parameters
     ----------
     model : TrainableModel
-    wanted : str, sequence of str, or None for `default`
+    wanted : str, sequence of str, or None for ``model.default``
         As :func:`~onnxtrain.training.parameters.select_weights` takes them. If all words exclude, they exclude from
         all weights of an estimator, from the parameters of an ONNX model.
-    default : names, or None
-        None: those of the model.
+    converted : bool
+        The model was an estimator.
 
     Raises
     ------
@@ -295,9 +298,9 @@ def choose_weights(
         A name is unknown, or the output does not depend on it.
     """
     if wanted is None:
-        names = [w for w in model.weights if w in (model.default if default is None else default)]
+        names = list(model.default)
     else:
-        of = model.default if default is None else model.weights
+        of = model.weights if converted else model.default
         names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
     if not names:
         raise WeightError("There is no weight to train. Name some in weights_to_train.")

@@ -50,7 +50,7 @@ def problems(classes):
 
 def parts(source):
     weights = source.initial_weights(source.model.weights)
-    return source.model.onnx, source.bindings, source.default, {k: v.tolist() for k, v in weights.items()}
+    return source.model.onnx, source.bindings, source.model.default, {k: v.tolist() for k, v in weights.items()}
 
 
 @pytest.mark.filterwarnings("ignore:.*converge")
