@@ -14,7 +14,7 @@ from onnx import ModelProto
 from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.errors import ModelError, WeightError
-from onnxtrain.losses.link import Link, choose_output, join_labels, scores_behind
+from onnxtrain.losses.link import Link, Scores, choose_output, join_labels, scores_behind
 from onnxtrain.training.objective import LIGHT, weights_as_inputs
 from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
 
@@ -51,7 +51,7 @@ class TrainableModel:
         The weights that are trained by default: of an estimator those of the predictor, of an ONNX model parameters,
         not buffers.
     penalized : tuple of str
-        Those among them that multiply: penalties spare the intercepts.
+        The weights that multiply: penalties spare the intercepts.
     learned : tuple of str
         Initializers that are learned attributes of an estimator. Fits of it differ in them alone:
         those that are not trained are inputs of the graphs, which all fits then share.
@@ -132,21 +132,17 @@ def read_model(
     """
     model = graph.reload(onx)
     graph.cast_floats(model, DTYPES[dtype])
-    outputs = tuple(str(v.name) for v in model.graph.outputs)
+    outputs = _names(model.graph.outputs)
     op = graph.builder(model).op
-    if n_labels:
-        _check_labels(model, n_labels)
-    joined = join_labels(model, op, n_labels) if n_labels and output is None else None
-    chosen = choose_output(model, output, labels=labels) if joined is None else joined
-    output = _as_output(model, chosen)
+    chosen = _choose(model, op, output, n_labels, labels=labels)
     behind = scores_behind(chosen, op).said(chosen, output_is)
-    scores = None if behind.link is Link.PROBABILITY else _as_output(model, behind.value)
-    # the link between scores and probabilities is not part of the loss
-    weights = trainable(model, chosen if scores is None else behind.value)
+    weights = trainable(model, _trained_end(chosen, behind))
     if not weights:
         raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
     if default is None:
-        default = {str(w.name) for w in weights if role_of(w, roles or {}) is Role.PARAMETER}
+        default = _names(w for w in weights if role_of(w, roles or {}) is Role.PARAMETER)
+    output = _as_output(model, chosen)
+    scores = None if behind.link is Link.PROBABILITY else _as_output(model, behind.value)
     inputs = [v for v in model.graph.inputs if not v.is_initializer()]
     return TrainableModel(
         **_graph(graph.save(model)),
@@ -159,11 +155,28 @@ def read_model(
         features={str(v.name): v.dtype.numpy() for v in inputs},  # type: ignore[union-attr]
         shapes={str(v.name): _shape(v) for v in inputs},
         classes=_label_classes(model),
-        weights=tuple(str(w.name) for w in weights),
-        default=tuple(str(w.name) for w in weights if w.name in default),
-        penalized=tuple(str(w.name) for w in weights if multiplies(w)),
+        weights=_names(weights),
+        default=tuple(name for name in _names(weights) if name in default),
+        penalized=_names(filter(multiplies, weights)),
         certain=behind.certain,
     )
+
+
+def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(v.name) for v in values)
+
+
+def _choose(model: ir.Model, op: graph.Op, output: int | str | None, n_labels: int, *, labels: bool) -> ir.Value:
+    """Return the output to train; the outputs of one label each are concatenated."""
+    if n_labels:
+        _check_labels(model, n_labels)
+    joined = join_labels(model, op, n_labels) if output is None else None
+    return choose_output(model, output, labels=labels) if joined is None else joined
+
+
+def _trained_end(chosen: ir.Value, behind: Scores) -> ir.Value:
+    """Return the value that the weights compute: the link between scores and probabilities is not part of the loss."""
+    return chosen if behind.link is Link.PROBABILITY else behind.value
 
 
 def _shape(value: ir.Value) -> tuple[int | None, ...]:
@@ -194,18 +207,23 @@ def _width(output: ir.Value) -> int:
 
 def _label_classes(model: ir.Model) -> np.ndarray | None:
     """Return the classes of an output of labels, which ArgMax selects from the scores."""
-    for value in model.graph.outputs:
-        if graph.is_float(value):
-            continue
-        node = value.producer()
-        while node is not None and node.op_type in ("Reshape", "Cast", "Identity", "Squeeze", "Flatten"):
-            node = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if node is not None and node.op_type in ("Gather", "ArrayFeatureExtractor"):
-            classes = graph.constant(node.inputs[0])
-            if classes is not None:
-                # strings in ONNX are bytes
-                return np.array([c.decode() if isinstance(c, bytes) else c for c in classes.ravel().tolist()])
-    return None
+    found = (_classes_of(value) for value in model.graph.outputs if not graph.is_float(value))
+    return next((classes for classes in found if classes is not None), None)
+
+
+def _classes_of(labels: ir.Value | None) -> np.ndarray | None:
+    while (carrier := graph.made_by(labels, "Reshape", "Cast", "Identity", "Squeeze", "Flatten")) is not None:
+        labels = carrier.inputs[0]
+    node = None if labels is None else labels.producer()
+    if node is None or node.op_type not in ("Gather", "ArrayFeatureExtractor"):
+        return None
+    classes = graph.constant(node.inputs[0])
+    # strings in ONNX are bytes
+    return None if classes is None else np.array([_text(c) for c in classes.ravel().tolist()])
+
+
+def _text(c: Any) -> Any:
+    return c.decode() if isinstance(c, bytes) else c
 
 
 def initial_weights(onx: onnx.ModelProto | bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -310,14 +328,11 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
 def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mapping[str, Role]) -> list[Weight]:
     """Return the weights that :func:`read_model` finds among the ancestors of an output, of any output by default."""
     model = graph.reload(onx)
-    outputs = [y for y in model.graph.outputs if graph.is_float(y)] or list(model.graph.outputs)
     op = graph.builder(model).op
-    asked = [choose_output(model, name, labels=True) for name in ([output] if output else [y.name for y in outputs])]
-    found: dict[ir.Value, None] = {}
-    for chosen in asked:
-        behind = scores_behind(chosen, op)
-        value = chosen if behind.link is Link.PROBABILITY else behind.value
-        found |= dict.fromkeys(trainable(model, value))
+    outputs = [y for y in model.graph.outputs if graph.is_float(y)] or list(model.graph.outputs)
+    found: set[ir.Value] = set()
+    for name in [output] if output else [y.name for y in outputs]:
+        chosen = choose_output(model, name, labels=True)
+        found.update(trainable(model, _trained_end(chosen, scores_behind(chosen, op))))
     order = [w for w in model.graph.initializers.values() if w in found]
-    kinds = [role_of(w, roles).value for w in order]
-    return [Weight(str(w.name), "", graph.static_shape(w) or (), kind) for w, kind in zip(order, kinds, strict=True)]
+    return [Weight(str(w.name), "", graph.static_shape(w) or (), role_of(w, roles).value) for w in order]
