@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any
 
 import numpy as np
 import onnx
@@ -124,7 +124,20 @@ def onnx_derivative(
     """
     options = _checked(options, loss, label, builder)
     proto = graphs.read(onx)
-    result = _derive(proto, weights, inputs, options, loss, label, verbose, builder)
+    model = graphs.load(expand_functions(proto))
+    asked = _asked(model, inputs, weights, options, loss, label)
+    if verbose:
+        xs, ws = ([v.name for v in values] for values in (asked.inputs, asked.weights))
+        print(f"[onnx_derivative] inputs {xs}, weights {ws}, {options!r}")
+    if builder == "onnxruntime-training":
+        from onnxtrain.training_build import derive  # onnxruntime is slow to import, and optional
+
+        result = derive(model, asked.inputs, asked.weights, options=int(options), loss=asked.loss)
+    else:
+        result = graphs.save(model, outputs=_append_gradients(model, asked, options))
+    result = _with_metadata(result, proto)
+    if verbose:
+        print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
     if path_name is not None:
         onnx.save_model(result, path_name)
     return result
@@ -168,23 +181,32 @@ def gradients(
     return [found[v] for v in wrt]
 
 
-def _checked(options: Any, loss: Any, label: Any, builder: str) -> DerivativeOptions:
+#: Options that contradict each other, and why.
+_CONTRADICTIONS: tuple[tuple[Callable[[DerivativeOptions], bool], str], ...] = (
+    (
+        lambda o: o.KeepYieldOp in o and o != o.KeepYieldOp,
+        "KeepYieldOp goes with no other option; YieldOp gives the outputs already.",
+    ),
+    (
+        lambda o: o.Loss in o and o.FillGrad in o,
+        "the gradient of a loss starts from one, FillGrad says nothing more.",
+    ),
+    (lambda o: o.FillGrad in o and o.KeepOutputs not in o, "FillGrad goes with KeepOutputs."),
+)
+
+
+def _checked(options: object, loss: object, label: object, builder: str) -> DerivativeOptions:
     """Refuse contradictory arguments before any work is done."""
     if not isinstance(options, DerivativeOptions):
         raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
     if builder not in BUILDERS:
         raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
-    o = DerivativeOptions
-    if o.KeepYieldOp in options and options != o.KeepYieldOp:
-        raise ParameterError(f"{options!r}: KeepYieldOp goes with no other option; YieldOp gives the outputs already.")
-    if o.Loss in options and o.FillGrad in options:
-        raise ParameterError(f"{options!r}: the gradient of a loss starts from one, FillGrad says nothing more.")
-    if o.FillGrad in options and o.KeepOutputs not in options:
-        raise ParameterError(f"{options!r}: FillGrad goes with KeepOutputs.")
-    if o.Loss in options:
-        if not isinstance(loss, str):
-            raise ParameterError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
-    elif loss is not None or label is not None:
+    for contradicts, words in _CONTRADICTIONS:
+        if contradicts(options):
+            raise ParameterError(f"{options!r}: {words}")
+    if DerivativeOptions.Loss in options and not isinstance(loss, str):
+        raise ParameterError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
+    if DerivativeOptions.Loss not in options and (loss is not None or label is not None):
         raise ParameterError(f"loss={loss!r} and label={label!r} go with the option Loss, got {options!r}.")
     return options
 
@@ -192,96 +214,99 @@ def _checked(options: Any, loss: Any, label: Any, builder: str) -> DerivativeOpt
 # --------------------------------------------------------------- derivation
 
 
-def _derive(
-    proto: onnx.ModelProto,
-    weights: Sequence[str] | None,
+@dataclass(frozen=True)
+class _Asked:
+    """The values of a model to differentiate, and those that the derivative starts from."""
+
+    inputs: list[ir.Value]
+    weights: list[ir.Value]
+    outputs: list[ir.Value]
+    loss: ir.Value | None
+
+    @property
+    def wrt(self) -> list[ir.Value]:
+        """The inputs, then the weights."""
+        return [*self.inputs, *self.weights]
+
+    @property
+    def reals(self) -> list[ir.Value]:
+        """The floating-point outputs."""
+        return [y for y in self.outputs if graphs.is_float(y)]
+
+
+def _asked(
+    model: ir.Model,
     inputs: Sequence[str] | None,
+    weights: Sequence[str] | None,
     options: DerivativeOptions,
     loss: str | None,
     label: str | Sequence[str] | None,
-    verbose: int,
-    builder: str,
-) -> onnx.ModelProto:
-    model = graphs.load(expand_functions(proto))
+) -> _Asked:
+    """Return the values of a model by their names."""
     labels = () if label is None else _names(label, "label")
     for name in labels:
         graphs.find(model.graph.inputs, name, "input")
-    xs = _wanted_inputs(model, inputs, labels)
-    ws = _wanted_weights(model, weights)
-    if not xs and not ws:
+    found = _Asked(
+        inputs=_wanted_inputs(model, inputs, labels),
+        weights=_wanted_weights(model, weights),
+        outputs=list(model.graph.outputs),
+        loss=None if loss is None else _find_loss(model, loss),
+    )
+    if not found.wrt:
         raise WeightError("Nothing to differentiate: no input and no weight was asked for, or none holds real numbers.")
-    if verbose:
-        print(f"[onnx_derivative] inputs {[x.name for x in xs]}, weights {[w.name for w in ws]}, {options!r}")
-    if builder == "onnxruntime-training":
-        from onnxtrain.training_build import derive  # onnxruntime is slow to import, and optional
-
-        value = None if loss is None else _find_loss(model, loss)
-        result = derive(model, xs, ws, options=int(options), loss=value)
-    else:
-        outputs = list(model.graph.outputs)
-        _weights_become_inputs(model, ws, keep_values=DerivativeOptions.Loss in options)
-        result = graphs.save(model, outputs=_append_gradients(model, [*xs, *ws], outputs, options, loss))
-    result = _with_metadata(result, proto)
-    if verbose:
-        print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
-    return result
+    return found
 
 
-def _append_gradients(
-    model: ir.Model, wrt: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions, loss: str | None
-) -> list[tuple[str, ir.Value]]:
-    """Append the backward pass and return the outputs of the result."""
+def _append_gradients(model: ir.Model, asked: _Asked, options: DerivativeOptions) -> list[tuple[str, ir.Value]]:
+    """Append the backward pass and return the outputs of the result: the loss, the gradients, the outputs kept."""
+    _weights_become_inputs(model, asked.weights, keep_values=asked.loss is not None)
     op = graphs.builder(model).op
-    nodes, own = list(model.graph), set(model.graph.initializers.values())
-    kept = [(str(y.name), y) for y in outputs] if DerivativeOptions.KeepOutputs in options else []
-    if DerivativeOptions.Loss in options:
-        value = _find_loss(model, str(loss))
-        kept = [(name, y) for name, y in kept if y is not value]
-        first = [(str(value.name), value)]
-        dy = {value: _ones_like(op, value)}
-    else:
-        first = []
-        dy = _incoming(model, op, [y for y in outputs if graphs.is_float(y)], outputs, options)
+    nodes, own, wrt = list(model.graph), set(model.graph.initializers.values()), asked.wrt
+    dy = _incoming(model, op, asked, options)
     found = backpropagate(op, nodes, dy, wrt)
-    taken = {str(v.name) for v in model.graph.inputs} | {name for name, _ in first + kept}
-    grads = [(graphs.unique_name(f"{x.name}_grad", taken), found[x] if x in found else zeros_like(op, x)) for x in wrt]
-    named = first + grads + kept
-    values = graphs.constants_as_nodes(model, own, simplify(model, [value for _, value in named]))
+    first = [] if asked.loss is None else [asked.loss]
+    kept = [y for y in asked.outputs if y is not asked.loss] if DerivativeOptions.KeepOutputs in options else []
+    before, after = ([str(y.name) for y in values] for values in (first, kept))
+    taken = {*before, *after, *(str(v.name) for v in model.graph.inputs)}
+    names = [*before, *(graphs.unique_name(f"{x.name}_grad", taken) for x in wrt), *after]
+    grads = [found[x] if x in found else zeros_like(op, x) for x in wrt]
+    values = graphs.constants_as_nodes(model, own, simplify(model, [*first, *grads, *kept]))
     if DerivativeOptions.KeepYieldOp in options and dy:
         given = next(iter(dy.values()))
         values = [_behind_yield(op, v, given, depends=x in found) for x, v in zip(wrt, values, strict=True)]
-    return [(name, value) for (name, _), value in zip(named, values, strict=True)]
+    return list(zip(names, values, strict=True))
 
 
-def _incoming(
-    model: ir.Model, op: Op, reals: list[ir.Value], outputs: list[ir.Value], options: DerivativeOptions
-) -> dict[ir.Value, ir.Value]:
-    """Return the incoming gradient of each floating-point output: ones, an input, or an output of YieldOp."""
+def _incoming(model: ir.Model, op: Op, asked: _Asked, options: DerivativeOptions) -> dict[ir.Value, ir.Value]:
+    """Return the incoming gradients: ones for the loss or each floating-point output, inputs, or outputs of YieldOp."""
+    if asked.loss is not None:
+        return {asked.loss: _ones_like(op, asked.loss)}
+    reals = asked.reals
     if DerivativeOptions.FillGrad in options:
         return {y: _ones_like(op, y) for y in reals}
-    taken = {str(v.name) for v in (*model.graph.inputs, *outputs)}
+    taken = {str(v.name) for v in (*model.graph.inputs, *asked.outputs)}
     names = [graphs.unique_name(f"{y.name}_grad", taken) for y in reals]
-    if DerivativeOptions.KeepYieldOp not in options:
-        dy = {y: ir.Value(name=name, type=y.type, shape=y.shape) for y, name in zip(reals, names, strict=True)}
-        model.graph.inputs.extend(dy.values())
-        return dy
-    # each incoming gradient must have the full shape of its output
-    attributes = {"full_shape_outputs": [i for i, y in enumerate(outputs) if graphs.is_float(y)]}
-    flat = [i for i, y in enumerate(outputs) if not graphs.is_float(y)]
-    if flat:
-        attributes["non_differentiable_outputs"] = flat
-    node = ir.node(
-        "YieldOp",
-        inputs=outputs,
-        attributes=attributes,
-        domain="com.microsoft",
-        num_outputs=len(reals),
-    )
+    if DerivativeOptions.KeepYieldOp in options:
+        return dict(zip(reals, _yielded(model, asked.outputs, reals, names), strict=True))
+    dy = {y: ir.Value(name=name, type=y.type, shape=y.shape) for y, name in zip(reals, names, strict=True)}
+    model.graph.inputs.extend(dy.values())
+    return dy
+
+
+def _yielded(
+    model: ir.Model, outputs: list[ir.Value], reals: list[ir.Value], names: Sequence[str]
+) -> Sequence[ir.Value]:
+    """Append a YieldOp and return its results, the incoming gradients."""
+    positions = {kind: [i for i, y in enumerate(outputs) if graphs.is_float(y) is kind] for kind in (True, False)}
+    attributes = {"full_shape_outputs": positions[True]}  # each incoming gradient must have the shape of its output
+    if positions[False]:
+        attributes["non_differentiable_outputs"] = positions[False]
+    node = ir.node("YieldOp", outputs, attributes=attributes, domain="com.microsoft", num_outputs=len(reals))
     model.graph.append(node)
     model.graph.opset_imports["com.microsoft"] = 1
     for y, given, name in zip(reals, node.outputs, names, strict=True):
         with_shape_of(given, y).name = name
-    return dict(zip(reals, node.outputs, strict=True))
+    return node.outputs
 
 
 def _behind_yield(op: Op, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
@@ -309,7 +334,7 @@ def _ones_like(op: Op, y: ir.Value) -> ir.Value:
 # -------------------------------------------------------------------- names
 
 
-def _names(names: Any, what: str) -> tuple[str, ...]:
+def _names(names: str | Sequence[str], what: str) -> tuple[str, ...]:
     """Return names as a tuple; a string is one name, any other argument must hold distinct strings."""
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
@@ -376,6 +401,3 @@ def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.Mod
     result.graph.name = source.graph.name
     result.graph.doc_string = source.graph.doc_string
     return result
-
-
-# --------------------------------------------------------------- random_feed
