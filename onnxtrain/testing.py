@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DataError, ModelError, OnnxTrainError
@@ -77,7 +78,7 @@ def check_gradient(
     Raises
     ------
     GradientMismatch
-        A derivative is wrong; the message names the tensor, the entry and the difference.
+        A derivative is wrong; the message names the tensor, the entry, the difference and the runtimes.
     GradientError
         An operator has no derivative.
 
@@ -99,20 +100,23 @@ def check_gradient(
     point = _point(double, feeds, weights)
     limits = _Limits(rtol, atol, max_entries)
 
-    def compare(runtimes: Sequence[Runtime]) -> dict[str, float]:
+    def compare(runtimes: Mapping[str, Runtime]) -> dict[str, float]:
         forward, backward = (_First(onx, runtimes) for onx in models)
         f = _Function(forward, point, [_is_real(o) for o in double.graph.output], np.random.default_rng(random_state))
         gradients = backward({**point, **_seeds(models[1], f)})
-        return _compare(f, dict(zip(names, gradients, strict=True)), limits)
+        try:
+            return _compare(f, dict(zip(names, gradients, strict=True)), limits)
+        except GradientMismatch as e:
+            raise GradientMismatch(f"{e} The model ran in {forward.name}, its gradient in {backward.name}.") from None
 
     if run is not None:
-        return compare([lambda onx: partial(run, onx)])
+        return compare({"run": lambda onx: partial(run, onx)})
     try:
-        return compare([_onnxruntime, _reference])
+        return compare({"onnxruntime": _onnxruntime, "onnx.reference": _reference})
     except GradientMismatch as mismatch:
         # some kernels of onnxruntime compute in float32 although they return float64
         try:
-            return compare([_reference, _onnxruntime])
+            return compare({"onnx.reference": _reference, "onnxruntime": _onnxruntime})
         except GradientMismatch:
             raise mismatch from None
 
@@ -307,8 +311,24 @@ def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
     return partial(session.run, None)
 
 
+class MaxPool(OpRun):
+    """MaxPool of onnxruntime: the indices of onnx.reference are wrong where windows overlap."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, **attributes: object) -> tuple[np.ndarray, ...]:
+        node = self.onnx_node
+        opsets = [onnx.helper.make_opsetid("", self.run_params["opsets"][""])]
+        x_info = onnx.helper.make_tensor_value_info(node.input[0], onnx.helper.np_dtype_to_tensor_dtype(x.dtype), None)
+        types = (x_info.type.tensor_type.elem_type, onnx.TensorProto.INT64)
+        outputs = [onnx.helper.make_tensor_value_info(y, t, None) for y, t in zip(node.output, types, strict=False)]
+        graph = onnx.helper.make_graph([node], "pool", [x_info], outputs)
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=graphs.IR_VERSION)
+        return tuple(_onnxruntime(model)({node.input[0]: x}))
+
+
 def _reference(onx: onnx.ModelProto) -> Evaluator:
-    session = ReferenceEvaluator(onx)
+    session = ReferenceEvaluator(onx, new_ops=[MaxPool])
 
     def evaluate(feeds: Arrays) -> list[np.ndarray]:
         with np.errstate(all="ignore"):  # an infinite entry is compared, not reported
@@ -318,24 +338,28 @@ def _reference(onx: onnx.ModelProto) -> Evaluator:
 
 
 class _First:
-    """A model as a function of its feeds, run by the first runtime that supports its operators in float64."""
+    """A model as a function of its feeds, run by the first runtime that supports its operators in float64.
 
-    def __init__(self, onx: onnx.ModelProto, runtimes: Sequence[Runtime]):
+    ``name`` is that of the runtime, once the function was called.
+    """
+
+    def __init__(self, onx: onnx.ModelProto, runtimes: Mapping[str, Runtime]):
         self.onx = onx
         self.runtimes = runtimes
+        self.name = ""
         self.chosen: Evaluator | None = None
 
     def __call__(self, feeds: Arrays) -> list[np.ndarray]:
         if self.chosen is not None:
             return self.chosen(feeds)
         problems = []
-        for runtime in self.runtimes:
+        for name, runtime in self.runtimes.items():
             try:
                 chosen = runtime(self.onx)
                 outputs = chosen(feeds)
             except Exception as e:  # each runtime has its own exceptions
                 problems.append(str(e))
                 continue
-            self.chosen = chosen
+            self.name, self.chosen = name, chosen
             return outputs
         raise ModelError(f"No runtime can run the model in float64: {'; '.join(problems)}")

@@ -45,6 +45,16 @@ RIGHT = {
     "no rows": (model("Y = Tanh(X)"), {"X": np.zeros((0, 3))}, ["X"]),
     "an entry that is infinite": (model("Y = Tanh(X)"), {"X": [[np.inf, 1, 2], [np.nan, 3, 4]]}, ["X"]),
     "what cannot be moved": (model("Y = Sigmoid(X)"), {"X": [[-800, 800, 0.0]]}, ["X"]),
+    "windows that overlap, behind what onnxruntime has not in float64": (
+        model(
+            "H = Conv(X, W) Y = MaxPool <kernel_shape = [2, 2]> (H)",
+            "float[N,1,4,4] X",
+            "float[N,1,2,2] Y",
+            "<float[1,1,2,2] W = {1, -2, 0.5, 3}>",
+        ),
+        {"X": np.random.default_rng(0).normal(size=(2, 1, 4, 4))},
+        ["X", "W"],
+    ),
     "float16 becomes float64": (model("Y = Exp(X)", "float16[N,3] X", "float16[N,3] Y"), {"X": X}, ["X"]),
 }
 
@@ -119,7 +129,7 @@ def test_a_random_direction_sees_the_entries_that_were_not_drawn(rule):
         (x,) = node.inputs
         return op.Mul(dy, op.Mul(2.0, op.Mul(x, x)))
 
-    with pytest.raises(GradientMismatch, match="along a random direction"):
+    with pytest.raises(GradientMismatch, match=r"along a random direction.* ran in run, its gradient in run\.$"):
         check_gradient(CUBE, {"X": X}, run=run_cube, max_entries=0)
 
 
@@ -137,7 +147,7 @@ def test_the_shape_of_a_gradient_is_checked():
 
 
 def test_both_sides_of_a_kink_are_shown():
-    with pytest.raises(GradientMismatch, match=r"at \[0\]: 0 instead of .* \(0 to the left, "):
+    with pytest.raises(GradientMismatch, match=r"at \[0\]: 0 instead of .* \(0 to the left, .* ran in onnxruntime"):
         check_gradient(model("Y = Relu(X)", "float[N] X", "float[N] Y"), {"X": [0.0]})
 
 
