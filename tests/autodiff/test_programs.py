@@ -296,6 +296,9 @@ STATEMENTS = [
     {y} = ScatterElements <axis = 1> ({a}, {y}i, {y}u)""",
 ]
 
+#: onnxruntime 1.19 has no Cos in float64, and onnx.reference, which would be asked instead, concatenates what a Loop stacks.
+SIN = "Sin" if parse_version(onnxruntime.__version__) >= parse_version("1.20") else "Tanh"
+
 #: Statements with bodies: `then` and `other` end in `t` and `o`. A Loop takes no turn, one or two.
 CONTROL = [
     """{y}s = ReduceSum <keepdims = 0> ({a})  {y}z = Constant <value = double {{0.1}}> ()  {y}c = Greater({y}s, {y}z)
@@ -327,10 +330,6 @@ def block(rng, names, values, form, depth=0):
     return "\n".join(lines), values[-1]
 
 
-@pytest.mark.skipif(
-    parse_version(onnxruntime.__version__) < parse_version("1.20"),
-    reason="onnxruntime 1.19 has no Cos in float64, and onnx.reference does not run all of these bodies",
-)
 @pytest.mark.parametrize("part", range(3))
 def test_random_control_flow(part):
     """Bodies in bodies, at every opset that is supported, sizes known, named or left out, indices of both types."""
@@ -338,6 +337,7 @@ def test_random_control_flow(part):
         rng = np.random.default_rng(seed)
         opset, form = rng.integers(13, 1 + min(28, onnx.defs.onnx_opset_version())), FORMS[seed % 3]
         lines, last = block(rng, itertools.count(), ["X", "Z"], form)
+        lines = lines.replace("Sin(", f"{SIN}(")
         size = f"double[{form['N']},3]"
         onx = onnx.parser.parse_model(
             f"""<ir_version: 10, opset_import: ["" : {opset}]>
