@@ -270,14 +270,24 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
-    renamed = [(node, node.op_type) for node in _nodes(proto.graph) if node.op_type in _INFERRED_AS and not node.domain]
+    nodes = [node for node in _nodes(proto.graph) if not node.domain]
+    renamed = [(node, node.op_type) for node in nodes if node.op_type in _INFERRED_AS]
+    # before opset 22 onnx counts a window that starts in the padding at the end, which onnxruntime always leaves out
+    rounded = any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
+    older = [o for o in proto.opset_import if not o.domain and o.version == 21 and rounded]
     try:
         for node, op_type in renamed:
             node.op_type = _INFERRED_AS[op_type]
+        for o in older:
+            o.version = 22
         typed = infer_types(proto, data_prop=True)
     finally:
         for node, op_type in renamed:
             node.op_type = op_type
+        for o in older:
+            o.version = 21
+    for o in typed.opset_import if older else ():
+        o.version = 21 if not o.domain else o.version
     if renamed:
         for node, known in zip(_nodes(typed.graph), _nodes(proto.graph), strict=True):
             node.op_type = known.op_type

@@ -63,9 +63,13 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
     refuse_negative(proto)  # the converter infers shapes
     try:
-        return onnx.version_converter.convert_version(proto, OPSET)
+        converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+    for values in ("value_info", "output"):  # the converter writes the shapes that it infers: ours come later
+        converted.graph.ClearField(values)
+        getattr(converted.graph, values).extend(getattr(proto.graph, values))
+    return converted
 
 
 def at_opset(onx: bytes, older: int | None) -> bytes:

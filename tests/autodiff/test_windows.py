@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from onnxtrain.grad_helper import onnx_derivative
+from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(12)
@@ -270,3 +270,53 @@ def test_resize_of_a_region(check_model):
     attributes = {"axes": [2, 3], "coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
     model = resize_model(x, attributes, roi=[0.1, 0.2, 0.7, 1.2], sizes=[3, 3])
     check_model(model, {"X": x}, weights=[])
+
+
+@pytest.mark.parametrize("opset", [13, 19, 21, 22])
+@pytest.mark.parametrize("length", [[1, 2, "length"], None], ids=["named", "static"])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "n, kernel, stride, pad, dilation, counts",
+    [
+        (8, 3, 3, 1, 1, 0),
+        (8, 3, 3, 1, 1, 1),
+        (6, 2, 3, 0, 1, 0),
+        (7, 2, 2, 1, 1, 1),
+        (8, 2, 3, 1, 2, 0),
+        (7, 3, 2, 1, 1, 1),
+    ],
+)
+def test_a_window_that_starts_in_the_padding_at_the_end_is_left_out(
+    opset, length, op_type, n, kernel, stride, pad, dilation, counts
+):
+    """As in PyTorch; onnx counts it before opset 22, onnxruntime at no opset."""
+    torch = pytest.importorskip("torch")
+    if opset > 21 and onnxruntime.__version__.startswith("1.19."):
+        pytest.skip("onnxruntime 1.19 ends at opset 21")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 2, n)).astype(np.float32)
+    primal = torch.tensor(x, requires_grad=True)
+    attributes = {"kernel_shape": [kernel], "strides": [stride], "pads": [pad, pad], "ceil_mode": 1}
+    if op_type == "MaxPool":
+        attributes["dilations"] = [dilation]
+        expected = torch.nn.functional.max_pool1d(primal, kernel, stride, pad, dilation, True)
+    else:
+        attributes["count_include_pad"] = counts
+        expected = torch.nn.functional.avg_pool1d(primal, kernel, stride, pad, True, bool(counts))
+    dy = rng.normal(size=expected.shape).astype(np.float32)
+    expected.neg().backward(torch.tensor(dy))
+    onx = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op_type, ["X"], ["P"], **attributes), helper.make_node("Neg", ["P"], ["Y"])],
+            "pool",
+            [helper.make_tensor_value_info("X", TensorProto.FLOAT, length or x.shape)],
+            [helper.make_tensor_value_info("Y", TensorProto.FLOAT, ["N", "C", "L"])],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=8,
+    )
+    derived = onnx_derivative(onx, options=DerivativeOptions.KeepOutputs)
+    session = onnxruntime.InferenceSession(derived.SerializeToString(), providers=["CPUExecutionProvider"])
+    dx, y = session.run(None, {"X": x, derived.graph.input[-1].name: dy})
+    np.testing.assert_allclose(y, -expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(dx, primal.grad.numpy(), rtol=1e-5, atol=1e-6)
