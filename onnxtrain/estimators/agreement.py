@@ -19,7 +19,8 @@ from onnxtrain.convert import answer, documentation
 from onnxtrain.convert.check import is_approximate
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
-from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.frames import InputForm, count_rows
+from onnxtrain.estimators.protocols import Estimator, Features, take
 from onnxtrain.estimators.source import Reading, Source, as_source
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel, run_rows
@@ -60,14 +61,10 @@ _OTHER_LABELS = (
 _TIE = 1e-4
 
 
-def some_rows(X: Any, multiplications: float = 0.0) -> Any:
+def some_rows(X: Features, multiplications: float = 0.0) -> Features:
     """Return rows spread over X, as many as a model of so many multiplications a row runs quickly."""
-    columns = next(iter(X.values())) if isinstance(X, dict) else X
     n_rows = int(np.clip(_WORK / max(multiplications, 1.0), 2, _ROWS))
-    chosen = np.unique(np.linspace(0, columns.shape[0] - 1, n_rows).astype(int))
-    if isinstance(X, dict):
-        return {name: column[chosen] for name, column in X.items()}
-    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+    return take(X, np.unique(np.linspace(0, count_rows(X) - 1, n_rows).astype(int)))
 
 
 # ------------------------------------------------- the kind of the output
@@ -79,7 +76,7 @@ def needs_rows(model: TrainableModel, reading: Reading) -> bool:
     return not model.width or (reading.labels and is_open)
 
 
-def settled(source: Source, X: Any, form: InputForm, reading: Reading) -> Source:
+def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
     if not needs_rows(source.model, reading):
         return source
@@ -102,7 +99,7 @@ def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
     return run_rows(session, feeds, model.features, [model.output])[model.output]
 
 
-def _with_columns(source: Source, shape: tuple[int, ...], X: Any, reading: Reading) -> Source:
+def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: Reading) -> Source:
     """Return the source whose output has this shape, in the file as in the graph."""
     model = source.model
     if source.original is not None:
@@ -252,7 +249,7 @@ def _as_array(found: Any) -> np.ndarray:
 # -------------------------------------------------------------- agreement
 
 
-def check_start(model: TrainedModel, X: Any, decoder: LabelDecoder | None) -> None:
+def check_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None) -> None:
     """Compare the predictions of a model, with its initial weights, on some rows with those of what was handed over.
 
     Parameters
@@ -303,7 +300,7 @@ def _compare_with_onnx(
         _check_labels(model, found, labels[0], decoder, _OTHER_LABELS, error=ModelError, rough=rough)
 
 
-def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray], X: Any) -> None:
+def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray], X: Features) -> None:
     estimator, answers = model.source.estimator, model.source.answers
     if is_regressor(estimator):
         expected = answer(estimator, X, answers, "predict")
@@ -311,7 +308,7 @@ def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray]
 
 
 def _compare_with_classifier(
-    model: TrainedModel, found: Mapping[str, np.ndarray], X: Any, decoder: LabelDecoder
+    model: TrainedModel, found: Mapping[str, np.ndarray], X: Features, decoder: LabelDecoder
 ) -> None:
     estimator = model.source.estimator
     if not is_classifier(estimator):
@@ -329,7 +326,7 @@ def _compare_with_classifier(
         _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
 
 
-def _remedy(estimator: Any) -> str:
+def _remedy(estimator: Estimator) -> str:
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 

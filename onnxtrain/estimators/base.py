@@ -24,14 +24,14 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.frames import InputForm, Rows, in_order, is_frame
+from onnxtrain.estimators.frames import InputForm, Rows, in_order
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
 from onnxtrain.estimators.source import (
     Reading,
     Source,
     check_source,
     is_fitted,
-    is_onnx,
     source_of,
     stores_targets,
     takes_sparse,
@@ -41,11 +41,11 @@ from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
     allows_nan,
     as_data_error,
-    check_features,
     check_sample_weight,
     unchanged_on_error,
 )
 from onnxtrain.losses.link import Link
+from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import (
     TrainableModel,
@@ -63,7 +63,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Model | None = None,
         *,
         loss: str | Callable[..., Any] = "squared_error",
         loss_params: Mapping[str, Any] | None = None,
@@ -72,8 +72,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         penalty: Mapping[str, Any] | None = None,
         weights_to_train: str | Sequence[str] | None = None,
         init: str = "estimator",
-        solver: Any = "adam",
-        learning_rate: Any = 1e-3,
+        solver: str | Optimizer = "adam",
+        learning_rate: float | str | Schedule | Callable[[int], float] = 1e-3,
         batch_size: int | str = "auto",
         max_iter: int = 200,
         shuffle: bool = True,
@@ -88,7 +88,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         dtype: str = "float32",
         gradient_builder: str = "builtin",
         output: str | int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
         average: bool | float = False,
         l1_method: str = "penalty",
@@ -145,7 +145,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """Return the estimator that ``estimator=None`` stands for."""
 
     @abstractmethod
-    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
+    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         """Return targets of the right kind; with `reset` set the attributes that say which kind they are."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
 
-    def _check_estimator(self, estimator: Any, X: Any) -> None:
+    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         """Raise an error if the estimator does not accept y, or was fitted on other targets."""
 
     def _rows_for_estimator(self, rows: Rows) -> Rows:
@@ -185,13 +185,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+        sample_weight_val: ArrayLike | None = None,
         callback: Listener | None = None,
         checkpoint: str | os.PathLike | None = None,
         every: int = 1,
@@ -266,7 +266,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         file.check_written()
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
 
         The learning rate goes on as well; a schedule that needs a length has that of ``max_iter`` calls with as
@@ -284,7 +284,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """
         return self._partial_fit(X, y, sample_weight)
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         settings = self._check()
         known = self._trained if self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
@@ -309,7 +309,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """The type of rows, weights and all that is no product."""
         return "float32" if self.dtype in HALVES else self.dtype
 
-    def _check_rows(self, X: Any, y: Any, sample_weight: Any, model: TrainedModel | None) -> Rows:
+    def _check_rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, model: TrainedModel | None
+    ) -> Rows:
         """Return checked rows for a model; for None they are the first that the estimator sees."""
         reset = model is None
         form = InputForm.of(X, self.estimator, self._real) if model is None else model.form
@@ -328,8 +330,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         given = rows
         if not is_onnx(estimator):
             fitted = is_fitted(estimator)
-            if fitted and hasattr(estimator, "n_features_in_") and not rows.form.by_name:
-                check_features(rows.X, (None, estimator.n_features_in_), f"{type(estimator).__name__} was fitted on")
+            if fitted and hasattr(estimator, "n_features_in_"):
+                wanted = {"X": (None, estimator.n_features_in_)}
+                rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, rows.X)
             given = rows if fitted else self._rows_for_estimator(rows)
         reading = Reading(self._real, self.output, self._n_labels, self._classifies, self.output_is)
@@ -380,7 +383,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
         return model.data(rows.X, self._encode_target(rows.y, model.source.model), rows.weight)
 
-    def _validation_data(self, model: TrainedModel, X: Any, y: Any, sample_weight: Any) -> TrainingData | None:
+    def _validation_data(
+        self, model: TrainedModel, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> TrainingData | None:
         if X is None and y is None:
             return None
         if X is None or y is None:
@@ -478,7 +483,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """
         return self._model.to_sklearn()
 
-    def losses(self, X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
+    def losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
         """Return the loss of each row, without penalties.
 
         Parameters
@@ -497,7 +502,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         losses = model.losses(X, label)
         return losses if weight is None else losses * weight
 
-    def gradient(self, X: Any, y: Any = None, wrt: str = "X") -> np.ndarray:
+    def gradient(self, X: ArrayLike, y: ArrayLike | None = None, wrt: str = "X") -> np.ndarray:
         """Return the gradient with respect to the rows.
 
         Parameters
@@ -528,7 +533,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             return model.score_gradient(model.check(self, X), wrt)
         return model.loss_gradient(*self._check_labelled(X, y), wrt)
 
-    def embed(self, X: Any, output: str) -> np.ndarray:
+    def embed(self, X: ArrayLike, output: str) -> np.ndarray:
         """Return an intermediate result of the trained model, such as a hidden layer.
 
         Parameters
@@ -549,13 +554,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """
         return self._model.embed(self._model.check(self, X), output)
 
-    def _check_labelled(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return checked rows and their labels for the loss."""
         model = self._model
         rows = self._check_rows(X, y, None, model)
         return rows.X, self._encode_target(rows.y, model.source.model)
 
-    def _predicted(self, X: Any, output: str) -> np.ndarray:
+    def _predicted(self, X: ArrayLike, output: str) -> np.ndarray:
         """Return the columns of an output of the trained model for rows.
 
         They are float32 for float32 rows and float64 for all others, as scikit-learn's estimators.

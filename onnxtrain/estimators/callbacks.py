@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.state import EpochInfo, TrainingState, last_fall
 from onnxtrain.training.train import Fit, Outcome
@@ -48,7 +49,15 @@ class FitTask:
         From which the weights so far are taken.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, model: TrainedModel, state: TrainingState):
+    def __init__(
+        self,
+        estimator: OrtGradientEstimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        model: TrainedModel,
+        state: TrainingState,
+    ):
         self._model, self._state = model, state
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._given = dict(estimator=estimator, X=X, y=y, metadata=metadata)

@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
 from onnxtrain.estimators.source import Source, is_fitted, takes_labels
 from onnxtrain.estimators.targets import (
     LabelDecoder,
@@ -31,6 +32,7 @@ from onnxtrain.estimators.targets import (
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
+from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.training.model import TrainableModel
 
 
@@ -131,7 +133,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Model | None = None,
         *,
         loss: str | Callable[..., Any] = "log",
         loss_params: Mapping[str, Any] | None = None,
@@ -140,8 +142,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         penalty: Mapping[str, Any] | None = None,
         weights_to_train: str | Sequence[str] | None = None,
         init: str = "estimator",
-        solver: Any = "adam",
-        learning_rate: Any = 1e-3,
+        solver: str | Optimizer = "adam",
+        learning_rate: float | str | Schedule | Callable[[int], float] = 1e-3,
         batch_size: int | str = "auto",
         max_iter: int = 200,
         shuffle: bool = True,
@@ -156,7 +158,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         dtype: str = "float32",
         gradient_builder: str = "builtin",
         output: str | int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
         class_weight: Mapping[Any, float] | list[Mapping[Any, float]] | str | None = None,
         average: bool | float = False,
@@ -215,7 +217,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     # targets ----------------------------------------------------------------
 
     def partial_fit(  # type: ignore[override]  # scikit-learn's signature for classifiers
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: Sequence[Any] | np.ndarray | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
 
@@ -249,7 +255,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         finally:
             del self._expected_classes
 
-    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
+    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         labels = check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if reset:
@@ -258,7 +264,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             raise DataError(f"y has {per_row(n_labels)}, the model was fitted on {per_row(self._n_labels)}.")
         return labels
 
-    def _check_estimator(self, estimator: Any, X: Any) -> None:
+    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         name = type(estimator).__name__
         if is_fitted(estimator):
             given = labels_of(estimator, X, self._n_labels)
@@ -320,7 +326,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     # predictions ------------------------------------------------------------
 
     @available_if(_has_scores)
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the scores: positive for the second of two classes, else one column a class or a label.
 
         Parameters
@@ -335,7 +341,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     @available_if(_gives_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each class, or of each label that the row has it.
 
         Parameters
@@ -350,7 +356,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         output = model.scores if decoder.link is Link.IDENTITY else model.source.model.output
         return decoder.probabilities(self._predicted(X, output))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
 
         Parameters
@@ -368,7 +374,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _model_decoder(self) -> LabelDecoder:
         return self._decoder(self._model.source.model.link)
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`.
 
         Parameters

@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.estimators.protocols import Estimator
+
 
 def _axes(ax: Any) -> Any:
     if ax is not None:
@@ -37,7 +39,8 @@ class LossCurveDisplay:
     Examples
     --------
     >>> import numpy as np
-    >>> from onnxtrain import LossCurveDisplay, OrtGradientRegressor
+    >>> from onnxtrain.estimators.protocols import Estimator
+    from onnxtrain import LossCurveDisplay, OrtGradientRegressor
     >>> X = np.arange(6.0).reshape(-1, 1)
     >>> model = OrtGradientRegressor(max_iter=4).fit(X, X.ravel())
     >>> len(LossCurveDisplay.from_estimator(model).lines_[0].get_xdata())
@@ -55,7 +58,7 @@ class LossCurveDisplay:
         self.best_iteration = best_iteration
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+    def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``."""
         check_is_fitted(estimator)
         best = estimator.best_iteration_ if estimator.validation_loss_curve_ else None
@@ -106,7 +109,7 @@ class WeightsDisplay:
         self.weights = weights
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self:
+    def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the weights of a fitted estimator; further arguments go to matplotlib's ``boxplot``."""
         check_is_fitted(estimator)
         return cls(estimator.weights_).plot(ax, **kwargs)

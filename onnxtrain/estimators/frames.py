@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import scipy.sparse
 from sklearn.base import BaseEstimator
@@ -16,7 +17,16 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ModelError
-from onnxtrain.estimators.source import is_onnx
+from onnxtrain.estimators.protocols import (
+    ArrayLike,
+    Estimator,
+    Features,
+    Frame,
+    Model,
+    OnnxModel,
+    is_frame,
+    is_onnx,
+)
 from onnxtrain.estimators.validation import as_data_error, check_features, check_X, check_X_y
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
@@ -40,7 +50,7 @@ class InputForm:
     ndim: int = 2
 
     @classmethod
-    def of(cls, X: Any, estimator: Any, dtype: str) -> InputForm:
+    def of(cls, X: ArrayLike, estimator: Model | None, dtype: str) -> InputForm:
         """Return the form of rows for an estimator or an ONNX model, whose floating-point type is `dtype`."""
         if comes_by_name(X, estimator):
             return cls(True, dtype)
@@ -50,33 +60,42 @@ class InputForm:
         ((own, ndim),) = declared.values()
         return cls(False, dtype if own.kind == "f" else own.str, ndim)
 
-    def check(self, estimator: BaseEstimator, X: Any, original: Any) -> Any:
+    def check(self, estimator: Estimator, X: ArrayLike, original: Estimator | None) -> Features:
         """Return rows of this form for an estimator that is fitted; `original` is the one that was handed over."""
         if self.by_name:
             return check_named(estimator, as_pandas(X), None, original, reset=False)[0]
         return check_X(estimator, X, reset=False, dtype=np.dtype(self.dtype), ndim=self.ndim)
 
     def check_with_target(
-        self, estimator: BaseEstimator, X: Any, y: Any, original: Any, *, reset: bool, numeric: bool
-    ) -> tuple[Any, np.ndarray]:
+        self,
+        estimator: Estimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        original: Estimator | None,
+        *,
+        reset: bool,
+        numeric: bool,
+    ) -> tuple[Features, np.ndarray]:
         """Return rows of this form, and targets, `numeric` or labels, with as many rows."""
         if self.by_name:
             return check_named(estimator, as_pandas(X), y, original, reset=reset)
         dtype = np.dtype(self.dtype)
         return check_X_y(estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric)
 
-    def check_shape(self, X: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
-        """Compare an array with the shape of the one input of a model."""
-        if self.by_name:
+    def check_shape(
+        self, X: Features, shapes: Mapping[str, tuple[int | None, ...]], source: str = "the model takes"
+    ) -> None:
+        """Compare an array with the shape of the one input of a model; `source` says whose."""
+        if self.by_name or isinstance(X, Mapping):
             return
         if len(shapes) > 1:
             raise DataError(
                 f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
             )
         for shape in shapes.values():
-            check_features(X, shape, "the model takes")
+            check_features(X, shape, source)
 
-    def feeds(self, X: Any, model: TrainableModel) -> dict[str, Any]:
+    def feeds(self, X: Features, model: TrainableModel) -> dict[str, Any]:
         """Return checked rows by the names of the inputs of a model."""
         if self.by_name:
             return feeds_by_name(X, model.features, model.shapes)
@@ -87,13 +106,13 @@ class InputForm:
 class Rows(NamedTuple):
     """Checked rows with their targets and sample weights, and the form in which they came."""
 
-    X: Any
+    X: Features
     y: np.ndarray
     weight: np.ndarray | None
     form: InputForm
 
 
-def declared_inputs(onx: Any) -> dict[str, tuple[np.dtype, int]]:
+def declared_inputs(onx: OnnxModel) -> dict[str, tuple[np.dtype, int]]:
     """Return the type and the rank of each input of an ONNX model."""
     proto = graph.read(onx)
     known = {i.name for i in proto.graph.initializer}
@@ -112,7 +131,7 @@ def declared_inputs(onx: Any) -> dict[str, tuple[np.dtype, int]]:
     return found
 
 
-def comes_by_name(X: Any, estimator: Any) -> bool:
+def comes_by_name(X: ArrayLike, estimator: Model | None) -> bool:
     """Whether the rows are passed column by column, each under its name.
 
     So are dictionaries, frames whose columns are not all numeric, and frames for a
@@ -132,7 +151,7 @@ def comes_by_name(X: Any, estimator: Any) -> bool:
     return _has_columns(estimator)
 
 
-def _has_columns(estimator: Any) -> bool:
+def _has_columns(estimator: object) -> bool:
     if isinstance(estimator, ColumnTransformer):
         return True
     if not isinstance(estimator, BaseEstimator):
@@ -140,16 +159,11 @@ def _has_columns(estimator: Any) -> bool:
     return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
 
 
-def is_frame(X: Any) -> bool:
-    """Whether X is a frame as pandas makes them."""
-    return hasattr(X, "columns") and hasattr(X, "iloc")
-
-
-def _is_polars(X: Any) -> bool:
+def _is_polars(X: object) -> TypeGuard[Any]:
     return hasattr(X, "columns") and hasattr(X, "get_column")
 
 
-def as_pandas(X: Any) -> Any:
+def as_pandas(X: ArrayLike) -> ArrayLike:
     """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is."""
     if not _is_polars(X):
         return X
@@ -158,7 +172,7 @@ def as_pandas(X: Any) -> Any:
     return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
 
 
-def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:
+def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:
     """Return a frame with the columns `names` in their order, if scikit-learn accepts any order.
 
     A ColumnTransformer selects its columns by name, others by position: the
@@ -182,7 +196,9 @@ def in_order(X: Any, names: Sequence[str], estimator: Any) -> Any:
     return X if missing else X[list(names)]
 
 
-def check_named(estimator: BaseEstimator, X: Any, y: Any, original: Any, *, reset: bool) -> tuple[Any, Any]:
+def check_named(
+    estimator: Estimator, X: ArrayLike, y: ArrayLike | None, original: Estimator | None, *, reset: bool
+) -> tuple[Any, Any]:
     """Return the rows as they are, after a check of their names and their number, and y as an array.
 
     Raises
@@ -207,7 +223,7 @@ def check_named(estimator: BaseEstimator, X: Any, y: Any, original: Any, *, rese
         raise DataError(str(e)) from e
 
 
-def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
     """Return the rows for each input of a model, in its type.
 
     Raises
@@ -232,13 +248,13 @@ def feeds_by_name(X: Any, inputs: Mapping[str, np.dtype], shapes: Mapping[str, t
     return feeds
 
 
-def _as_matrix(X: Any, dtype: np.dtype, shape: tuple) -> np.ndarray:
+def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
     """Return the columns of a numeric frame as the one input of a model."""
     rows = np.ascontiguousarray(np.asarray(X), dtype=dtype)
     check_features(rows, shape, "the model takes")
     return rows
 
 
-def n_rows(X: Any) -> int:
+def count_rows(X: Features) -> int:
     """Return the number of rows."""
     return (next(iter(X.values())) if isinstance(X, Mapping) else X).shape[0]

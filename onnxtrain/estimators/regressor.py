@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
@@ -11,7 +9,8 @@ from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.source import Source, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, is_onnx
+from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_domain, check_target
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel
@@ -172,7 +171,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
 
-    def _check_y(self, y: Any, *, reset: bool) -> np.ndarray:
+    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         return y if self._takes_several_targets() else column_or_1d(y, warn=True)
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
@@ -194,7 +193,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         check_domain(y, self.loss, self.loss_params)
         return y
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the output of the trained model.
 
         Parameters

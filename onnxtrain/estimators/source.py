@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
 import pickle
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -28,6 +27,7 @@ from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
 from onnxtrain.estimators.template import convert_once
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
@@ -54,6 +54,10 @@ _MANY = 2**25
 
 #: Rows above which a structure is taken from fewer, of which there are so many, and so many of each class.
 _MANY_ROWS, _FEW_ROWS, _OF_EACH = 20_000, 2000, 50
+
+
+#: X, y and sample weights, checked.
+Given: TypeAlias = "tuple[Features, np.ndarray, np.ndarray | None]"
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,7 @@ def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
     return sizes if all(sizes) else []
 
 
-def is_onnx(estimator: Any) -> bool:
-    """Whether a user's model is an ONNX model: a ModelProto, its bytes, or a path."""
-    return isinstance(estimator, (onnx.ModelProto, bytes, bytearray, str, os.PathLike))
-
-
-def is_fitted(estimator: Any) -> bool:
+def is_fitted(estimator: Estimator) -> bool:
     """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
     if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
         return False  # scikit-learn asks the last step alone
@@ -172,16 +171,16 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-def _is_step(step: Any) -> bool:
+def _is_step(step: object) -> bool:
     return step is not None and not isinstance(step, str)  # "passthrough"
 
 
-def takes_sparse(estimator: Any) -> bool:
+def takes_sparse(estimator: Model) -> bool:
     """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
     return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
 
 
-def takes_labels(estimator: Any) -> bool:
+def takes_labels(estimator: Model) -> bool:
     """Whether `fit` accepts multilabel targets, as far as known in advance."""
     if is_onnx(estimator):
         return True
@@ -189,7 +188,7 @@ def takes_labels(estimator: Any) -> bool:
     return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
 
 
-def check_source(estimator: Any, *, classifies: bool | None = None) -> None:
+def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
     """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target."""
     if is_onnx(estimator):
         return
@@ -210,16 +209,16 @@ def check_source(estimator: Any, *, classifies: bool | None = None) -> None:
     )
 
 
-def stores_targets(estimator: Any) -> bool:
+def stores_targets(estimator: Model) -> bool:
     """Whether a model stores the targets of its rows as learned attributes."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     return isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor))
 
 
 def source_of(
-    estimator: Any,
-    X: Any,
-    rows: tuple[Any, Any, Any],
+    estimator: Model,
+    X: Features,
+    rows: Given,
     reading: Reading,
     weights_to_train: str | Sequence[str] | None = None,
     *,
@@ -278,10 +277,10 @@ def _changes(params: Mapping[str, Any], *, structure_only: bool, random_state: n
 
 
 def _fingerprint(
-    estimator: Any,
+    estimator: Estimator,
     params: Mapping[str, Any],
     changes: Mapping[str, Any],
-    rows: tuple[Any, Any, Any],
+    rows: Given,
     reading: Reading,
 ) -> Hashable | None:
     """Return the fingerprint of a source, None if it cannot be determined or takes long to compute."""
@@ -304,7 +303,7 @@ def _fingerprint(
     return content.digest(), reading, registered_converters()
 
 
-def _is_what_it_says(part: Any) -> bool:
+def _is_what_it_says(part: object) -> bool:
     """Whether equal bytes imply equal objects: a function is pickled by its name, not by its code."""
     if isinstance(part, (list, tuple)):
         return all(map(_is_what_it_says, part))
@@ -316,7 +315,7 @@ def _is_what_it_says(part: Any) -> bool:
 
 
 def _from_few_rows(
-    estimator: Any, X: Any, rows: tuple[Any, Any, Any], weights_to_train: str | Sequence[str] | None, reading: Reading
+    estimator: Estimator, X: Features, rows: Given, weights_to_train: str | Sequence[str] | None, reading: Reading
 ) -> Source | None:
     """Return the source from a few rows of each class, None if all rows might give another one.
 
@@ -333,9 +332,9 @@ def _from_few_rows(
         front = _fit(front, *rows)
     found = []
     for size in (_FEW_ROWS, 2 * _FEW_ROWS):
-        X_some, *some = _some_rows(*rows, size, classes=reading.labels)
+        X_some, y, weight = _some_rows(rows, size, classes=reading.labels)
         try:
-            fitted = _fit(clone(last), X_some if front is None else front.transform(X_some), *some)
+            fitted = _fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
             whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
             source = as_source(whole, X, reading)
         except Exception:  # it needs more rows; if all are too few, the error is raised there
@@ -346,12 +345,13 @@ def _from_few_rows(
     return source if (few, few_names) == (more, names) else None
 
 
-def _is_estimator(part: Any) -> bool:
+def _is_estimator(part: object) -> bool:
     return isinstance(part, BaseEstimator)
 
 
-def _some_rows(X: Any, y: Any, weight: Any, size: int, *, classes: bool) -> tuple[Any, Any, Any]:
+def _some_rows(rows: Given, size: int, *, classes: bool) -> Given:
     """Return so many rows, some of each class or value of a label among them, and such that weigh something first."""
+    X, y, weight = rows
     order = np.random.RandomState(0).permutation(len(y))
     if weight is not None:
         order = order[np.argsort(weight[order] == 0, kind="stable")]
@@ -361,7 +361,7 @@ def _some_rows(X: Any, y: Any, weight: Any, size: int, *, classes: bool) -> tupl
         by_class = order[np.argsort(which, kind="stable")]
         parts += [part[:_OF_EACH] for part in np.split(by_class, np.cumsum(counts)[:-1])]
     chosen = np.unique(np.concatenate(parts))
-    return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen], y[chosen], None if weight is None else weight[chosen]
+    return take(X, chosen), y[chosen], None if weight is None else weight[chosen]
 
 
 def _without_values(onx: bytes, names: Sequence[str]) -> bytes:
@@ -373,7 +373,7 @@ def _without_values(onx: bytes, names: Sequence[str]) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+def _fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
     routed = get_config()["enable_metadata_routing"] and sample_weight is not None
     with warnings.catch_warnings():
         # training goes on from here: that it has not converged is no news
@@ -384,7 +384,7 @@ def _fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
             return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
 
 
-def _weight_for(estimator: Any, sample_weight: Any) -> dict[str, Any]:
+def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[str, Any]:
     """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
     if sample_weight is None:
         return {}
@@ -394,11 +394,11 @@ def _weight_for(estimator: Any, sample_weight: Any) -> dict[str, Any]:
     return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}
 
 
-def _is_frozen(estimator: Any) -> bool:
+def _is_frozen(estimator: Estimator) -> bool:
     return type(estimator).__name__ == "FrozenEstimator"
 
 
-def as_source(estimator: Any, X: Any, reading: Reading) -> Source:
+def as_source(estimator: Model, X: Features, reading: Reading) -> Source:
     """Return an ONNX model, or a fitted estimator as one, ready to be trained.
 
     Parameters
@@ -417,7 +417,9 @@ def as_source(estimator: Any, X: Any, reading: Reading) -> Source:
     return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
 
 
-def trainable_weights(model: Any, X: Any = None, *, output: str | None = None) -> list[Weight]:
+def trainable_weights(
+    model: Model | Conversion, X: ArrayLike | None = None, *, output: str | None = None
+) -> list[Weight]:
     """Return the weights that can be trained, in the order in which the model uses them.
 
     Their names, patterns and steps are what `weights_to_train` takes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -15,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import Link
@@ -78,11 +78,12 @@ def per_row(n_labels: int) -> str:
     return f"{n_labels} labels a row" if n_labels else "one class a row"
 
 
-def labels_of(estimator: Any, X: Any, default: int) -> int:
+def labels_of(estimator: Estimator, X: Features, default: int) -> int:
     """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
     if not hasattr(estimator, "predict") or isinstance(X, Mapping):
         return default
-    row = X[:1].toarray() if scipy.sparse.issparse(X) else X[:1]
+    row = X[:1]
+    row = row.toarray() if hasattr(row, "toarray") else row
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that X has no names of columns is no news here
         shape = estimator.predict(row).shape
@@ -95,7 +96,7 @@ def with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
     Frames stay as they are: there may be texts in them.
     """
     X, y, weight, _ = rows
-    if not hasattr(X, "dtype"):
+    if isinstance(X, Mapping) or not hasattr(X, "dtype"):
         return rows
     zeros = np.zeros((len(targets), *X.shape[1:]), X.dtype)
     X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
@@ -127,7 +128,7 @@ def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
 
 
 @as_data_error()
-def check_classes(y: Any) -> np.ndarray:
+def check_classes(y: np.ndarray) -> np.ndarray:
     """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
 
     Raises
@@ -142,16 +143,16 @@ def check_classes(y: Any) -> np.ndarray:
         raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
-    return column_or_1d(y.toarray() if scipy.sparse.issparse(y) else y, warn=True)
+    return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
 
 
-def n_columns(y: Any) -> int:
+def n_columns(y: ArrayLike) -> int:
     """Return the number of columns of targets; 1 for (n,)."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
     return int(shape[1]) if len(shape) > 1 else 1
 
 
-def _check_indicator(y: Any) -> np.ndarray:
+def _check_indicator(y: np.ndarray) -> np.ndarray:
     values = np.unique(y.data if scipy.sparse.issparse(y) else y)
     if not np.isin(values, (0, 1)).all():
         raise DataError(
@@ -159,7 +160,7 @@ def _check_indicator(y: Any) -> np.ndarray:
             "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
             "several targets of classes are a classifier each."
         )
-    return np.asarray(y.toarray() if scipy.sparse.issparse(y) else y).astype(np.int64)
+    return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 
 
 def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.learned import get
 from onnxtrain.errors import ConversionError
+from onnxtrain.estimators.protocols import Estimator, Features
 from onnxtrain.training.model import TrainableModel, read_model
 
 #: Attributes that count or record the fit, and are in no graph.
@@ -58,8 +59,10 @@ class Fingerprint:
         return self.objects.get(id(attribute))
 
 
-def fingerprint(estimator: BaseEstimator, X: Any) -> Fingerprint | None:
+def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
     """Return an estimator, and the type of its input, taken apart; None if a part is of an unknown type."""
+    if isinstance(X, Mapping):
+        return None  # no estimator takes columns by name in a dictionary: the conversion says so
     learned: dict[Path, Any] = {}
     try:
         structure = _structure(estimator, (), learned, is_learned=False)
@@ -131,7 +134,7 @@ class _Template:
             for path, value in self.learned.items()
         )
 
-    def filled_model(self, estimator: Any) -> TrainableModel:
+    def filled_model(self, estimator: Estimator) -> TrainableModel:
         """Return the model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
         return self.model.with_graph(_filled(self.model.graph(), self.conversion.bindings, estimator))
 
@@ -179,7 +182,7 @@ def _without(onx: onnx.ModelProto, names: set[str]) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> onnx.ModelProto:
+def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Estimator) -> onnx.ModelProto:
     """Return a copy of a model with the learned values of an estimator."""
     proto = onnx.ModelProto()
     proto.CopyFrom(onx)
@@ -189,7 +192,7 @@ def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -
     return proto
 
 
-def _values(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Any) -> dict[str, np.ndarray]:
+def _values(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Estimator) -> dict[str, np.ndarray]:
     """Return the initializers of a model as an estimator holds them, by name."""
     initializers = {initializer.name: initializer for initializer in onx.graph.initializer}
     values = {}
@@ -206,7 +209,7 @@ TEMPLATES: Cache[_Template] = Cache("templates of conversions")
 
 
 def convert_once(
-    estimator: Any, X: Any, answers: dict[str, Any], settings: Mapping[str, Any]
+    estimator: Estimator, X: Features, answers: dict[str, Any], settings: Mapping[str, Any]
 ) -> tuple[TrainableModel, tuple[Binding, ...]]:
     """Return the model of an estimator, and its bindings.
 

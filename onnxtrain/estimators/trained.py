@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from sklearn.base import BaseEstimator
 
 from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import DataError, DeviceError, ExportError
-from onnxtrain.estimators.frames import InputForm, n_rows
+from onnxtrain.estimators.frames import InputForm, count_rows
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, cached_session, open_session, run_session
@@ -89,14 +89,14 @@ class TrainedModel:
 
     # rows in ----------------------------------------------------------------
 
-    def check(self, estimator: BaseEstimator, X: Any) -> Any:
+    def check(self, estimator: Estimator, X: ArrayLike) -> Features:
         """Return rows for the fitted `estimator` that has this model, checked."""
         return self.form.check(estimator, X, self.source.estimator)
 
-    def _feeds(self, X: Any) -> dict[str, Any]:
+    def _feeds(self, X: Features) -> dict[str, Any]:
         return self.form.feeds(X, self.source.model)
 
-    def data(self, X: Any, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
+    def data(self, X: Features, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
         """Return checked rows with their labels, for the objective of the whole model."""
         column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
         return TrainingData(self._feeds(X), label, column, dict(self.source.model.features), self.constants)
@@ -117,7 +117,7 @@ class TrainedModel:
 
     # results out ------------------------------------------------------------
 
-    def predict(self, X: Any, output: str) -> np.ndarray:
+    def predict(self, X: Features, output: str) -> np.ndarray:
         """Return one output for checked rows."""
         session, known = self._predictor()
         return run_rows(session, self._feeds(X), self.source.model.features, [output], known)[output]
@@ -157,20 +157,20 @@ class TrainedModel:
         """Return the trainable form with the weights inside."""
         return with_weights(self.source.model.onnx, self.weights).SerializeToString()
 
-    def losses(self, X: Any, label: np.ndarray) -> np.ndarray:
+    def losses(self, X: Features, label: np.ndarray) -> np.ndarray:
         """Return the loss of each row, without penalties."""
         model, data = self.behind_front(self.data(X, label))
         n_threads = threads_for(len(label) * multiplications(model.rest.model), self.n_threads)
         return row_losses(model.rest.as_of_now(), self.weights, data, self.device_at_hand(), n_threads)
 
-    def score_gradient(self, X: Any, wrt: str) -> np.ndarray:
+    def score_gradient(self, X: Features, wrt: str) -> np.ndarray:
         """Return the gradients of the scores of a classifier, or of the output, with respect to an input."""
         asked = self.scores if self.objective.classifies else self.source.model.output
         found = self._run_all(build_score_gradients(self._filled(), asked, self._feature(wrt)), X)
         stacked = np.stack(found, axis=-1)
         return stacked[..., 0] if len(found) == 1 else stacked
 
-    def loss_gradient(self, X: Any, label: np.ndarray, wrt: str) -> np.ndarray:
+    def loss_gradient(self, X: Features, label: np.ndarray, wrt: str) -> np.ndarray:
         """Return the gradient of the loss of each row with respect to an input."""
         g = build_loss_gradient(self.objective.as_of_now(), self._feature(wrt))
         session = open_session(g.onnx, self.device_at_hand(), self.n_threads)
@@ -182,7 +182,7 @@ class TrainedModel:
             parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
         return np.concatenate(parts)
 
-    def embed(self, X: Any, output: str) -> np.ndarray:
+    def embed(self, X: Features, output: str) -> np.ndarray:
         """Return an intermediate result for checked rows."""
         (found,) = self._run_all(with_result(self._filled(), output), X)
         return found
@@ -195,7 +195,7 @@ class TrainedModel:
             raise DataError(f"The model has no input {wrt!r}; it has {', '.join(names)}.")
         return wrt
 
-    def _run_all(self, onx: bytes, X: Any) -> list[np.ndarray]:
+    def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
         session = open_session(onx, self.device_at_hand(), self.n_threads)
         names = [o.name for o in session.get_outputs()]
         return list(run_rows(session, self._feeds(X), self.source.model.features, names).values())
@@ -253,7 +253,7 @@ def run_rows(
         Inputs that are the same for all rows.
     """
     parts = []
-    for rows in batches(n_rows(feeds), rows_at_once(feeds, dtypes)):
+    for rows in batches(count_rows(feeds), rows_at_once(feeds, dtypes)):
         piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
         parts.append(run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs))
     found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]

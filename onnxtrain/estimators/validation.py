@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
 
@@ -59,7 +60,7 @@ PARAMETERS: dict[str, list[Any]] = {
 }
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: Estimator) -> None:
     """Check the parameters of an estimator against :data:`PARAMETERS`."""
     kind: Any = type(estimator)
     for name, default in _defaults(kind).items():
@@ -69,7 +70,7 @@ def check_parameters(estimator: Any) -> None:
             check(kind.__name__, name, value)
 
 
-def _check_parameter(caller: str, name: str, value: Any) -> None:
+def _check_parameter(caller: str, name: str, value: object) -> None:
     try:
         validate_parameter_constraints(PARAMETERS, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
@@ -98,7 +99,7 @@ def as_data_error() -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_on_error(estimator: Any) -> Iterator[None]:
+def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
     """Let an error before the first step leave the estimator as it was: fitted to other rows, or not at all."""
     before = dict(vars(estimator))
     try:
@@ -109,7 +110,7 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
         raise
 
 
-def allows_nan(source: Any) -> bool:
+def allows_nan(source: object) -> bool:
     """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
     if not isinstance(source, Pipeline):
         return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
@@ -122,7 +123,7 @@ def allows_nan(source: Any) -> bool:
 
 
 @as_data_error()
-def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -> Any:
+def check_X(estimator: Estimator, X: ArrayLike, *, reset: bool, dtype: np.dtype, ndim: int = 2) -> Features:
     """Return X as rows the model accepts: an ndarray of `dtype`, or a CSR matrix of any floating-point type.
 
     Without a copy where X is such an array already.
@@ -139,13 +140,15 @@ def check_X(estimator: Any, X: Any, *, reset: bool, dtype: Any, ndim: int = 2) -
     )
 
 
-def _finite(estimator: Any) -> bool | str:
+def _finite(estimator: Estimator) -> bool | str:
     """Return the argument of scikit-learn's validation for NaN."""
     return "allow-nan" if allows_nan(estimator.estimator) else True
 
 
 @as_data_error()
-def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: int = 2, numeric: bool) -> tuple:
+def check_X_y(
+    estimator: Estimator, X: ArrayLike, y: ArrayLike, *, reset: bool, dtype: np.dtype, ndim: int = 2, numeric: bool
+) -> tuple:
     """Return X as :func:`check_X`, and y with as many rows."""
     X, y = validate_data(
         estimator,
@@ -166,7 +169,9 @@ def check_X_y(estimator: Any, X: Any, y: Any, *, reset: bool, dtype: Any, ndim: 
 
 
 @as_data_error()
-def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = False) -> np.ndarray | None:
+def check_sample_weight(
+    sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
+) -> np.ndarray | None:
     """Return the sample weights, (n,), or None if all are equal; with `keep`, as they are.
 
     Raises
@@ -184,7 +189,7 @@ def check_sample_weight(sample_weight: Any, X: Any, dtype: Any, *, keep: bool = 
     return None if np.all(weights == weights[0]) else weights
 
 
-def check_features(X: Any, shape: tuple[Any, ...], source: str) -> None:
+def check_features(X: HasShape, shape: tuple[Any, ...], source: str) -> None:
     """Compare the rows with the input shape of a model: `shape`, rows first, None for any length.
 
     Raises
@@ -202,7 +207,7 @@ def check_features(X: Any, shape: tuple[Any, ...], source: str) -> None:
 
 
 @as_data_error()
-def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
+def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
     """Return the targets of a regression as (n, width).
 
     Raises
@@ -218,7 +223,7 @@ def check_target(y: np.ndarray, width: int, dtype: Any) -> np.ndarray:
     return y
 
 
-def check_domain(y: np.ndarray, loss: Any, params: Mapping[str, Any] | None) -> None:
+def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[str, Any] | None) -> None:
     """Raise a DataError for labels with which a loss has no minimum, as a negative count has none."""
     params = params or {}
     least, allowed = find_loss(loss, params).least(**params)

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import DataError
+from onnxtrain.errors import ConversionError, DataError
 
 pandas = pytest.importorskip("pandas")
 
@@ -115,6 +115,12 @@ BY_NAME = onnx.parser.parse_model(
         Y = Add(A, B)
     }"""
 )
+
+
+def test_an_estimator_takes_no_dictionary():
+    X = np.arange(12.0).reshape(6, 2)
+    with pytest.raises(ConversionError, match=r"LinearRegression takes X of shape .* got dict"):
+        OrtGradientRegressor(LinearRegression().fit(X, X[:, 0])).fit({"X": X}, X[:, 0])
 
 
 @pytest.mark.parametrize("change", ["another order", "more"])
