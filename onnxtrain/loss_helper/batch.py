@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -142,18 +142,27 @@ def _total(op: Op, model: ir.Model, rows: ir.Value, weight_name: str | None, *, 
 
 def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | None]) -> None:
     """Check the names chosen by the user and rename other values of the graph that have one of them."""
-    chosen = {argument: name for argument, name in names.items() if name is not None}
     visible = {str(v.name): "input" for v in model.graph.inputs} | {str(output.name): "output"}
-    for argument, name in chosen.items():
+    chosen: dict[str, str] = {}
+    for argument, name in names.items():
+        if name is None:
+            continue
         if not isinstance(name, str) or not name:
             raise LossError(f"{argument} must be a name, got {name!r}.")
         if name in visible:
             raise LossError(f"The model has an {visible[name]} {name!r}: choose another {argument}.")
+        chosen[argument] = name
     if len(set(chosen.values())) < len(chosen):
         raise LossError(f"The names must differ, got {', '.join(f'{a}={n!r}' for a, n in chosen.items())}.")
     taken = names_in(model.graph) | set(chosen.values())
-    for graph in (model.graph, *model.graph.subgraphs()):
-        values = [*graph.inputs, *graph.initializers.values(), *(y for node in graph for y in node.outputs)]
-        for value in values:
-            if value.name in chosen.values():
-                value.name = unique_name(str(value.name), taken)
+    for value in _values_in(model.graph):
+        if value.name in chosen.values():
+            value.name = unique_name(str(value.name), taken)
+
+
+def _values_in(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the values of a graph and of the graphs inside it."""
+    for part in (graph, *graph.subgraphs()):
+        yield from (*part.inputs, *part.initializers.values())
+        for node in part:
+            yield from node.outputs

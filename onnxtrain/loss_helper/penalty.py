@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import DTypeLike
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
 from onnxtrain.graph import ModelLike, Op, is_float, unique_name
+from onnxtrain.losses.table import check_number
 from onnxtrain.registry import did_you_mean
 
 #: Above this size of a weight, passes over its elements cost more than additional operators: of a step of
@@ -50,7 +50,7 @@ def _is_zero(factor: ir.Value | float) -> bool:
 
 def penalty_loss_onnx(
     name: str,
-    dtype: Any,
+    dtype: DTypeLike,
     l1: float | None = None,
     l2: float | None = None,
     existing_names: Iterable[str] | None = None,
@@ -94,10 +94,11 @@ def penalty_loss_onnx(
     add_penalty(graphs.Builder(graph).op, w, *factors)
     taken = existing_names if isinstance(existing_names, set) else set(existing_names or ())
     taken.add(name)
-    for value in (*graph.initializers.values(), *(y for node in graph for y in node.outputs)):
+    constants = list(graph.initializers.values())
+    for value in (*constants, *(y for node in graph for y in node.outputs)):
         value.name = unique_name(f"{name}_penalty", taken)
-    tensors = {str(v.name): v.const_value for v in graph.initializers.values()}
-    initializers = [onnx.numpy_helper.from_array(t.numpy(), k) for k, t in tensors.items() if t is not None]
+    arrays = {str(v.name): graphs.constant(v) for v in constants}
+    initializers = [onnx.numpy_helper.from_array(x, name) for name, x in arrays.items() if x is not None]
     return initializers, [ir.to_proto(node) for node in graph]
 
 
@@ -141,12 +142,12 @@ def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[st
     return {name: _check_factors(name, factors) for name, factors in penalty.items()}
 
 
-def _check_factors(name: str, factors: Mapping[str, Any] | float) -> tuple[float, float]:
+def _check_factors(name: str, factors: Mapping[str, float] | float) -> tuple[float, float]:
     factors = factors if isinstance(factors, Mapping) else {"l2": factors}
-    for key, value in factors.items():
+    for key in factors:
         if key not in ("l1", "l2"):
             raise LossError(f"The penalty on {name!r} has a factor {key!r}. {did_you_mean(key, ('l1', 'l2'))}")
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not real or not 0 <= value < float("inf"):
-            raise LossError(f"{key} of the penalty on {name!r} must be a finite number >= 0, got {value!r}.")
-    return float(factors.get("l1", 0)), float(factors.get("l2", 0))
+    l1, l2 = (
+        check_number(factors.get(key, 0), f"{key} of the penalty on {name!r}", at_least=0) for key in ("l1", "l2")
+    )
+    return l1, l2
