@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, rank, tensor
+from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, rank, scalar, tensor
 from onnxtrain.losses.ranges import (
     ROUNDING,
     axis,
@@ -28,6 +28,7 @@ from onnxtrain.losses.ranges import (
     complemented,
     equals,
     is_probability,
+    operand_of,
     range_of,
 )
 from onnxtrain.registry import did_you_mean
@@ -200,15 +201,13 @@ def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
         outputs, or if they are not all of one kind.
     """
     outputs = [v for v in model.graph.outputs if is_float(v)]
-    if n_labels < 2 or len(outputs) != n_labels:
+    found = [scores_behind(v, op) for v in outputs] if 2 <= n_labels == len(outputs) else []
+    kinds = {(scores.link, n_columns(scores.value)) for scores in found}
+    if kinds not in ({(Link.SIGMOID, 1)}, {(Link.IDENTITY, 1)}):
         return None
-    found = [scores_behind(v, op) for v in outputs]
-    links = {scores.link for scores in found}
-    if links not in ({Link.SIGMOID}, {Link.IDENTITY}) or any(n_columns(scores.value) != 1 for scores in found):
-        return None
-    parts = [z if rank(z) == 2 else op.Unsqueeze(z, [1]) for z in (scores.value for scores in found)]
+    parts = [z.value if rank(z.value) == 2 else op.Unsqueeze(z.value, [1]) for z in found]
     joined = op.Concat(*parts, axis=1)
-    return op.Sigmoid(joined) if links == {Link.SIGMOID} else joined
+    return op.Sigmoid(joined) if found[0].link is Link.SIGMOID else joined
 
 
 # ------------------------------------------------------------- the scores
@@ -293,15 +292,13 @@ def _softmax(value: ir.Value, op: Op | None) -> Scores | None:
 
 def _flat_softmax(value: ir.Value, op: Op | None) -> Scores | None:
     """Match a Softmax over the channels of (n, K, 1, 1), reshaped to (n, K)."""
-    flat = made_by(value, "Flatten", "Reshape", "Squeeze")
-    softmax = None if flat is None else made_by(flat.inputs[0], "Softmax")
+    softmax = made_by(operand_of(value, "Flatten", "Reshape", "Squeeze"), "Softmax")
     z = None if softmax is None else softmax.inputs[0]
     k = n_columns(value)
     if op is None or softmax is None or z is None or z.shape is None or rank(value) != 2 or k is None:
         return None
-    _, *lengths = z.shape
     along = axis(softmax) % len(z.shape)
-    if along == 0 or lengths.pop(along - 1) != k or any(d != 1 for d in lengths):
+    if along == 0 or list(z.shape[1:]) != [k if i == along else 1 for i in range(1, len(z.shape))]:
         return None
     scores = op.Reshape(z, op.initializer(tensor([-1, k], name="row_of_scores")))
     scores.shape = value.shape
@@ -376,8 +373,7 @@ def _logit(value: ir.Value, op: Op | None) -> ir.Value | None:
     node = made_by(value, "Reciprocal", "Div")
     if node is None or (node.op_type == "Div" and not equals(node.inputs[0], 1)):
         return None
-    exponential = made_by(other(made_by(node.inputs[-1], "Add"), 1), "Exp")
-    z = None if exponential is None else negated(exponential.inputs[0])
+    z = negated(operand_of(other(made_by(node.inputs[-1], "Add"), 1), "Exp"))
     return None if z is None else skip(z)
 
 
@@ -392,11 +388,11 @@ def _logits_of_columns(value: ir.Value, op: Op | None) -> ir.Value | None:
 def _before_clip(value: ir.Value, op: Op | None) -> ir.Value | None:
     """Return s if value is (Clip(s, -1, 1) + 1) / 2."""
     half = made_by(value, "Div")
-    plus = made_by(half.inputs[0], "Add") if half is not None and equals(half.inputs[1], 2) else None
-    clip = made_by(other(plus, 1), "Clip")
-    if clip is None or len(clip.inputs) != 3 or not equals(clip.inputs[1], -1) or not equals(clip.inputs[2], 1):
+    clip = made_by(other(made_by(half.inputs[0], "Add"), 1), "Clip") if half is not None else None
+    if half is None or clip is None or len(clip.inputs) != 3:
         return None
-    return input_of(clip)
+    numbers = zip((half.inputs[1], *clip.inputs[1:]), (2, -1, 1), strict=True)
+    return input_of(clip) if all(equals(x, number) for x, number in numbers) else None
 
 
 def _exponent(value: ir.Value, op: Op | None) -> ir.Value | None:
@@ -522,12 +518,11 @@ def _column(value: ir.Value) -> ir.Value | None:
     node = value.producer()
     if node is None or node.op_type not in ("Slice", "Gather", "ArrayFeatureExtractor") or n_columns(value) != 1:
         return None
-    parts = columns(node.inputs[0])  # type: ignore[arg-type]
-    index = constant(node.inputs[1])
-    along = constant(node.inputs[3] if len(node.inputs) > 3 else None) if node.op_type == "Slice" else axis(node)
-    if index is None or index.size != 1 or along not in (1, -1) or any(n_columns(x) != 1 for x in parts):
-        return None
-    return parts[int(index.reshape(-1)[0])] if parts else None
+    x, index, *more = node.inputs
+    along = scalar(more[1] if len(more) > 1 else None) if node.op_type == "Slice" else axis(node)
+    parts = [] if x is None or along not in (1, -1) else columns(x)
+    number = scalar(index)
+    return parts[int(number)] if number is not None and {n_columns(part) for part in parts} == {1} else None
 
 
 def input_of(node: ir.Node) -> ir.Value:

@@ -102,6 +102,12 @@ def axis(node: ir.Node) -> int:
     return node.attributes.get_int("axis", 0 if node.op_type == "Gather" else -1)
 
 
+def operand_of(value: ir.Value | None, *op_types: str) -> ir.Value | None:
+    """Return the first operand of the node that computes a value, if it is one of `op_types`."""
+    node = made_by(value, *op_types)
+    return None if node is None else node.inputs[0]
+
+
 def equals(value: ir.Value | None, number: float) -> bool:
     """Whether a value is the constant `number`, or a scalar parameter in training, assumed to stand for it."""
     array = constant(value)
@@ -155,8 +161,7 @@ def _summed(value: ir.Value | None, depth: int) -> Iterator[ir.Value]:
         return
     if node.op_type in ("ReduceSum", "ReduceL1"):
         x = node.inputs[0]
-        absolute = made_by(x, "Abs")
-        yield from (v for v in (x, None if absolute is None else absolute.inputs[0]) if v is not None)
+        yield from filter(None, (x, operand_of(x, "Abs")))
     elif node.op_type in ("Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"):
         for operand in node.inputs:
             yield from _summed(operand, depth - 1)
@@ -216,8 +221,7 @@ def _of_quotient(node: ir.Node, x: _Operand) -> Range:
     a, b = x(0), x(1)
     if b.low <= 0 <= b.high:
         return Range()
-    added = [made_by(term, "Abs") for term in _added_to(node.inputs[1])]
-    if b.low >= 0 and any(absolute is not None and absolute.inputs[0] is node.inputs[0] for absolute in added):
+    if b.low >= 0 and node.inputs[0] in [operand_of(term, "Abs") for term in _added_to(node.inputs[1])]:
         return _SIGNED  # x / (1 + |x|)
     return _hull(*(_times(p, 1 / q) for p in (a.low, a.high) for q in (b.low, b.high)))
 
@@ -302,9 +306,10 @@ def _of_total(node: ir.Node, x: _Operand) -> Range:
     if before is None or before.shape is None or axes is None:
         return Range()
     lengths = [before.shape[int(i)] for i in axes.reshape(-1)]
-    if not all(isinstance(n, int) for n in lengths):
+    known = [n for n in lengths if isinstance(n, int)]
+    if len(known) < len(lengths):
         return Range(0.0) if x(0).low >= 0 else Range()
-    n = math.prod(length for length in lengths if isinstance(length, int))
+    n = math.prod(known)
     return _hull(_times(n, x(0).low), _times(n, x(0).high))
 
 
