@@ -16,8 +16,8 @@ from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import LazySession, cached_session, open_session, run_session
-from onnxtrain.runtime.threads import is_worth_a_thread, threads_for
+from onnxtrain.runtime.session import LazySession, Place, run_session
+from onnxtrain.runtime.threads import is_worth_a_thread
 from onnxtrain.training.data import TrainingData, batches, dense, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
@@ -26,7 +26,7 @@ from onnxtrain.training.evaluate import (
     run_in_groups,
     with_result,
 )
-from onnxtrain.training.frozen import Cut, Place, cut, has_texts
+from onnxtrain.training.frozen import Cut, cut, has_texts
 from onnxtrain.training.model import with_weights
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 
@@ -141,17 +141,16 @@ class TrainedModel:
             return self._with_inputs(shared=True)
 
         def make() -> Any:
-            return open_session(
-                self._filled(), self.device_at_hand(), threads_for(work, self.n_threads), thorough=large
-            )
+            place = Place(self.device_at_hand(), self.n_threads).for_work(work)
+            return place.open(self._filled(), shared=False, thorough=large)
 
         return self._session.open(make), {}
 
     def _with_inputs(self, *, shared: bool) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""
         known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
-        opened = cached_session if shared else open_session
-        return opened(self.objective.model, self.device_at_hand(), 1, thorough=False), known
+        place = Place(self.device_at_hand(), n_threads=1)
+        return place.open(self.objective.model, shared=shared, thorough=False), known
 
     def _filled(self) -> bytes:
         """Return the trainable form with the weights inside."""
@@ -160,8 +159,8 @@ class TrainedModel:
     def losses(self, X: Features, label: np.ndarray) -> np.ndarray:
         """Return the loss of each row, without penalties."""
         model, data = self.behind_front(self.data(X, label))
-        n_threads = threads_for(len(label) * multiplications(model.rest.model), self.n_threads)
-        return row_losses(model.rest.as_of_now(), self.weights, data, self.device_at_hand(), n_threads)
+        place = Place(self.device_at_hand(), self.n_threads).for_work(len(label) * multiplications(model.rest.model))
+        return row_losses(model.rest.as_of_now(), self.weights, data, place)
 
     def score_gradient(self, X: Features, wrt: str) -> np.ndarray:
         """Return the gradients of the scores of a classifier, or of the output, with respect to an input."""
@@ -173,7 +172,7 @@ class TrainedModel:
     def loss_gradient(self, X: Features, label: np.ndarray, wrt: str) -> np.ndarray:
         """Return the gradient of the loss of each row with respect to an input."""
         g = build_loss_gradient(self.objective.as_of_now(), self._feature(wrt))
-        session = open_session(g.onnx, self.device_at_hand(), self.n_threads)
+        session = Place(self.device_at_hand(), self.n_threads).open(g.onnx, shared=False)
         data = self.data(X, label)
         known = {i.name for i in session.get_inputs()}
         parts = []
@@ -196,7 +195,7 @@ class TrainedModel:
         return wrt
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
-        session = open_session(onx, self.device_at_hand(), self.n_threads)
+        session = Place(self.device_at_hand(), self.n_threads).open(onx, shared=False)
         names = [o.name for o in session.get_outputs()]
         return list(run_rows(session, self._feeds(X), self.source.model.features, names).values())
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -18,7 +19,7 @@ from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
-from onnxtrain.runtime.threads import available_threads
+from onnxtrain.runtime.threads import available_threads, threads_for
 
 #: The sessions of this process, and those of the process it was forked from. Destroying a session waits for its
 #: threads; a child of a fork has none of its parent's, so it would wait for ever: it keeps these sessions instead.
@@ -131,6 +132,34 @@ def cached_session(
         session = open_session(onx, device, n_threads, captured=captured, thorough=thorough)
         SESSIONS.keep(key, session, _SESSION_BYTES + 2 * len(onx))
     return session
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where graphs run: a device, and the number of threads of an operator.
+
+    Attributes
+    ----------
+    device : Device
+    n_threads : int or None
+        None: as many as the work is worth.
+    """
+
+    device: Device
+    n_threads: int | None = None
+
+    def for_work(self, multiplications: float) -> Place:
+        """Return the place of a graph that does so many multiplications in a run."""
+        return Place(self.device, threads_for(multiplications, self.n_threads))
+
+    def open(
+        self, onx: bytes, *, shared: bool = True, captured: bool = False, thorough: bool = True
+    ) -> onnxruntime.InferenceSession:
+        """Return a session like :func:`open_session`; one that is shared is kept for all places like this one."""
+        if not shared:
+            return open_session(onx, self.device, self.n_threads, captured=captured, thorough=thorough)
+        n_threads = self.n_threads or available_threads()
+        return cached_session(onx, self.device, n_threads, captured=captured, thorough=thorough)
 
 
 class LazySession:

@@ -12,8 +12,7 @@ from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
-from onnxtrain.runtime.device import Device
-from onnxtrain.runtime.session import cached_session, run_session
+from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData
 from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, rewrite_locally
 
@@ -100,25 +99,21 @@ def run_in_groups(
     return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]
 
 
-def row_losses(
-    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
-) -> np.ndarray:
+def row_losses(objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, place: Place) -> np.ndarray:
     """Return the loss of each row, shape (n,), neither weighted nor penalized."""
     g = build_row_losses(objective)
-    session = cached_session(g.onnx, device, n_threads)
+    session = place.open(g.onnx)
     known, found = _known(session, {**data.constants, **weights}), []
-    for piece in data.pieces(device):
+    for piece in data.pieces(place.device):
         feeds = {g.features[name]: x for name, x in piece.features.items() if name in g.features}
         feeds[g.inputs["label"]] = piece.label
         found += run_session(session, {**feeds, **known})
     return np.concatenate(found)[:, 0]
 
 
-def mean_loss(
-    objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, device: Device, n_threads: int
-) -> float:
+def mean_loss(objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, place: Place) -> float:
     """Return the weighted mean of the losses of the rows, without penalties."""
-    losses = row_losses(objective, weights, data, device, n_threads).astype(np.float64)
+    losses = row_losses(objective, weights, data, place).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # infinite is an answer
         if data.weight is None:
             return float(losses.mean())
@@ -130,16 +125,15 @@ def loss_and_gradient(
     objective: Objective,
     weights: Mapping[str, np.ndarray],
     data: TrainingData,
-    device: Device,
-    n_threads: int,
+    place: Place,
     builder: str = "builtin",
 ) -> tuple[float, list[np.ndarray]]:
     """Return the weighted mean of the losses of the rows and its gradient for each weight, in float64."""
     g = build_loss_and_gradient(objective, builder)
-    session = cached_session(g.onnx, device, n_threads)
+    session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
     loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
-    for piece in data.pieces(device):
+    for piece in data.pieces(place.device):
         feeds = {g.features[name]: x for name, x in piece.features.items()}
         feeds[g.inputs["label"]] = piece.label
         weight = piece.weight

@@ -24,9 +24,7 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.errors import DataError, ModelError
-from onnxtrain.runtime.device import Device
-from onnxtrain.runtime.session import cached_session, open_session, run_session
-from onnxtrain.runtime.threads import threads_for
+from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
 from onnxtrain.training.objective import LIGHT, Objective, multiplications
 
@@ -79,7 +77,7 @@ class Front:
     def run(self, data: TrainingData, features: Mapping[str, Any], place: Place) -> dict[str, np.ndarray]:
         """Return the border for rows `features`, in the types of `data`, in pieces that bound the memory between."""
         (n_rows,) = {x.shape[0] for x in features.values()}
-        session = place.open(self.onnx, n_rows * self.work)
+        session = place.for_work(n_rows * self.work).open(self.onnx, shared=len(self.onnx) <= LIGHT)
         read = {i.name for i in session.get_inputs()}
         features = {name: x for name, x in features.items() if name in read}
         known = {name: data.constants[name] for name in self.constants}
@@ -92,18 +90,6 @@ class Front:
         ]
         found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
         return dict(zip(self.border, found, strict=True))
-
-
-class Place(NamedTuple):
-    """Where a front runs, with how many threads; those that its work is worth where None."""
-
-    device: Device
-    n_threads: int | None
-
-    def open(self, onx: bytes, work: float) -> Any:
-        """Return a session on a model that does so many multiplications; those of small models are shared."""
-        n_threads = threads_for(work, self.n_threads)
-        return (cached_session if len(onx) <= LIGHT else open_session)(onx, self.device, n_threads)
 
 
 @dataclass(frozen=True)

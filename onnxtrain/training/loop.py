@@ -12,9 +12,8 @@ import numpy as np
 from onnxtrain.errors import ConvergenceError, DataError
 from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom
-from onnxtrain.runtime.device import Buffer, Device
-from onnxtrain.runtime.session import BoundRun, cached_session, recorded
-from onnxtrain.runtime.threads import threads_for
+from onnxtrain.runtime.device import Buffer
+from onnxtrain.runtime.session import BoundRun, Place, recorded
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
@@ -41,8 +40,7 @@ class BoundStep:
     Parameters
     ----------
     step : StepGraph
-    device : Device
-    n_threads : int
+    place : Place
     inputs : mapping of str to ndarray
         Arrays that stay bound, by the name of the input. On a CPU the memory is shared.
     last : mapping of str to ndarray
@@ -54,13 +52,12 @@ class BoundStep:
     def __init__(
         self,
         step: StepGraph,
-        device: Device,
-        n_threads: int,
+        place: Place,
         inputs: Mapping[str, np.ndarray],
         last: Mapping[str, np.ndarray],
         state: TrainingState,
     ):
-        self._step, self._device, self._n_threads = step, device, n_threads
+        self._step, self._place, device = step, place, place.device
         self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
         self._last = {name: device.buffer(array) for name, array in last.items()}
         zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
@@ -77,10 +74,8 @@ class BoundStep:
     def _open(self, *, captured: bool) -> None:
         self._captured = captured
         self._process = os.getpid()
-        thorough = self._device.capabilities.thorough
-        self._session = cached_session(
-            self._step.onnx, self._device, self._n_threads, captured=captured, thorough=thorough
-        )
+        thorough = self._place.device.capabilities.thorough
+        self._session = self._place.open(self._step.onnx, captured=captured, thorough=thorough)
         self._runs: dict[tuple[int, bool], BoundRun] = {}
 
     def _bound(self, *, last: bool) -> BoundRun:
@@ -116,7 +111,7 @@ class BoundStep:
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
         for name, array in inputs.items():
-            self._inputs[name] = self._device.buffer(array)
+            self._inputs[name] = self._place.device.buffer(array)
             self._bound(last=False)[0].bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
@@ -177,8 +172,8 @@ class StepLoop:
 
     Attributes
     ----------
-    n_threads : int
-        Of the steps.
+    place : Place
+        Where the steps run.
     """
 
     def __init__(
@@ -212,16 +207,14 @@ class StepLoop:
             capabilities=settings.device.capabilities,
         )
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
-        self.n_threads = threads_for(work, settings.n_threads)
+        self.place = settings.place.for_work(work)
         self._fill_slots()
         self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0
-        self.bound = BoundStep(
-            self.step, settings.device, self.n_threads, self._fixed_inputs(), self._last_inputs(), state
-        )
+        self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), self._last_inputs(), state)
 
     def _fill_slots(self) -> None:
         """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.runtime.device import Device
+from onnxtrain.runtime.session import Place
 
 #: Rows of a batch unless told otherwise, as in scikit-learn's MLPs.
 _BATCH = 200
@@ -74,6 +75,11 @@ class Settings:
     penalty: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     builder: str = "builtin"
     products: ir.DataType | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where graphs run."""
+        return Place(self.device, self.n_threads)
 
     def rows_of_a_batch(self, n_rows: int) -> int:
         """Return how many of `n_rows` rows a batch has."""

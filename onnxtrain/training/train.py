@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError
-from onnxtrain.runtime.threads import threads_for
+from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import minimize_lbfgs
@@ -74,9 +74,9 @@ class Fit:
         if optimizer is None:
             return self._minimize(listeners)
         loop = StepLoop(self.objective, self.data, self.settings, optimizer, self.state, self.random_state)
-        on_rows = self._mean_loss_on(self.data, loop.n_threads)
+        on_rows = self._mean_loss_on(self.data, loop.place)
         penalties = self.settings.penalties(self.objective.penalized)
-        validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.n_threads)
+        validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.place)
         loss = validate or (lambda weights: on_rows(weights) + penalties.value(weights))
         end = EpochEnd(
             self.state, self.settings.tol, self.settings.n_iter_no_change, validate, self.settings.average, listeners
@@ -91,18 +91,18 @@ class Fit:
             interrupted = True
 
         def shuffled(weights: Weights) -> float:
-            return self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), loop.n_threads)(weights)
+            return self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), loop.place)(weights)
 
         return Outcome(interrupted, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
 
     def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
         settings, state, builder = self.settings, self.state, self.settings.builder
         graph = build_loss_and_gradient(self.objective, builder)
-        n_threads = threads_for(len(self.data.label) * graph.multiplications + graph.fixed_cost, settings.n_threads)
+        place = settings.place.for_work(len(self.data.label) * graph.multiplications + graph.fixed_cost)
         if self.validation is None:
             end = EpochEnd(state, tol=0.0, n_iter_no_change=float("inf"), listeners=listeners)
         else:
-            validate = self._mean_loss_on(self.validation, n_threads)
+            validate = self._mean_loss_on(self.validation, place)
             end = EpochEnd(state, settings.tol, settings.n_iter_no_change, validate, listeners=listeners)
 
         def on_iteration(loss: float, weights: dict[str, np.ndarray]) -> bool:
@@ -115,9 +115,7 @@ class Fit:
         before = state.epoch
         try:
             weights, loss, converged = minimize_lbfgs(
-                lambda weights: loss_and_gradient(
-                    self.objective, weights, self.data, settings.device, n_threads, builder
-                ),
+                lambda weights: loss_and_gradient(self.objective, weights, self.data, place, builder),
                 state.weights,
                 settings.penalties(self.objective.penalized),
                 max_iter=settings.max_iter,
@@ -132,6 +130,6 @@ class Fit:
         state.stopped |= converged
         return Outcome()
 
-    def _mean_loss_on(self, data: TrainingData, n_threads: int) -> Callable[[Weights], float]:
+    def _mean_loss_on(self, data: TrainingData, place: Place) -> Callable[[Weights], float]:
         """Return the mean loss on rows, without penalties, as a function of the weights."""
-        return lambda weights: mean_loss(self.objective, weights, data, self.settings.device, n_threads)
+        return lambda weights: mean_loss(self.objective, weights, data, place)

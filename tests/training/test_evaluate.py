@@ -6,6 +6,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.evaluate import loss_and_gradient, mean_loss
 from onnxtrain.training.objective import Objective, weights_as_inputs
@@ -36,8 +37,8 @@ def test_rows_go_to_a_gpu_once(weighted, ready):
     weights = {"W": np.ones((3, 1), np.float32)}
 
     def judged(device):
-        loss, (dw,) = loss_and_gradient(objective, weights, data, device, 1)
-        return loss, *dw.ravel(), mean_loss(objective, weights, data, device, 1)
+        loss, (dw,) = loss_and_gradient(objective, weights, data, Place(device, 1))
+        return loss, *dw.ravel(), mean_loss(objective, weights, data, Place(device, 1))
 
     for _ in range(3):
         assert judged(Counting("cuda")) == judged(find_device("cpu"))

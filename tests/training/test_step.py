@@ -11,6 +11,7 @@ import onnxtrain.training.peephole as peephole_module
 from onnxtrain import graph
 from onnxtrain.graph import rewrite_nodes
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
+from onnxtrain.runtime.session import Place
 from onnxtrain.training import evaluate as evaluate_module
 from onnxtrain.training import loop as loop_module
 from onnxtrain.training.objective import Objective, rewrite_locally, weights_as_inputs
@@ -401,10 +402,10 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
                 raise RuntimeError("operation not permitted when stream is capturing")
             self.run_plainly(binding, options)
 
-    opened = loop_module.cached_session
+    opened = Place.open
     monkeypatch.setattr(
-        loop_module,
-        "cached_session",
+        Place,
+        "open",
         lambda *given, captured, thorough: Refusing(opened(*given)) if captured else opened(*given),
     )
     _, found = train(Adam(), device=GPU)
