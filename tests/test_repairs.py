@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, Transfo
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier, VotingRegressor
+from sklearn.impute import KNNImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputRegressor
@@ -287,7 +288,11 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     machine = kind(probability=probability, random_state=0).fit(X2, y)
     onx = skl2onnx.to_onnx(machine, X2[:1].astype(np.float32), options={id(machine): options}, target_opset=21)
     if probability and "raw_scores" in options:  # skl2onnx negates the probabilities: their largest is the other class
-        with pytest.raises(ModelError, match="Before the first step predict is not that of the model"):
+        remedy = "convert without raw_scores"
+        with pytest.raises(ModelError, match=f"Before the first step predict is not that of the model.* {remedy}"):
+            OrtGradientClassifier(onx, **ONE).fit(X2, y)
+        del onx.graph.output[0]  # else its scores would be trained, for the other class
+        with pytest.raises(ModelError, match=f"'probabilities' cannot be trained.* {remedy}"):
             OrtGradientClassifier(onx, **ONE).fit(X2, y)
         return
     tuned = OrtGradientClassifier(onx, learning_rate=1e-12, **ONE).fit(X2, y)
@@ -300,3 +305,15 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     label = run(trained.get_trained_onnx(), {"X": X2.astype(np.float32)})[0]
     assert np.mean(label == trained.predict(X2)) > 0.9
     assert trained.score(X2, y) > 0.8
+
+
+def test_rows_whose_neighbours_are_equally_far_are_named():
+    rng = np.random.default_rng(0)
+    rows, y = rng.random((30, 4)).round(1), rng.random(30)
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    model = make_pipeline(KNNImputer(n_neighbors=2), Ridge()).fit(rows, y)
+    with pytest.raises(ConversionError, match=r"differs from predict by .* in row \d+.* choose another n_neighbors"):
+        OrtGradientRegressor(model, **ONE).fit(rows, y)
+    imputed = model[:-1].transform(rows)
+    tuned = OrtGradientRegressor(model[-1], learning_rate=1e-12, **ONE).fit(imputed, y)
+    np.testing.assert_allclose(tuned.predict(imputed), model.predict(rows), rtol=1e-5)

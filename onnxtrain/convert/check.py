@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
+from sklearn.impute import KNNImputer
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain import graph
@@ -163,7 +164,7 @@ def _compare(
     if found.size != expected.size or len(found) != len(expected):
         raise ConversionError(
             f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape} where {method} returns "
-            f"{expected.shape}. {_remedy(estimator)}"
+            f"{expected.shape}. {remedy_of(estimator)}"
         )
     found = found.reshape(expected.shape)
     tolerance = LOOSE if is_approximate(estimator) else tolerance
@@ -177,7 +178,7 @@ def _compare(
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from {method} by "
             f"{differences.max():.1e} of the largest value in row {row}: {found[row]} instead of {expected[row]}. "
-            f"{_remedy(estimator)}"
+            f"{remedy_of(estimator)}"
         )
     return found
 
@@ -198,11 +199,17 @@ def _compare_labels(
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from predict in "
             f"{int(differs.sum())} of {len(differs)} rows, first in row {row}: {found[row]!r} instead of "
-            f"{expected[row]!r}. {_remedy(estimator)}"
+            f"{expected[row]!r}. {remedy_of(estimator)}"
         )
 
 
-def _remedy(estimator: Any) -> str:
+def remedy_of(estimator: Any) -> str:
+    """Return why a graph may differ from an estimator, and what to do."""
+    if any(isinstance(found, KNNImputer) for found in inside(estimator)):
+        return (
+            "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
+            "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
+        )
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 

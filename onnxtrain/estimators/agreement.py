@@ -15,8 +15,8 @@ from sklearn.base import is_classifier, is_regressor
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
-from onnxtrain.convert import answer, documentation
-from onnxtrain.convert.check import is_approximate
+from onnxtrain.convert import answer
+from onnxtrain.convert.check import is_approximate, remedy_of
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -55,6 +55,11 @@ _OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in d
 _OTHER_LABELS = (
     "Say what the output is by output_is='scores' or 'probabilities', name another by output=, or hand over the model "
     "without its output of labels."
+)
+
+#: skl2onnx negates the scores of a support vector machine of two classes, which are its probabilities if it has any.
+_NEGATED = (
+    "Its output holds minus the probabilities, as skl2onnx writes with raw_scores=True: convert without raw_scores."
 )
 
 #: Scores of two classes closer than this, relative to the largest score, are a tie in float32.
@@ -296,15 +301,27 @@ def _compare_with_onnx(
     if name in expected:
         _check_values(f"the output {name!r}", found[name], expected[name], _OTHER_OUTPUT, error=ModelError, rough=rough)
     labels = [y for y in expected.values() if y.dtype.kind != "f"]
-    if len(labels) == 1 and decoder is not None:
-        _check_labels(model, found, labels[0], decoder, _OTHER_LABELS, error=ModelError, rough=rough)
+    if decoder is None:
+        return
+    negated = rough and _are_minus_probabilities(found[name])
+    if len(labels) == 1:
+        remedy = _NEGATED if negated else _OTHER_LABELS
+        _check_labels(model, found, labels[0], decoder, remedy, error=ModelError, rough=rough)
+    elif negated:
+        raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
+
+
+def _are_minus_probabilities(found: np.ndarray) -> bool:
+    return bool(np.all(found <= 0) and np.all(np.abs(found.sum(axis=1) + 1) <= _SUM))
 
 
 def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray], X: Features) -> None:
     estimator, answers = model.source.estimator, model.source.answers
     if is_regressor(estimator):
         expected = answer(estimator, X, answers, "predict")
-        _check_values("predict", found[model.source.model.output], expected, _remedy(estimator), error=ConversionError)
+        _check_values(
+            "predict", found[model.source.model.output], expected, remedy_of(estimator), error=ConversionError
+        )
 
 
 def _compare_with_classifier(
@@ -314,7 +331,7 @@ def _compare_with_classifier(
     if not is_classifier(estimator):
         return
     ask = partial(answer, estimator, X, model.source.answers)
-    remedy, rough = _remedy(estimator), is_approximate(estimator)
+    remedy, rough = remedy_of(estimator), is_approximate(estimator)
     scores = found[model.scores]
     own = {"decision_function": scores} if decoder.link is Link.IDENTITY else {}
     if decoder.likely:
@@ -324,10 +341,6 @@ def _compare_with_classifier(
             _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
     if hasattr(estimator, "predict"):
         _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
-
-
-def _remedy(estimator: Estimator) -> str:
-    return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
 def _check_values(
