@@ -20,7 +20,7 @@ from onnxtrain.convert.check import is_approximate, remedy_of
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.estimators.frames import InputForm, count_rows
-from onnxtrain.estimators.protocols import Estimator, Features, take
+from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.source import Reading, Source, as_source
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel, run_rows

@@ -14,14 +14,30 @@ import onnxruntime
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DeviceError, ParameterError, WeightError
-from onnxtrain.ortgradient._engines import Agent, Engine, Runner, TwoSessions, open_with
-from onnxtrain.ortgradient._function import OrtGradientForwardBackwardFunction
+from onnxtrain.ortgradient._function import (
+    Agent,
+    Engine,
+    OrtGradientForwardBackwardFunction,
+    Runner,
+    TwoSessions,
+)
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor, arrange, split_graphs, yield_graphs
 from onnxtrain.ortgradient._tensors import ort_device
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
+from onnxtrain.runtime.session import open_with, quiet_options
 
 BUILDERS = ("builtin", "onnxruntime-training")
+
+#: Device or execution provider -> kind of device.
+_KINDS = {
+    None: "cpu",
+    "cpu": "cpu",
+    "CPUExecutionProvider": "cpu",
+    "cuda": "cuda",
+    "gpu": "cuda",
+    "CUDAExecutionProvider": "cuda",
+}
 
 #: Attributes that cannot be pickled; a copy has the defaults.
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
@@ -131,42 +147,38 @@ class OrtGradientForwardBackward:
     # -------------------------------------------------------------- the arguments
 
     def _find_weights(self, names: Sequence[str] | None) -> list[str]:
-        if names is None and self.graph_builder_config is not None:
-            names = list(getattr(self.graph_builder_config, "initializer_names_to_train", [])) or None
+        if names is None:
+            names = list(getattr(self.graph_builder_config, "initializer_names_to_train", ())) or None
         known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
         real = [name for name, tensor in known.items() if tensor.is_real]
-        if names is None:
-            if not real:
-                raise WeightError(f"The model has no weight of real numbers to train; initializers: {list(known)}.")
-            return real
-        names = [names] if isinstance(names, str) else list(names)
-        for name in names:
-            if name not in real:
-                raise WeightError(f"{name!r} is no initializer of real numbers. {did_you_mean(name, real)}")
+        if names is None and not real:
+            raise WeightError(f"The model has no weight of real numbers to train; initializers: {list(known)}.")
+        names = real if names is None else [names] if isinstance(names, str) else list(names)
+        unknown = [name for name in names if name not in real]
+        if unknown:
+            raise WeightError(f"{unknown[0]!r} is no initializer of real numbers. {did_you_mean(unknown[0], real)}")
         if len(set(names)) != len(names):
             raise WeightError(f"weights_to_train={names} names a weight twice.")
         return names
 
     def _find_inputs_require_grad(self) -> list[str]:
-        real = [v.name for v in self._arranged.graph.input if v.name in self.input_names and Tensor.of(v).is_real]
-        config = self.graph_builder_config
-        asked = None if config is None else getattr(config, "input_names_require_grad", None)
-        return real if not asked else [name for name in real if name in asked]
+        tensors = [Tensor.of(v) for v in self._arranged.graph.input if v.name in self.input_names]
+        asked = getattr(self.graph_builder_config, "input_names_require_grad", None) or self.input_names
+        return [t.name for t in tensors if t.is_real and t.name in asked]
 
     def _find_device(self) -> Device:
         asked = self.providers
         if hasattr(asked, "type"):  # torch.device
             asked = asked.type if asked.index is None else f"{asked.type}:{asked.index}"
-        if asked is None:
-            return Device("cpu")
-        if isinstance(asked, str) and not asked.endswith("Provider"):
-            asked = "cuda" if asked == "gpu" else asked
-            return find_device(f"cuda:{self.device_index}" if asked == "cuda" else asked)
-        names = [asked] if isinstance(asked, str) else [p if isinstance(p, str) else p[0] for p in asked]
-        unknown = [name for name in names if name not in ("CPUExecutionProvider", "CUDAExecutionProvider")]
+        if isinstance(asked, str) and asked not in _KINDS and not asked.endswith("Provider"):
+            return find_device(asked)
+        listed = [asked] if asked is None or isinstance(asked, str) else asked
+        names = [p if p is None or isinstance(p, str) else p[0] for p in listed]
+        unknown = [name for name in names if name not in _KINDS]
         if unknown or not names:
             raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
-        return find_device(f"cuda:{self.device_index}" if "CUDAExecutionProvider" in names else "cpu")
+        on_gpu = "cuda" in [_KINDS[name] for name in names]
+        return find_device(f"cuda:{self.device_index}") if on_gpu else Device("cpu")
 
     # -------------------------------------------------------- the generated class
 
@@ -230,9 +242,8 @@ class OrtGradientForwardBackward:
 
     def _open(self, content: bytes, device: Device) -> onnxruntime.InferenceSession:
         asked = self.providers if isinstance(self.providers, (list, tuple)) else device.providers()
-        return open_with(
-            graphs.at_opset(content, device.capabilities.opset), self.sess_options, asked, self.provider_options
-        )
+        content = graphs.at_opset(content, device.capabilities.opset)
+        return open_with(content, self.sess_options or quiet_options(), asked, self.provider_options)
 
     # ------------------------------------------------------------------- interface
 

@@ -93,33 +93,64 @@ def split_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[
     """
     whole = onnx_derivative(onx, weights, inputs, DerivativeOptions.KeepOutputs)
     evaluation = _evaluation(onx, weights)
-    x = [Tensor.of(v) for v in evaluation.graph.input]
-    y = [Tensor.of(v) for v in evaluation.graph.output]
-    incoming = tuple(i for i, tensor in enumerate(y) if tensor.is_real)
-    names = [v.name for v in whole.graph.output]
-    gradients, outputs = names[: len(weights) + len(inputs)], names[len(weights) + len(inputs) :]
-    free = [tensor.name for tensor in x]
-    given = [v.name for v in whole.graph.input if v.name not in free]
-
-    forward_nodes = _needed_nodes(whole.graph, outputs)
-    backward_nodes = _needed_nodes(whole.graph, gradients) - forward_nodes
-    made = {name for i in forward_nodes for name in whole.graph.node[i].output}
-    used = {name for i in backward_nodes for name in _reads(whole.graph.node[i])} | set(gradients)
-    needed = [name for name in [*free, *sorted(made)] if name in used]
-    kept = [name for name in needed if name in made and name not in outputs]
+    x = tuple(Tensor.of(v) for v in evaluation.graph.input)
+    y = tuple(Tensor.of(v) for v in evaluation.graph.output)
+    model = graphs.reload(whole)
+    gradients, outputs = model.graph.outputs[: -len(y)], model.graph.outputs[-len(y) :]
+    free, given = model.graph.inputs[: len(x)], model.graph.inputs[len(x) :]
+    needed = _needed(gradients, outputs, free)
+    kept = [v for v in needed if v.producer() is not None and v not in outputs]
     return PassGraphs(
-        inputs=tuple(x),
-        outputs=tuple(y),
-        gradients=tuple(gradients),
+        inputs=x,
+        outputs=y,
+        gradients=tuple(str(dx.name) for dx in gradients),
         evaluation=evaluation.SerializeToString(),
         training=whole.SerializeToString(),
-        incoming=incoming,
-        incoming_names=tuple(given),
-        forward=_part(whole, forward_nodes, free, [*outputs, *kept]),
-        backward=_part(whole, backward_nodes, [*given, *needed], gradients),
-        kept=tuple(kept),
-        needed=tuple(needed),
+        incoming=tuple(i for i, tensor in enumerate(y) if tensor.is_real),
+        incoming_names=tuple(str(dy.name) for dy in given),
+        forward=_part(whole, _names(free), _names([*outputs, *kept])),
+        backward=_part(whole, _names([*given, *needed]), _names(gradients)),
+        kept=_names(kept),
+        needed=_names(needed),
     )
+
+
+def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(v.name) for v in values)
+
+
+def _needed(gradients: Sequence[ir.Value], outputs: Sequence[ir.Value], free: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return the values that the backward pass takes: inputs of the model, and results of the forward pass."""
+    forward = graphs.ancestors(outputs)
+    later = {node for y in graphs.ancestors(gradients) - forward if (node := y.producer()) is not None}
+    used = {*gradients, *(x for node in later for x in graphs.operands(node) if x is not None)}
+    made = sorted((v for v in used & forward if v.producer() is not None), key=lambda v: str(v.name))
+    needed = [*(v for v in free if v in used), *made]
+    untyped = [v.name for v in needed if v.dtype is None]
+    if untyped:
+        raise GradientError(f"The types of {untyped} are not known: forward and backward cannot be told apart.")
+    return needed
+
+
+def _part(whole: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Return the part of a model between some of its values."""
+    model = graphs.reload(whole)
+    graph = model.graph
+    values = {str(v.name): v for v in (*graph.inputs, *(y for node in graph for y in node.outputs))}
+    graph.inputs[:] = [_as_input(values[name]) for name in inputs]
+    values |= {str(v.name): v for v in graph.inputs}
+    graph.outputs[:] = [values[name] for name in outputs]
+    return graphs.save(model).SerializeToString()
+
+
+def _as_input(value: ir.Value) -> ir.Value:
+    """Return an input that takes the place of a value that the graph computes, in the graph and by name."""
+    if value.producer() is None:
+        return value
+    found = ir.Value(name=value.name, type=value.type, shape=value.shape)
+    value.name = f"{value.name}_computed"
+    ir.convenience.replace_all_uses_with(value, found, replace_graph_outputs=True)
+    return found
 
 
 def yield_graphs(
@@ -152,50 +183,6 @@ def _evaluation(onx: onnx.ModelProto, weights: Sequence[str]) -> onnx.ModelProto
     return graphs.save(model, outputs=[(str(y.name), y) for y in model.graph.outputs])
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
-    """Return the names that a node and its subgraphs read."""
-    names = {name for name in node.input if name}
-    for a in node.attribute:
-        for inner in (*([a.g] if a.HasField("g") else []), *a.graphs):
-            names |= {name for n in inner.node for name in _reads(n)} | {v.name for v in inner.output}
-    return names
-
-
-def _needed_nodes(graph: onnx.GraphProto, outputs: Iterable[str]) -> set[int]:
-    """Return the indices of the nodes that `outputs` depend on."""
-    wanted, found = set(outputs), set()
-    for i in reversed(range(len(graph.node))):
-        if wanted.intersection(graph.node[i].output):
-            found.add(i)
-            wanted |= _reads(graph.node[i])
-    return found
-
-
-def _part(whole: onnx.ModelProto, nodes: set[int], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return a model of a subset of the nodes."""
-    graph = whole.graph
-    known = {v.name: v for v in (*graph.input, *graph.output, *graph.value_info)}
-    untyped = [name for name in (*inputs, *outputs) if name not in known or not known[name].type.ByteSize()]
-    if untyped:
-        raise GradientError(f"The types of {untyped} are not known: forward and backward cannot be told apart.")
-    part = onnx.ModelProto()
-    part.CopyFrom(whole)
-    part.graph.ClearField("node")
-    part.graph.ClearField("initializer")
-    part.graph.ClearField("input")
-    part.graph.ClearField("output")
-    part.graph.node.extend(graph.node[i] for i in sorted(nodes))
-    used = {name for n in part.graph.node for name in _reads(n)} | set(outputs)
-    part.graph.initializer.extend(t for t in graph.initializer if t.name in used)
-    part.graph.input.extend(known[name] for name in inputs)
-    part.graph.output.extend(known[name] for name in outputs)
-    own = {name for n in part.graph.node for name in n.output} - set(outputs)
-    kept = [v for v in graph.value_info if v.name in own]
-    part.graph.ClearField("value_info")
-    part.graph.value_info.extend(kept)
-    return part.SerializeToString()
-
-
 def arrange(
     onx: onnx.ModelProto, inputs: Sequence[str] | None, outputs: Sequence[str] | None, weights: Sequence[str]
 ) -> onnx.ModelProto:
@@ -205,13 +192,7 @@ def arrange(
     """
     model = graphs.load(onx)
     graph = model.graph
-    free = [v for v in graph.inputs if v.name not in graph.initializers]
-    if inputs is not None:
-        chosen = [graphs.find(free, name, "input") for name in inputs]
-        missing = sorted(str(v.name) for v in free if v not in chosen)
-        if missing or len(set(inputs)) != len(inputs):
-            raise ModelError(f"input_names={list(inputs)} must name each input once; missing: {missing}.")
-        free = chosen
+    free = _ordered([v for v in graph.inputs if v.name not in graph.initializers], inputs)
     graph.inputs[:] = free + [v for v in graph.inputs if v.name in weights]
     names = [str(y.name) for y in graph.outputs] if outputs is None else list(outputs)
     if not names or len(set(names)) != len(names):
@@ -222,3 +203,13 @@ def arrange(
     found = {tensor.name for tensor in result.graph.initializer}
     result.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in found)
     return result
+
+
+def _ordered(inputs: list[ir.Value], names: Sequence[str] | None) -> list[ir.Value]:
+    if names is None:
+        return inputs
+    chosen = [graphs.find(inputs, name, "input") for name in names]
+    missing = sorted(str(v.name) for v in inputs if v not in chosen)
+    if missing or len(set(names)) != len(names):
+        raise ModelError(f"input_names={list(names)} must name each input once; missing: {missing}.")
+    return chosen

@@ -75,17 +75,16 @@ def open_session(
         onnxruntime refuses the model: an operator without kernel, an opset too new.
     """
     device = device if isinstance(device, Device) else find_device(device)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors reach us as exceptions
+    options = quiet_options()
     options.intra_op_num_threads = n_threads or available_threads()
     if not thorough:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     content = graph.at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
     if captured and device.capabilities.records_runs and can_be_recorded(content):
         with suppress(ModelError):  # a node that only a CPU has
-            return _open(content, options, device.providers(captured=True))
+            return open_with(content, options, device.providers(captured=True))
     try:
-        return _open(content, options, device.providers())
+        return open_with(content, options, device.providers())
     except ModelError as e:
         session = _open_with_less(content, options, device.providers())
         if session is None:
@@ -106,14 +105,35 @@ def _open_with_less(
         if level.value < tried.value:
             options.graph_optimization_level = level
             with suppress(ModelError):
-                return _open(content, options, providers)
+                return open_with(content, options, providers)
     return None
 
 
-def _open(content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]) -> onnxruntime.InferenceSession:
+def quiet_options() -> onnxruntime.SessionOptions:
+    """Return options of a session that does not print errors: they reach us as exceptions."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return options
+
+
+def open_with(
+    content: bytes,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[Any],
+    provider_options: Sequence[dict[str, Any]] | None = None,
+) -> onnxruntime.InferenceSession:
+    """Return a session with options and execution providers of onnxruntime.
+
+    Raises
+    ------
+    ModelError
+        onnxruntime refuses the model, or has no such provider.
+    """
     try:
         # without fallback: else an error of the GPU is printed, and the session is one on the CPU
-        session = onnxruntime.InferenceSession(content, options, providers=providers, enable_fallback=0)
+        session = onnxruntime.InferenceSession(
+            content, options, providers=providers, provider_options=provider_options, enable_fallback=0
+        )
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
