@@ -217,8 +217,10 @@ def _name(loss: str | Callable[..., ir.Value]) -> str:
 
 
 def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    if not params:
+        return
     try:
-        found = list(inspect.signature(function).parameters.values()) if params else []
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable written in C has no signature
         return
     if any(p.kind is p.VAR_KEYWORD for p in found):

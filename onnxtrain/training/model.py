@@ -170,7 +170,7 @@ def _choose(model: ir.Model, op: graph.Op, output: int | str | None, n_labels: i
     """Return the output to train; the outputs of one label each are concatenated."""
     if n_labels:
         _check_labels(model, n_labels)
-    joined = join_labels(model, op, n_labels) if output is None else None
+    joined = join_labels(model, op, n_labels) if n_labels and output is None else None
     return choose_output(model, output, labels=labels) if joined is None else joined
 
 
