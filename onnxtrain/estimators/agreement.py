@@ -129,12 +129,7 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     found = found.reshape(len(found), -1)
     outside = ~((found >= -_SUM) & (found <= 1 + _SUM)).all(axis=1)
     if reading.output_is == "probabilities":
-        if outside.any():
-            row = int(np.argmax(outside))
-            raise ModelError(
-                f"output_is='probabilities', but the output {model.output!r} leaves [0, 1]: {found[row]} in row {row} "
-                f"of {len(found)} that were looked at. Say output_is='scores'."
-            )
+        _check_unit(model, found, outside)
         return model
     sums_to_one = found.shape[1] > 1 and np.all(np.abs(found.sum(axis=1) - 1) <= _SUM)
     if sums_to_one and not reading.n_labels and not outside.any():
@@ -147,9 +142,18 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
             UserWarning,
             stacklevel=6,
         )
-    n_scores = found.shape[1] if model.link is not Link.IDENTITY else model.n_scores
-    scores = model.output if model.link is not Link.IDENTITY else model.scores
-    return replace(model, link=Link.IDENTITY, scores=scores, n_scores=n_scores, certain=True)
+    if model.link is Link.IDENTITY:
+        return replace(model, certain=True)
+    return replace(model, link=Link.IDENTITY, scores=model.output, n_scores=found.shape[1], certain=True)
+
+
+def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -> None:
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ModelError(
+            f"output_is='probabilities', but the output {model.output!r} leaves [0, 1]: {found[row]} in row {row} "
+            f"of {len(found)} that were looked at. Say output_is='scores'."
+        )
 
 
 def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> onnx.ModelProto:
@@ -197,27 +201,31 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     known = None if key is None else _ANSWERS.find(key)
     if known is not None:
         return known
-    proto = onnx.load_model_from_string(original)
-    held = {i.name for i in proto.graph.initializer}
-    types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
-    typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}
-    n, size = len(next(iter(typed.values()))), batch_size(proto)
-    size = n if size is None else size
-    rows = np.arange(-(-n // size) * size) % n  # batches of one size, the last one filled
     try:
-        session = _session_of(original)
-        names = [o.name for o in session.get_outputs()]
-        batches = rows.reshape(-1, size)
-        parts = [run_session(session, {k: x[batch] for k, x in typed.items()}, names) for batch in batches]
+        found = _run_as_it_came(original, feeds)
     except OnnxTrainError as e:
         warnings.warn(
             f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}",
             UserWarning,
-            stacklevel=7,
+            stacklevel=8,
         )
         return {}
-    found = {name: _joined([_as_array(y) for y in ys], n) for name, *ys in zip(names, *parts, strict=True)}
     return found if key is None else _ANSWERS.keep(key, found)
+
+
+def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs of an ONNX model by plain onnxruntime, for rows in batches of its size."""
+    proto = onnx.load_model_from_string(original)
+    held = {i.name for i in proto.graph.initializer}
+    types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
+    typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}
+    n = len(next(iter(typed.values())))
+    size = batch_size(proto) or n
+    rows = np.arange(-(-n // size) * size) % n  # batches of one size, the last one filled
+    session = _session_of(original)
+    names = [o.name for o in session.get_outputs()]
+    parts = [run_session(session, {k: x[batch] for k, x in typed.items()}, names) for batch in rows.reshape(-1, size)]
+    return {name: _joined([_as_array(y) for y in ys], n) for name, *ys in zip(names, *parts, strict=True)}
 
 
 def _session_of(original: bytes) -> Any:

@@ -319,7 +319,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if reset and names is not None and is_frame(X):
             X = in_order(X, names, self.estimator)
         original = None if model is None else model.source.estimator
-        X, y = form.check_with_target(self, X, y, original, reset=reset, numeric=not self._classifies)
+        X, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
         y = self._check_y(y, reset=reset)
         weight = check_sample_weight(sample_weight, y, self._real)
         return Rows(X, y, self._sample_weights(y, weight), form)

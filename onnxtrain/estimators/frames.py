@@ -27,7 +27,7 @@ from onnxtrain.estimators.protocols import (
     is_frame,
     is_onnx,
 )
-from onnxtrain.estimators.validation import as_data_error, check_features, check_X, check_X_y
+from onnxtrain.estimators.validation import as_data_error, check_features, check_X_y
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
@@ -60,23 +60,20 @@ class InputForm:
         ((own, ndim),) = declared.values()
         return cls(False, dtype if own.kind == "f" else own.str, ndim)
 
-    def check(self, estimator: Estimator, X: ArrayLike, original: Estimator | None) -> Features:
-        """Return rows of this form for an estimator that is fitted; `original` is the one that was handed over."""
-        if self.by_name:
-            return check_named(estimator, as_pandas(X), None, original, reset=False)[0]
-        return check_X(estimator, X, reset=False, dtype=np.dtype(self.dtype), ndim=self.ndim)
-
-    def check_with_target(
+    def check(
         self,
         estimator: Estimator,
         X: ArrayLike,
-        y: ArrayLike,
-        original: Estimator | None,
+        y: ArrayLike | None = None,
+        original: Estimator | None = None,
         *,
-        reset: bool,
-        numeric: bool,
-    ) -> tuple[Features, np.ndarray]:
-        """Return rows of this form, and targets, `numeric` or labels, with as many rows."""
+        reset: bool = False,
+        numeric: bool = True,
+    ) -> tuple[Features, Any]:
+        """Return rows of this form, and targets, `numeric` or labels, with as many rows.
+
+        An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
+        """
         if self.by_name:
             return check_named(estimator, as_pandas(X), y, original, reset=reset)
         dtype = np.dtype(self.dtype)

@@ -247,13 +247,16 @@ def _is_of(value: Any, hint: Any) -> bool:
         return any(_is_of(value, part) for part in parts)
     if kind is None or kind is np.ndarray or kind is np.dtype:
         return isinstance(value, kind or hint) and (hint is bool or not isinstance(value, bool))
-    if not isinstance(value, kind):
-        return False
+    return isinstance(value, kind) and _are_of(value, kind, parts)
+
+
+def _are_of(values: Any, kind: type, hints: tuple[Any, ...]) -> bool:
+    """Whether the items of a container are of the types that its annotation names."""
     if issubclass(kind, Mapping):
-        return all(_is_of(k, parts[0]) and _is_of(v, parts[1]) for k, v in value.items())
-    if kind is tuple and parts[-1] is not ...:
-        return len(value) == len(parts) and all(map(_is_of, value, parts))
-    return all(_is_of(item, parts[0]) for item in value)
+        return all(_is_of(k, hints[0]) and _is_of(v, hints[1]) for k, v in values.items())
+    if kind is tuple and hints[-1] is not ...:
+        return len(values) == len(hints) and all(map(_is_of, values, hints))
+    return all(_is_of(item, hints[0]) for item in values)
 
 
 def _check_model(model: TrainableModel, onx: onnx.ModelProto) -> None:

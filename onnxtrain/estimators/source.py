@@ -28,7 +28,7 @@ from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, regi
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
-from onnxtrain.estimators.template import convert_once
+from onnxtrain.estimators.template import convert_once, without_values
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.model import (
@@ -124,13 +124,8 @@ class Source:
         return graph.with_maps_of(trained, original)
 
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Return the weights as they came, by name, exactly: ONNX graphs hold float32, estimators float64."""
-        weights = initial_weights(self.model.graph(), names)
-        for binding in self.bindings:
-            if binding.name in weights and binding.path:
-                exact = binding.read(self.estimator)
-                weights[binding.name] = exact.astype(weights[binding.name].dtype)
-        return weights
+        """Return the weights as they came, by name."""
+        return initial_weights(self.model.graph(), names)
 
 
 #: By fingerprint: the folds of a cross-validation, and some.
@@ -340,7 +335,7 @@ def _from_few_rows(
         except Exception:  # it needs more rows; if all are too few, the error is raised there
             return None
         names = choose_weights(source.model, weights_to_train, converted=True)
-        found.append((_without_values(source.model.onnx, names), names, source))
+        found.append((without_values(source.model.graph(), names), names, source))
     (few, few_names, _), (more, names, source) = found
     return source if (few, few_names) == (more, names) else None
 
@@ -362,15 +357,6 @@ def _some_rows(rows: Given, size: int, *, classes: bool) -> Given:
         parts += [part[:_OF_EACH] for part in np.split(by_class, np.cumsum(counts)[:-1])]
     chosen = np.unique(np.concatenate(parts))
     return take(X, chosen), y[chosen], None if weight is None else weight[chosen]
-
-
-def _without_values(onx: bytes, names: Sequence[str]) -> bytes:
-    """Return a model whose initializers `names` have no values, to be compared with others."""
-    proto = onnx.load_model_from_string(onx)
-    for initializer in proto.graph.initializer:
-        if initializer.name in names:
-            initializer.CopyFrom(onnx.TensorProto(name=initializer.name, dims=initializer.dims))
-    return proto.SerializeToString(deterministic=True)
 
 
 def _fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:

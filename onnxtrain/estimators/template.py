@@ -8,7 +8,7 @@ that differed between both, while the rest of the graph did not, may differ agai
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -17,12 +17,13 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
 
+from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.learned import get
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators.protocols import Estimator, Features
-from onnxtrain.training.model import TrainableModel, read_model
+from onnxtrain.training.model import TrainableModel, read_model, with_weights
 
 #: Attributes that count or record the fit, and are in no graph.
 _RECORDS = frozenset(
@@ -134,10 +135,6 @@ class _Template:
             for path, value in self.learned.items()
         )
 
-    def filled_model(self, estimator: Estimator) -> TrainableModel:
-        """Return the model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
-        return self.model.with_graph(_filled(self.model.graph(), self.conversion.bindings, estimator))
-
     def followed_by(self, new: _Template) -> _Template:
         """Return the newer one of two templates; values that differed between any two fits may vary."""
         if not _same_but_for_weights(self, new):
@@ -161,9 +158,14 @@ def _same_but_for_weights(a: _Template, b: _Template) -> bool:
     known = [f.name for f in fields(TrainableModel) if f.name not in ("onnx", "proto", "classes", "certain")]
     if any(getattr(a.model, name) != getattr(b.model, name) for name in known):
         return False
-    names = {binding.name for binding in _written(a.conversion.bindings)}
-    graphs = [(t.conversion.onnx, t.model.graph()) for t in (a, b)]
-    return all(_without(x, names) == _without(y, names) for x, y in zip(*graphs, strict=True))
+    names = [binding.name for binding in _written(a.conversion.bindings)]
+    pairs = (a.conversion.onnx, b.conversion.onnx), (a.model.graph(), b.model.graph())
+    return all(without_values(x, names) == without_values(y, names) for x, y in pairs)
+
+
+def without_values(onx: onnx.ModelProto, names: Sequence[str]) -> bytes:
+    """Return a model whose initializers `names` have no values, to be compared with others."""
+    return graph.initializers_as_inputs(onx, names).SerializeToString(deterministic=True)
 
 
 def _written(bindings: Iterable[Binding]) -> list[Binding]:
@@ -171,25 +173,10 @@ def _written(bindings: Iterable[Binding]) -> list[Binding]:
     return [binding for binding in bindings if binding.path]
 
 
-def _without(onx: onnx.ModelProto, names: set[str]) -> bytes:
-    proto = onnx.ModelProto()
-    proto.CopyFrom(onx)
-    for initializer in proto.graph.initializer:
-        if initializer.name in names:
-            initializer.ClearField("raw_data")
-            initializer.ClearField("float_data")
-            initializer.ClearField("double_data")
-    return proto.SerializeToString(deterministic=True)
-
-
-def _filled(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Estimator) -> onnx.ModelProto:
-    """Return a copy of a model with the learned values of an estimator."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(onx)
-    initializers = {initializer.name: initializer for initializer in proto.graph.initializer}
-    for name, array in _values(onx, bindings, estimator).items():
-        initializers[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
-    return proto
+def _filled(model: TrainableModel, bindings: Iterable[Binding], estimator: Estimator) -> TrainableModel:
+    """Return a model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
+    values = _values(model.graph(), bindings, estimator)
+    return model.with_graph(with_weights(model.graph(), values)) if values else model
 
 
 def _values(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Estimator) -> dict[str, np.ndarray]:
@@ -229,17 +216,16 @@ def convert_once(
         onx, bindings = known.conversion.onnx, known.conversion.bindings
         with suppress(ConversionError):  # then it is no template for this one
             compare(estimator, onx, X, answers, _values(onx, bindings, estimator))
-            return known.filled_model(estimator), bindings
+            return _filled(known.model, bindings, estimator), bindings
     conversion = convert(estimator, X)
     compare(estimator, conversion.onnx, X, answers)
     bound = _written(conversion.bindings)
     model = read_model(conversion.onnx, **settings, default=conversion.default)
     model = replace(model, learned=tuple(binding.name for binding in bound))
-    if parts is None:
-        return model, conversion.bindings
-    paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
-    varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
-    new = _Template(conversion, model, parts.learned, paths, varying)
-    TEMPLATES.keep(key, new if known is None else known.followed_by(new))
+    if parts is not None:
+        paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
+        varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
+        new = _Template(conversion, model, parts.learned, paths, varying)
+        TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     # converters round in their own ways: the result must not depend on what was converted before
-    return new.filled_model(estimator), conversion.bindings
+    return _filled(model, conversion.bindings, estimator), conversion.bindings

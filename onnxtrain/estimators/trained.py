@@ -91,7 +91,7 @@ class TrainedModel:
 
     def check(self, estimator: Estimator, X: ArrayLike) -> Features:
         """Return rows for the fitted `estimator` that has this model, checked."""
-        return self.form.check(estimator, X, self.source.estimator)
+        return self.form.check(estimator, X, original=self.source.estimator)[0]
 
     def _feeds(self, X: Features) -> dict[str, Any]:
         return self.form.feeds(X, self.source.model)

@@ -123,49 +123,37 @@ def allows_nan(source: object) -> bool:
 
 
 @as_data_error()
-def check_X(estimator: Estimator, X: ArrayLike, *, reset: bool, dtype: np.dtype, ndim: int = 2) -> Features:
-    """Return X as rows the model accepts: an ndarray of `dtype`, or a CSR matrix of any floating-point type.
-
-    Without a copy where X is such an array already.
-    """
-    return validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=dtype,
-        order="C",
-        allow_nd=ndim > 2,
-        ensure_all_finite=_finite(estimator),
-    )
-
-
-def _finite(estimator: Estimator) -> bool | str:
-    """Return the argument of scikit-learn's validation for NaN."""
-    return "allow-nan" if allows_nan(estimator.estimator) else True
-
-
-@as_data_error()
 def check_X_y(
-    estimator: Estimator, X: ArrayLike, y: ArrayLike, *, reset: bool, dtype: np.dtype, ndim: int = 2, numeric: bool
-) -> tuple:
-    """Return X as :func:`check_X`, and y with as many rows."""
-    X, y = validate_data(
+    estimator: Estimator,
+    X: ArrayLike,
+    y: ArrayLike | None,
+    *,
+    reset: bool,
+    dtype: np.dtype,
+    ndim: int = 2,
+    numeric: bool,
+) -> tuple[Features, Any]:
+    """Return rows as the model accepts them, and y, if given, with as many rows.
+
+    X is an ndarray of `dtype`, or a CSR matrix of any floating-point type; without a copy where it is such an array.
+    """
+    found = validate_data(
         estimator,
         X,
-        y,
+        **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
         reset=reset,
         accept_sparse="csr",
         dtype=dtype,
         order="C",
         allow_nd=ndim > 2,
-        multi_output=True,
-        y_numeric=numeric,
-        ensure_all_finite=_finite(estimator),
+        ensure_all_finite="allow-nan" if allows_nan(estimator.estimator) else True,
     )
-    if numeric and y.dtype.kind in "US":
-        raise DataError(f"y must hold numbers, got text of type {y.dtype}.")
-    return X, y
+    if y is None:
+        return found, None
+    rows, targets = found
+    if numeric and targets.dtype.kind in "US":
+        raise DataError(f"y must hold numbers, got text of type {targets.dtype}.")
+    return rows, targets
 
 
 @as_data_error()

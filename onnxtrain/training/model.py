@@ -258,10 +258,14 @@ def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str
 
 
 def with_weights(
-    onx: bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+    onx: onnx.ModelProto | bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> onnx.ModelProto:
     """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
-    proto = onnx.load_model_from_string(onx)
+    proto = onnx.ModelProto()
+    if isinstance(onx, bytes):
+        proto.ParseFromString(onx)
+    else:
+        proto.CopyFrom(onx)
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
