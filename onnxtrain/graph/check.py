@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import onnx.external_data_helper
@@ -20,6 +20,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.graph.query import find_schema
 from onnxtrain.registry import did_you_mean
 
@@ -77,16 +78,10 @@ def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
     for tensor in tensors:
         _check_size(tensor)
     for message in messages:
-        if isinstance(message, onnx.SparseTensorProto) and not all(0 <= d < PROTO_LIMIT for d in message.dims):
-            raise ModelError(f"A sparse tensor of the model has the dimensions {list(message.dims)}.")
-        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in {*_TYPES, 0}:
-            raise ModelError(f"The model has a value of the unknown element type {message.elem_type}.")
+        if (check := _CHECKS.get(type(message))) is not None:
+            check(message)
     for value in proto.graph.input:
-        kind = value.type.WhichOneof("value")
-        if kind is None or (kind == "tensor_type" and not value.type.tensor_type.elem_type):
-            raise ModelError(f"The input {value.name!r} has no element type.")
-    for graph in (m for m in messages if isinstance(m, onnx.GraphProto)):
-        _check_names(graph)
+        _check_input(value)
     _check_functions(proto)
     return messages
 
@@ -94,35 +89,6 @@ def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
 def refuse_external(proto: onnx.ModelProto) -> None:
     """Refuse a model with a tensor in another file."""
     _load_external([m for m in messages_in(proto) if isinstance(m, onnx.TensorProto)], None)
-
-
-def messages_in(message: Message) -> Iterator[Message]:
-    """Yield a protobuf message and every one inside it, in any field.
-
-    Raises
-    ------
-    ModelError
-        A text is not UTF-8: protobuf gives it as bytes, or raises, by version.
-    """
-    todo = deque([message])
-    while todo:
-        message = todo.popleft()
-        yield message
-        if isinstance(message, onnx.TensorProto):  # ListFields would copy its data
-            todo.extend((*message.external_data, *message.metadata_props))
-            _check_texts((message.name, message.doc_string))
-            continue
-        for field, value in message.ListFields():
-            if field.message_type is not None:
-                todo.extend([value] if isinstance(value, Message) else value)
-            elif field.type == field.TYPE_STRING:
-                _check_texts([value] if isinstance(value, (str, bytes)) else value)
-
-
-def _check_texts(texts: Iterable[Any]) -> None:
-    for text in texts:
-        if not isinstance(text, str):
-            raise ModelError(f"A name in the model is not UTF-8 text: {text!r}.")
 
 
 # ------------------------------------------------------------------ tensors
@@ -238,7 +204,23 @@ def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
         raise ValueError(f"{tensor.name!r} takes {expected} bytes, the file has {min(found, rest)} for it")
 
 
-# -------------------------------------------------------- names, functions
+# -------------------------------------------------- types, names, functions
+
+
+def _check_sparse(tensor: onnx.SparseTensorProto) -> None:
+    if not all(0 <= d < PROTO_LIMIT for d in tensor.dims):
+        raise ModelError(f"A sparse tensor of the model has the dimensions {list(tensor.dims)}.")
+
+
+def _check_type(type_: onnx.TypeProto.Tensor) -> None:
+    if type_.elem_type not in {*_TYPES, 0}:
+        raise ModelError(f"The model has a value of the unknown element type {type_.elem_type}.")
+
+
+def _check_input(value: onnx.ValueInfoProto) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind is None or (kind == "tensor_type" and not value.type.tensor_type.elem_type):
+        raise ModelError(f"The input {value.name!r} has no element type.")
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
@@ -246,13 +228,22 @@ def _check_names(graph: onnx.GraphProto) -> None:
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError(f"An initializer of the graph {graph.name!r} has no name.")
     made = [y for node in graph.node for y in node.output if y]
-    for names in (
-        [*(value.name for value in graph.input), *made],
-        [*(tensor.name for tensor in graph.initializer), *(t.values.name for t in graph.sparse_initializer), *made],
-    ):
-        for name, times in Counter(names).items():
+    for names in ([value.name for value in graph.input], _initializers(graph)):
+        for name, times in Counter([*names, *made]).items():
             if times > 1:
                 raise ModelError(f"The graph {graph.name!r} has {times} values of the name {name!r}.")
+
+
+def _initializers(graph: onnx.GraphProto) -> list[str]:
+    return [tensor.name for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))]
+
+
+#: The check of each message of a type.
+_CHECKS: dict[type[Message], Callable[[Any], None]] = {
+    onnx.SparseTensorProto: _check_sparse,
+    onnx.TypeProto.Tensor: _check_type,
+    onnx.GraphProto: _check_names,
+}
 
 
 def _check_functions(proto: onnx.ModelProto) -> None:
@@ -263,9 +254,9 @@ def _check_functions(proto: onnx.ModelProto) -> None:
     sizes: dict[tuple[str, str, str], int] = {}
     open_calls: set[tuple[str, str, str]] = set()
 
-    def size(part: Message) -> int:
+    def size(part: onnx.GraphProto | onnx.FunctionProto) -> int:
         total = 0
-        for node in (m for m in messages_in(part) if isinstance(m, onnx.NodeProto)):
+        for node in nodes_in(part.node):
             key = (node.domain, node.op_type, node.overload)
             if key in open_calls:
                 raise ModelError(f"The function {node.op_type!r} of the model calls itself.")
@@ -294,7 +285,7 @@ def check_nodes(proto: onnx.ModelProto) -> None:
     """
     _check_reads(proto.graph, frozenset())
     opsets = {o.domain: o.version for o in proto.opset_import}
-    for node in (m for m in messages_in(proto.graph) if isinstance(m, onnx.NodeProto)):
+    for node in nodes_in(proto.graph.node):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = find_schema(node.op_type, opsets.get(domain, opsets.get("ai.onnx", 0)), domain)
         if schema is not None:
@@ -305,15 +296,13 @@ def check_nodes(proto: onnx.ModelProto) -> None:
 def _check_reads(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
     """Refuse a node or an output that refers to a value that neither this graph nor an outer one has."""
     made = (y for node in graph.node for y in node.output)
-    given = (value.name for value in (*graph.input, *graph.initializer))
-    known = outside.union(made, given, (tensor.values.name for tensor in graph.sparse_initializer))
+    known = outside.union(made, [value.name for value in graph.input], _initializers(graph), [""])
     for node in graph.node:
         for name in node.input:
-            if name and name not in known:
+            if name not in known:
                 raise ModelError(f"{node.op_type} (node {node.name!r}) reads {name!r}, which nothing computes.")
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                _check_reads(body, known)
+        for body in bodies_of(node):
+            _check_reads(body, known)
     for value in graph.output:
         if value.name not in known:
             raise ModelError(f"Nothing computes the output {value.name!r} of the graph {graph.name!r}.")
@@ -340,19 +329,25 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
     for name, attribute in found.items():
         if name not in known:
             raise ModelError(f"{where} has an attribute {name!r}. {did_you_mean(name, known)}")
-        expected, _ = known[name]
-        if attribute.type != expected or not _is_filled(attribute):
-            kinds = onnx.AttributeProto.AttributeType
-            raise ModelError(f"The attribute {name!r} of {where} must be of the type {kinds.Name(expected)}.")
-    for name, (_, required) in known.items():
-        if required and name not in found:
+        if attribute.type != known[name].type or not _is_filled(attribute):
+            kind = onnx.AttributeProto.AttributeType.Name(known[name].type)
+            raise ModelError(f"The attribute {name!r} of {where} must be of the type {kind}.")
+    for name in known:
+        if name not in found and known[name].required:
             raise ModelError(f"{where} lacks the attribute {name!r}.")
 
 
+class _Attribute(NamedTuple):
+    """Of which type an attribute is, and whether it must be present."""
+
+    type: int
+    required: bool
+
+
 @table(maxsize=256)
-def _attributes(schema: Any) -> dict[str, tuple[int, bool]]:
-    """Return type and necessity of each attribute by name; onnx makes the dictionary anew each time."""
-    return {name: (a.type.value, a.required) for name, a in schema.attributes.items()}
+def _attributes(schema: Any) -> dict[str, _Attribute]:
+    """Return the attributes of an operator by name; onnx makes the dictionary anew each time."""
+    return {name: _Attribute(a.type.value, a.required) for name, a in schema.attributes.items()}
 
 
 #: The fields of attributes that hold one value.

@@ -6,7 +6,7 @@ Negative dimensions end its process and vectors of terabytes fill the memory; it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import unique_name
-from onnxtrain.graph.check import messages_in
+from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
 from onnxtrain.graph.query import find_schema
 
 #: A dimension is a length, a name or unknown; a shape is None if the rank is unknown.
@@ -68,8 +69,7 @@ def infer_types(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.Mode
         if data_prop:
             refuse_negative(proto, data_prop=True)
     typed = _infer(proto, data_prop=data_prop)
-    opset = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=0)
-    while _type_by_schema(typed.graph, opset, {}):
+    while _type_by_schema(typed.graph, opset_of(proto), {}):
         typed = _infer(typed, data_prop=data_prop)
     _check_dimensions(typed.graph)
     return typed
@@ -147,9 +147,8 @@ def refuse_negative(proto: onnx.ModelProto, *, data_prop: bool = False) -> None:
 
 def _check_dimensions(graph: onnx.GraphProto) -> None:
     for value in (*graph.value_info, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if any(d.dim_value < 0 for d in dims):
-            shape = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in dims]
+        if any(d.dim_value < 0 for d in value.type.tensor_type.shape.dim):
+            shape = dimensions(value)
             raise ModelError(f"The shape of {value.name!r} would be {shape}: a dimension cannot be negative.")
     for node in graph.node:
         for body in bodies_of(node):
@@ -195,23 +194,27 @@ def _gives_lengths(node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) 
     return node.op_type == "Split" and len(node.input) < 2 and attributes.keys() <= {"axis"}
 
 
-def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Return the graphs that a node holds."""
-    return [g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
-
-
 def small_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """Return the constants of a graph that decide shapes: a few integers."""
     given = {value.name for value in graph.input}
     found = {w.name: w for w in graph.initializer if w.name not in given}
-    for node in graph.node:
-        if node.op_type == "Constant" and not node.domain:
-            (a,) = node.attribute
-            integers = a.i if a.name == "value_int" else a.ints
-            found[node.output[0]] = (
-                a.t if a.name == "value" else onnx.numpy_helper.from_array(np.array(integers, np.int64))
-            )
-    return {n: t for n, t in found.items() if t.data_type in _INTEGERS and math.prod(t.dims) <= _MOST}
+    found |= {
+        node.output[0]: _tensor(*node.attribute)
+        for node in graph.node
+        if node.op_type == "Constant" and not node.domain
+    }
+    return {name: tensor for name, tensor in found.items() if _is_small(tensor)}
+
+
+def _tensor(value: onnx.AttributeProto) -> onnx.TensorProto:
+    """Return the value of a Constant, an empty tensor if it holds no integers."""
+    if value.name == "value":
+        return value.t
+    return onnx.numpy_helper.from_array(np.array(value.i if value.name == "value_int" else value.ints, np.int64))
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type in _INTEGERS and math.prod(tensor.dims) <= _MOST
 
 
 # ------------------------------------------------------------- long vectors
@@ -219,19 +222,17 @@ def small_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 def _may_hold_a_long_vector(proto: onnx.ModelProto) -> bool:
     """Whether a dimension is declared or an integer held that is large: few models have one."""
-    for message in messages_in(proto.graph):
-        if isinstance(message, onnx.TensorShapeProto.Dimension) and message.dim_value > _LONG:
-            return True
-        if isinstance(message, onnx.AttributeProto) and any(i > _LONG for i in (message.i, *message.ints)):
-            return True
-        small = (
-            isinstance(message, onnx.TensorProto)
-            and message.data_type in _INTEGERS
-            and math.prod(message.dims) <= _MOST
-        )
-        if small and np.any(onnx.numpy_helper.to_array(message) > _LONG):
-            return True
-    return False
+    return any(i > _LONG for message in messages_in(proto.graph) for i in _integers(message))
+
+
+def _integers(message: Message) -> Iterable[int]:
+    """Return the integers in a message itself that shapes may be made of."""
+    if isinstance(message, onnx.TensorShapeProto.Dimension):
+        return (message.dim_value,)
+    if isinstance(message, onnx.AttributeProto):
+        return (message.i, *message.ints)
+    small = isinstance(message, onnx.TensorProto) and _is_small(message)
+    return onnx.numpy_helper.to_array(message).ravel().tolist() if small else ()
 
 
 def _holds_a_long_vector(proto: onnx.ModelProto) -> bool:
@@ -263,14 +264,13 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if found == kept:
             return typed
         kept = found
-        assumed = onnx.ModelProto()
-        assumed.CopyFrom(proto)
+        assumed = copy_of(proto)
         _assume(assumed, typed, kept)
         typed = _infer_known(assumed)
 
 
 def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
-    nodes = [node for node in _nodes(proto.graph) if not node.domain]
+    nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
     renamed = [(node, node.op_type) for node in nodes if node.op_type in _INFERRED_AS]
     # before opset 22 onnx counts a window that starts in the padding at the end, which onnxruntime always leaves out
     rounded = any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
@@ -289,7 +289,7 @@ def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     for o in typed.opset_import if older else ():
         o.version = 21 if not o.domain else o.version
     if renamed:
-        for node, known in zip(_nodes(typed.graph), _nodes(proto.graph), strict=True):
+        for node, known in zip(nodes_in(typed.graph.node), nodes_in(proto.graph.node), strict=True):
             node.op_type = known.op_type
     return typed
 
@@ -299,26 +299,23 @@ def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _with_own_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose bodies hold the axes, shapes and indices that they took from outside."""
-    if not any(a.HasField("g") for node in proto.graph.node for a in node.attribute):
+    if not any(map(bodies_of, proto.graph.node)):
         return proto
-    own = onnx.ModelProto()
-    own.CopyFrom(proto)
-    _copy_constants(own.graph, {}, {y for node in _nodes(own.graph) for y in node.output})
+    own = copy_of(proto)
+    _copy_constants(own.graph, {}, {y for node in nodes_in(own.graph.node) for y in node.output})
     return own
 
 
 def _copy_constants(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto], taken: set[str]) -> None:
     known = {**outside, **small_constants(graph)}
     for node in graph.node:
-        for body in (a.g for a in node.attribute if a.HasField("g")):
+        for body in bodies_of(node):
             used = {x for inner in body.node for x in inner.input if x in known}
             copies = {x: unique_name(f"{x}_inside", taken) for x in sorted(used)}
             for inner in body.node:
                 inner.input[:] = [copies.get(x, x) for x in inner.input]
             first = [onnx.helper.make_node("Constant", [], [copies[x]], value=known[x]) for x in copies]
-            nodes = [*first, *body.node]
-            del body.node[:]
-            body.node.extend(nodes)
+            assign(body.node, [*first, *body.node])
             _copy_constants(body, known, taken)
 
 
@@ -349,8 +346,8 @@ def _carried(
     unproven = []
     for i, (written, loop) in enumerate(zip(_loops(proto.graph, {}), _loops(typed.graph, {}), strict=True)):
         for k, name in enumerate(loop.node.input[2:]):
-            declared, first = _shape(written.body.input[2 + k]), loop.shapes.get(name)
-            after = _shape(loop.body.output[1 + k])
+            declared, first = dimensions(written.body.input[2 + k]), loop.shapes.get(name)
+            after = dimensions(loop.body.output[1 + k])
             if (i, k) not in kept:
                 if declared is not None or first is not None:
                     found[i, k] = first if declared is None else declared
@@ -392,29 +389,12 @@ def _write(value: onnx.ValueInfoProto, like: onnx.ValueInfoProto, shape: _Shape)
 
 
 def _loops(graph: onnx.GraphProto, outside: Mapping[str, _Shape]) -> Iterator[_Loop]:
-    if not any(a.HasField("g") for node in graph.node for a in node.attribute):
+    if not any(map(bodies_of, graph.node)):
         return
     shapes = {**outside, **{w.name: list(w.dims) for w in graph.initializer}}
-    shapes |= {v.name: _shape(v) for v in (*graph.input, *graph.value_info, *graph.output)}
+    shapes |= {v.name: dimensions(v) for v in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
             yield _Loop(node, graph, shapes)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _loops(attribute.g, shapes)
-
-
-def _shape(value: onnx.ValueInfoProto) -> _Shape:
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of the graphs inside it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+        for body in bodies_of(node):
+            yield from _loops(body, shapes)

@@ -26,6 +26,7 @@ from onnxtrain.graph.check import (
 )
 from onnxtrain.graph.edit import put_in_order, remove_identities, tidy
 from onnxtrain.graph.inference import infer_shapes
+from onnxtrain.graph.messages import assign, copy_of, dimensions, opset_of
 from onnxtrain.graph.normalize import (
     inline_functions,
     leave_out_defaults,
@@ -152,16 +153,11 @@ def reload(onx: onnx.ModelProto | bytes) -> ir.Model:
 
 def is_written(onx: onnx.ModelProto) -> bool:
     """Whether a model is as `save` writes a loaded one: each value has a type, each dimension a name."""
+    if onx.ir_version != IR_VERSION or opset_of(onx) < OPSET or onx.functions:
+        return False
+    named = all(None not in (dimensions(value) or ()) for value in onx.graph.input)
     typed = {value.name for value in (*onx.graph.value_info, *onx.graph.output) if value.HasField("type")}
-    dimensions = (d for value in onx.graph.input for d in value.type.tensor_type.shape.dim)
-    opset = next((o.version for o in onx.opset_import if not o.domain), 0)
-    return (
-        onx.ir_version == IR_VERSION
-        and opset >= OPSET
-        and not onx.functions
-        and all(d.dim_param or d.HasField("dim_value") for d in dimensions)
-        and all(y in typed for node in onx.graph.node for y in node.output if y)
-    )
+    return named and typed.issuperset(y for node in onx.graph.node for y in node.output if y)
 
 
 def _refuse_newer(proto: onnx.ModelProto) -> None:
@@ -220,25 +216,21 @@ def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     stays = {name for node in proto.graph.node if node.domain not in ("", "ai.onnx") for name in node.output}
     stays |= {tensor.name for tensor in proto.graph.initializer}
-    kept = [value for value in proto.graph.value_info if value.name in stays]
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(kept)
+    assign(proto.graph.value_info, [value for value in proto.graph.value_info if value.name in stays])
     return proto
 
 
 def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return a model whose initializers `names` are inputs, after its other inputs."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(onx)
+    proto = copy_of(onx)
     inputs = {value.name for value in proto.graph.input}
     values = {tensor.name: tensor for tensor in onx.graph.initializer}
-    kept = [tensor for tensor in onx.graph.initializer if tensor.name not in set(names)]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(kept)
-    for name in names:
-        if name not in inputs:
-            tensor = values[name]
-            proto.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+    assign(proto.graph.initializer, [tensor for name, tensor in values.items() if name not in set(names)])
+    proto.graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, values[name].data_type, values[name].dims)
+        for name in names
+        if name not in inputs
+    )
     return proto
 
 

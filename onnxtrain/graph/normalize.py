@@ -14,8 +14,9 @@ import onnx.numpy_helper
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.graph.build import unique_name
-from onnxtrain.graph.check import is_loose, messages_in, n_bits, refuse_external
-from onnxtrain.graph.inference import bodies_of, infer_types, small_constants
+from onnxtrain.graph.check import is_loose, n_bits, refuse_external
+from onnxtrain.graph.inference import infer_types, small_constants
+from onnxtrain.graph.messages import assign, bodies_of, copy_of, messages_in, nodes_in, opset_of
 
 
 def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
@@ -24,20 +25,22 @@ def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.Mode
     skl2onnx writes some domains twice; -1 is PaddlePaddle's word for a dimension that is not known; onnx's text parser
     gives each element of four bits an entry of its own.
     """
-    once = all(len({o.domain for o in p.opset_import}) == len(p.opset_import) for p in (proto, *proto.functions))
+    parts = (proto, *proto.functions)
+    once = all(len(_imports(part)) == len(part.opset_import) for part in parts)
     if once and not _negative_dimensions(messages) and not _loose_tensors(messages):
         return proto
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
+    copied = copy_of(proto)
     for part in (copied, *copied.functions):
-        versions = {o.domain: o.version for o in part.opset_import}
-        del part.opset_import[:]
-        part.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+        assign(part.opset_import, _imports(part).values())
     for dimension in _negative_dimensions(messages_in(copied)):
         dimension.ClearField("dim_value")
     for tensor in _loose_tensors(messages_in(copied)):
         _pack(tensor)
     return copied
+
+
+def _imports(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, onnx.OperatorSetIdProto]:
+    return {opset.domain: opset for opset in part.opset_import}
 
 
 def _negative_dimensions(messages: Iterable[Message]) -> list[onnx.TensorShapeProto.Dimension]:
@@ -58,14 +61,9 @@ def _pack(tensor: onnx.TensorProto) -> None:
 
 def name_dimensions(graph: onnx.GraphProto) -> None:
     """Name the unknown dimensions of the inputs."""
-    taken = {
-        dim.dim_param
-        for value in (*graph.input, *graph.output, *graph.value_info)
-        for dim in value.type.tensor_type.shape.dim
-    }
+    values = (*graph.input, *graph.output, *graph.value_info)
+    taken = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim}
     for value in graph.input:
-        if not value.type.tensor_type.HasField("shape"):
-            continue
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.dim_param and not dim.HasField("dim_value"):
                 dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
@@ -74,9 +72,7 @@ def name_dimensions(graph: onnx.GraphProto) -> None:
 def leave_out_defaults(graph: onnx.GraphProto) -> None:
     """Remove, in place, initializers from the inputs: their default values are final."""
     weights = {w.name for w in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    del graph.input[:]
-    graph.input.extend(inputs)
+    assign(graph.input, [value for value in graph.input if value.name not in weights])
 
 
 def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
@@ -90,12 +86,17 @@ def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -
             spell_out(body, known)
         if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-        axes = known.get(node.input[3]) if node.op_type == "Pad" and len(node.input) > 3 else None
-        if axes is not None and axes.data_type == onnx.TensorProto.INT32:
-            taken = {*known, *(x for n in graph.node for x in (*n.input, *n.output)), *(v.name for v in graph.input)}
-            node.input[3] = unique_name("axes", taken)
-            longer = onnx.numpy_helper.to_array(axes).astype(np.int64)
-            graph.initializer.append(onnx.numpy_helper.from_array(longer, node.input[3]))
+        if node.op_type == "Pad" and len(node.input) > 3 and node.input[3] in known:
+            _lengthen_axes(graph, node, known)
+
+
+def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
+    axes = known[pad.input[3]]
+    if axes.data_type == onnx.TensorProto.INT32:
+        taken = {*known, *(x for n in graph.node for x in (*n.input, *n.output)), *(v.name for v in graph.input)}
+        pad.input[3] = unique_name("axes", taken)
+        longer = onnx.numpy_helper.to_array(axes).astype(np.int64)
+        graph.initializer.append(onnx.numpy_helper.from_array(longer, pad.input[3]))
 
 
 # --------------------------------------------------------------- functions
@@ -117,19 +118,13 @@ def _converted_and_inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     is no constant then: one of a negative dimension would end the process, as
     :func:`~onnxtrain.graph.inference.refuse_negative` says.
     """
-    opset = _opset(proto)
-    if any(_opset(f) != opset for f in proto.functions):
-        changed = onnx.ModelProto()
-        changed.CopyFrom(proto)
-        for part in (part for f in changed.functions for part in messages_in(f)):
-            if isinstance(part, (onnx.FunctionProto, onnx.GraphProto)):
+    if {opset_of(function) for function in proto.functions} != {opset_of(proto)}:
+        changed = copy_of(proto)
+        for function in changed.functions:
+            for part in [function, *(body for node in nodes_in(function.node) for body in bodies_of(node))]:
                 _start_slices_anywhere(part)
         proto = infer_types(changed)
     return onnx.inliner.inline_local_functions(proto, convert_version=True)
-
-
-def _opset(part: onnx.ModelProto | onnx.FunctionProto) -> int:
-    return next((o.version for o in part.opset_import if o.domain in ("", "ai.onnx")), 0)
 
 
 def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
@@ -141,8 +136,7 @@ def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
             nodes.append(onnx.helper.make_node("Identity", [node.input[1]], [copy]))
             node.input[1] = copy
         nodes.append(node)
-    del part.node[:]
-    part.node.extend(nodes)
+    assign(part.node, nodes)
 
 
 def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -150,9 +144,8 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions if f.attribute_proto}
     if not defaults:
         return proto
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
-    for node in [m for m in messages_in(copied) if isinstance(m, onnx.NodeProto)]:
+    copied = copy_of(proto)
+    for node in [node for part in (copied.graph, *copied.functions) for node in nodes_in(part.node)]:
         given = {a.name for a in node.attribute}
         known = defaults.get((node.domain, node.op_type, node.overload), ())
         node.attribute.extend(a for a in known if a.name not in given)
@@ -166,22 +159,18 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy whose outputs are tensors: each map is replaced by the tensor that it was made from."""
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
+    copied = copy_of(proto)
     maps = _map_names(copied)
     if not maps:
         return copied
     aside = _making(copied.graph.node, maps)
     made = {y for node in aside for y in node.output}
-    kept = [node for node in copied.graph.node if node not in aside]
-    del copied.graph.node[:]
-    copied.graph.node.extend(kept)
-    outputs = {o.name: o for o in copied.graph.output if o.name not in maps}
+    assign(copied.graph.node, [node for node in copied.graph.node if node not in aside])
     types = {v.name: v for v in (*copied.graph.value_info, *copied.graph.input)}
-    for name in (x for node in aside for x in node.input if x and x not in made):
-        outputs.setdefault(name, types.get(name) or onnx.helper.make_empty_tensor_value_info(name))
-    del copied.graph.output[:]
-    copied.graph.output.extend(outputs.values())
+    outputs = {o.name: o for o in copied.graph.output if o.name not in maps}
+    tensors = dict.fromkeys(x for node in aside for x in node.input if x and x not in {*made, *outputs})
+    added = [types.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in tensors]
+    assign(copied.graph.output, [*outputs.values(), *added])
     return copied
 
 
@@ -195,8 +184,7 @@ def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mode
     original : onnx.ModelProto
     """
     maps = _map_names(original)
-    copied = onnx.ModelProto()
-    copied.CopyFrom(proto)
+    copied = copy_of(proto)
     if not maps:
         return copied
     copied.graph.node.extend(_making(original.graph.node, maps))
@@ -204,8 +192,7 @@ def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mode
     copied.opset_import.extend(o for o in original.opset_import if o.domain not in known)
     tensors = {o.name: o for o in copied.graph.output}
     outputs = [o if o.name in maps else tensors[o.name] for o in original.graph.output]
-    del copied.graph.output[:]
-    copied.graph.output.extend(outputs)
+    assign(copied.graph.output, outputs)
     return copied
 
 

@@ -9,6 +9,7 @@ import onnx.version_converter
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
+from onnxtrain.graph.messages import bodies_of
 from onnxtrain.graph.query import find_schema
 
 #: The newest opset that every supported onnxruntime (1.19 and newer) reads.
@@ -89,7 +90,7 @@ def at_opset(onx: bytes, older: int | None) -> bytes:
 def _only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
     """Whether each node of `graph` means the same at both opsets, attributes and defaults included."""
     for node in graph.node:
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
+        if bodies_of(node):
             return False
         if node.domain not in ("", "ai.onnx"):
             continue
@@ -118,8 +119,7 @@ def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: 
     """
     types = {**outside, **_types(graph)}
     for node in graph.node:
-        inner = (g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs))
-        if not all(_means_the_same_at(body, older, newer, types) for body in inner):
+        if not all(_means_the_same_at(body, older, newer, types) for body in bodies_of(node)):
             return False
         if node.domain not in ("", "ai.onnx"):
             continue
