@@ -29,36 +29,39 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
                 value.dtype = dtype
                 value.const_value = _cast_tensor(value.const_value, dtype)
     for node in list(model.graph.all_nodes()):
-        if any(y in kept for y in node.outputs):
-            continue
-        _cast_attributes(node, dtype)
-        for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
-            if x.dtype != before[x]:
-                _cast_before(node, x, before[x])
-        for y, free in list(_typed(model, node, node.outputs, dtype)):
-            if free:
-                y.dtype = dtype
-            elif y.dtype != dtype:
-                before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
+        if kept.isdisjoint(node.outputs):
+            _cast_attributes(node, dtype)
+            _cast_around(model, node, dtype, before)
+
+
+def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dict[ir.Value, ir.DataType]) -> None:
+    """Give the results of a node the type `dtype`; what it has in the type `before` only is cast on the way."""
+    for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
+        if x.dtype != before[x]:
+            _cast_before(node, x, before[x])
+    for y, free in list(_typed(model, node, node.outputs, dtype)):
+        if free:
+            y.dtype = dtype
+        elif y.dtype != dtype:
+            before[_cast_behind(node, y, dtype)] = y.dtype  # type: ignore[assignment]
 
 
 def products_in(model: ir.Model, dtype: ir.DataType) -> None:
     """Let, in place, the products of a model compute in `dtype`: their operands are cast, their results cast back."""
     for node in list(model.graph.all_nodes()):
-        schema = find_schema(node.op_type, model.graph.opset_imports.get("", 0), "")
-        if node.op_type not in PRODUCTS or node.domain or schema is None:
-            continue
-        (known,) = (
-            t.allowed_type_strs for t in schema.type_constraints if t.type_param_str == schema.inputs[0].type_str
-        )
-        if f"tensor({dtype.name.lower()})" not in known:
+        if node.op_type not in PRODUCTS or node.domain or not _knows(model, node, dtype):
             continue
         for x in dict.fromkeys(x for x in node.inputs if x is not None and is_float(x)):
             _cast_before(node, x, dtype)
-        for y in node.outputs:
-            if is_float(y):
-                real, y.dtype = y.dtype, dtype
-                _cast_behind(node, y, real)  # type: ignore[arg-type]
+        for y in filter(is_float, node.outputs):
+            real, y.dtype = y.dtype, dtype
+            _cast_behind(node, y, real)  # type: ignore[arg-type]
+
+
+def _knows(model: ir.Model, node: ir.Node, dtype: ir.DataType) -> bool:
+    """Whether the first operand of an operator may be of a type."""
+    schema = find_schema(node.op_type, model.graph.opset_imports.get("", 0), "")
+    return schema is not None and f"tensor({dtype.name.lower()})" in schema.inputs[0].types
 
 
 def _typed(

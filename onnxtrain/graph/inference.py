@@ -270,28 +270,28 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
-    nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
-    renamed = [(node, node.op_type) for node in nodes if node.op_type in _INFERRED_AS]
-    # before opset 22 onnx counts a window that starts in the padding at the end, which onnxruntime always leaves out
-    rounded = any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
-    older = [o for o in proto.opset_import if not o.domain and o.version == 21 and rounded]
-    try:
-        for node, op_type in renamed:
-            node.op_type = _INFERRED_AS[op_type]
-        for o in older:
-            o.version = 22
-        typed = infer_types(proto, data_prop=True)
-    finally:
-        for node, op_type in renamed:
-            node.op_type = op_type
-        for o in older:
-            o.version = 21
-    for o in typed.opset_import if older else ():
-        o.version = 21 if not o.domain else o.version
-    if renamed:
+    read = _as_onnx_infers(proto)
+    typed = infer_types(read, data_prop=True)
+    if read is not proto:
+        assign(typed.opset_import, proto.opset_import)
         for node, known in zip(nodes_in(typed.graph.node), nodes_in(proto.graph.node), strict=True):
             node.op_type = known.op_type
     return typed
+
+
+def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model for which onnx infers the shapes of this one, itself if it does so anyway."""
+    nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
+    # before opset 22 onnx counts a window that starts in the padding at the end, which onnxruntime always leaves out
+    rounded = opset_of(proto) == 21 and any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
+    if not rounded and _INFERRED_AS.keys().isdisjoint(node.op_type for node in nodes):
+        return proto
+    read = copy_of(proto)
+    for node in nodes_in(read.graph.node):
+        node.op_type = _INFERRED_AS.get(node.op_type, node.op_type) if not node.domain else node.op_type
+    for opset in read.opset_import:
+        opset.version = 22 if rounded and not opset.domain else opset.version
+    return read
 
 
 # ---------------------------------------------------------------- constants

@@ -9,7 +9,7 @@ import onnx.version_converter
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
-from onnxtrain.graph.messages import bodies_of
+from onnxtrain.graph.messages import assign, bodies_of
 from onnxtrain.graph.query import find_schema
 
 #: The newest opset that every supported onnxruntime (1.19 and newer) reads.
@@ -50,16 +50,18 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         proto.opset_import.append(onnx.helper.make_opsetid("", OPSET))
         return proto
     found = imports[""].version
-    if found == OPSET:
-        return proto
     if found > OPSET:
         typed = infer_types(proto).graph
-        if not _has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {}):
-            imports[""].version = OPSET
-        return proto
-    if found >= _WIDENED_SINCE and _only_widened(proto.graph, found, OPSET):
-        imports[""].version = OPSET  # the converter takes longer than all the rest
-        return proto
+        the_same = not _has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {})
+    else:  # the converter takes longer than all the rest
+        the_same = found == OPSET or (found >= _WIDENED_SINCE and _only_widened(proto.graph, found, OPSET))
+    if the_same:
+        imports[""].version = OPSET
+    return proto if the_same or found > OPSET else _raised(proto, found)
+
+
+def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
+    """Return the model of an older opset as onnx converts it."""
     if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
         raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
     refuse_negative(proto)  # the converter infers shapes
@@ -67,9 +69,9 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
         converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
-    for values in ("value_info", "output"):  # the converter writes the shapes that it infers: ours come later
-        converted.graph.ClearField(values)
-        getattr(converted.graph, values).extend(getattr(proto.graph, values))
+    # the converter writes the shapes that it infers: ours come later
+    assign(converted.graph.value_info, proto.graph.value_info)
+    assign(converted.graph.output, proto.graph.output)
     return converted
 
 

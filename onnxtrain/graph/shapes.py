@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from functools import reduce
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,19 +21,30 @@ from onnxtrain.graph.query import constant, made_by, same_dimension, static_shap
 #: The type of the results, and the shape of each, None if it is not certain.
 _Found: TypeAlias = "tuple[Any, *tuple[ir.Shape | None, ...]] | None"
 
-#: ``rule(node, *operands)``; the operands that are given, of known type and shape.
+#: ``rule(node, *operands)``, of the operands that are given.
 _Rule: TypeAlias = "Callable[..., _Found]"
 
+_Dimension: TypeAlias = "int | ir.SymbolicDim"
+
 _BOOL, _INT64 = ir.TensorType(ir.DataType.BOOL), ir.TensorType(ir.DataType.INT64)
+
+
+class _Operand(NamedTuple):
+    """An operand whose type and shape are known."""
+
+    value: ir.Value
+    type: ir.TypeProtocol
+    shape: ir.Shape
 
 
 def infer_simply(node: ir.Node) -> bool:
     """Set the types and the shapes of the results of a node; return False if onnx has to infer them."""
     rule = None if node.domain else _RULES.get(node.op_type)
-    xs = [x for x in node.inputs if x is not None]
-    if rule is None or node.outputs[0].shape is not None or any(x.type is None or x.shape is None for x in xs):
+    if rule is None or node.outputs[0].shape is not None:
         return False
-    found = rule(node, *xs)
+    given = [x for x in node.inputs if x is not None]
+    known = [_Operand(x, x.type, x.shape) for x in given if x.type is not None and x.shape is not None]
+    found = rule(node, *known) if len(known) == len(given) else None
     if found is None or any(part is None for part in found):
         return False
     for y, shape in zip(node.outputs, found[1:], strict=True):
@@ -41,43 +52,44 @@ def infer_simply(node: ir.Node) -> bool:
     return True
 
 
-def _elementwise(node: ir.Node, *xs: Any) -> _Found:
+def _elementwise(node: ir.Node, *xs: _Operand) -> _Found:
     """Infer the type of the operands, and their broadcast shape."""
-    return (xs[0].type, reduce(_broadcast, (x.shape for x in xs))) if _of_one_type(*xs) else None
+    shapes: list[ir.Shape | None] = [x.shape for x in xs]
+    return (xs[0].type, reduce(_broadcast, shapes)) if _of_one_type(*xs) else None
 
 
-def _along_an_axis(node: ir.Node, x: Any) -> _Found:
+def _along_an_axis(node: ir.Node, x: _Operand) -> _Found:
     return None if _axis(node, x, -1) is None else (x.type, x.shape)
 
 
-def _comparison(node: ir.Node, *xs: Any) -> _Found:
+def _comparison(node: ir.Node, *xs: _Operand) -> _Found:
     found = _elementwise(node, *xs)
     return None if found is None else (_BOOL, *found[1:])
 
 
-def _where(node: ir.Node, condition: Any, a: Any, b: Any) -> _Found:
+def _where(node: ir.Node, condition: _Operand, a: _Operand, b: _Operand) -> _Found:
     if condition.type != _BOOL or not _of_one_type(a, b):
         return None
     return a.type, _broadcast(condition.shape, _broadcast(a.shape, b.shape))
 
 
-def _shape(node: ir.Node, x: Any) -> _Found:
+def _shape(node: ir.Node, x: _Operand) -> _Found:
     return None if node.attributes else (_INT64, ir.Shape([len(x.shape)]))
 
 
-def _gather_elements(node: ir.Node, x: Any, indices: Any) -> _Found:
+def _gather_elements(node: ir.Node, x: _Operand, indices: _Operand) -> _Found:
     return (x.type, indices.shape) if len(x.shape) == len(indices.shape) else None
 
 
-def _scatter_elements(node: ir.Node, x: Any, indices: Any, updates: Any) -> _Found:
+def _scatter_elements(node: ir.Node, x: _Operand, indices: _Operand, updates: _Operand) -> _Found:
     return (x.type, x.shape) if x.shape and _of_one_type(x, updates) else None
 
 
-def _cast(node: ir.Node, x: Any) -> _Found:
+def _cast(node: ir.Node, x: _Operand) -> _Found:
     return ir.TensorType(ir.DataType(node.attributes.get_int("to"))), x.shape
 
 
-def _product(node: ir.Node, a: Any, b: Any, *c: Any) -> _Found:
+def _product(node: ir.Node, a: _Operand, b: _Operand, *c: _Operand) -> _Found:
     """Infer the product of two matrices."""
     if not len(a.shape) == len(b.shape) == 2 or not _of_one_type(a, b, *c):
         return None
@@ -86,14 +98,14 @@ def _product(node: ir.Node, a: Any, b: Any, *c: Any) -> _Found:
     return (a.type, ir.Shape([rows, columns])) if same_dimension(inner, other) else None
 
 
-def _gather(node: ir.Node, x: Any, indices: Any) -> _Found:
+def _gather(node: ir.Node, x: _Operand, indices: _Operand) -> _Found:
     axis = _axis(node, x)
     return None if axis is None else (x.type, ir.Shape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]]))
 
 
-def _reshape(node: ir.Node, x: Any, target: Any) -> _Found:
+def _reshape(node: ir.Node, x: _Operand, target: _Operand) -> _Found:
     """Infer for a target of static dimensions, of which one may be -1."""
-    wanted, before = constant(target), static_shape(x)
+    wanted, before = constant(target.value), static_shape(x.value)
     if wanted is None or wanted.ndim != 1:
         return None
     after = wanted.tolist()
@@ -104,13 +116,13 @@ def _reshape(node: ir.Node, x: Any, target: Any) -> _Found:
     return (x.type, ir.Shape(after)) if fits and min(after, default=1) > 0 else None
 
 
-def _expand(node: ir.Node, x: Any, target: Any) -> _Found:
-    return x.type, _broadcast(x.shape, _dimensions(target))
+def _expand(node: ir.Node, x: _Operand, target: _Operand) -> _Found:
+    return x.type, _broadcast(x.shape, _dimensions(target.value))
 
 
-def _constant_of_shape(node: ir.Node, target: Any) -> _Found:
+def _constant_of_shape(node: ir.Node, target: _Operand) -> _Found:
     filling = node.attributes.get_tensor("value", None)
-    return ir.TensorType(ir.DataType.FLOAT if filling is None else filling.dtype), _dimensions(target)
+    return ir.TensorType(ir.DataType.FLOAT if filling is None else filling.dtype), _dimensions(target.value)
 
 
 def _dimensions(value: ir.Value) -> ir.Shape | None:
@@ -121,7 +133,7 @@ def _dimensions(value: ir.Value) -> ir.Shape | None:
     return None if node is None or node.attributes else node.inputs[0].shape  # type: ignore[union-attr]
 
 
-def _concat(node: ir.Node, *xs: Any) -> _Found:
+def _concat(node: ir.Node, *xs: _Operand) -> _Found:
     axis, shapes = _axis(node, xs[0]), [x.shape for x in xs]
     if axis is None or not _of_one_type(*xs) or not all(_agree_beside(axis, shapes[0], shape) for shape in shapes):
         return None
@@ -138,22 +150,22 @@ def _agree_beside(axis: int, a: ir.Shape, b: ir.Shape) -> bool:
     return all(i == axis or same_dimension(da, db) for i, (da, db) in enumerate(zip(a, b, strict=True)))
 
 
-def _slice(node: ir.Node, x: Any, start: Any, *others: Any) -> _Found:
+def _slice(node: ir.Node, x: _Operand, start: _Operand, *others: _Operand) -> _Found:
     """Infer that a slice of a vector is a vector: its length depends on the bounds."""
-    return (x.type, ir.Shape([None])) if len(x.shape) == 1 and constant(start) is None else None
+    return (x.type, ir.Shape([None])) if len(x.shape) == 1 and constant(start.value) is None else None
 
 
-def _split(node: ir.Node, x: Any, *given: Any) -> _Found:
+def _split(node: ir.Node, x: _Operand, *given: _Operand) -> _Found:
     """Infer for given sizes."""
-    sizes, axis = constant(given[0]) if given else None, _axis(node, x)
+    sizes, axis = constant(given[0].value) if given else None, _axis(node, x)
     if sizes is None or axis is None or sizes.sum() != x.shape[axis] or len(sizes) != len(node.outputs):
         return None
     return x.type, *(ir.Shape([*x.shape[:axis], size, *x.shape[axis + 1 :]]) for size in sizes.tolist())
 
 
-def _reduce(node: ir.Node, x: Any, *given: Any) -> _Found:
+def _reduce(node: ir.Node, x: _Operand, *given: _Operand) -> _Found:
     rank = len(x.shape)
-    axes = constant(given[0]) if given else np.arange(rank)
+    axes = constant(given[0].value) if given else np.arange(rank)
     if axes is None or axes.ndim != 1 or (given and not len(axes)) or ((axes < -rank) | (axes >= rank)).any():
         return None
     if node.attributes.get_int("noop_with_empty_axes", 0):
@@ -163,13 +175,13 @@ def _reduce(node: ir.Node, x: Any, *given: Any) -> _Found:
     return x.type, ir.Shape([d for i, whole in enumerate(x.shape) for d in (kept if i in gone else [whole])])
 
 
-def _axis(node: ir.Node, x: Any, default: int = 0) -> int | None:
+def _axis(node: ir.Node, x: _Operand, default: int = 0) -> int | None:
     """Return the axis of a node counted from the first, None if its operand has none such."""
     axis, rank = node.attributes.get_int("axis", default), len(x.shape)
     return axis % rank if -rank <= axis < rank else None
 
 
-def _of_one_type(*values: Any) -> bool:
+def _of_one_type(*values: _Operand) -> bool:
     return all(x.type == values[0].type for x in values)
 
 
@@ -182,7 +194,7 @@ def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
     return None if any(d is None for d in dimensions) else ir.Shape(dimensions)  # an unknown one equals None
 
 
-def _stretched(a: Any, b: Any) -> Any:
+def _stretched(a: _Dimension, b: _Dimension) -> _Dimension | None:
     """Return the dimension of two broadcast ones, None if it is not certain."""
     if b == 1 or same_dimension(a, b):
         return a
