@@ -70,7 +70,7 @@ class Conversion:
         return tuple(b.name for b in self.bindings if b.predictor) or tuple(b.name for b in self.bindings)
 
 
-def convert(estimator: Any, X: Any) -> Conversion:
+def convert(estimator: BaseEstimator, X: Any) -> Conversion:
     """Return a fitted estimator as a graph of ai.onnx, with the origin of its weights.
 
     Parameters
@@ -169,8 +169,9 @@ def _weights_in_order(model: ir.Model) -> dict[str, np.ndarray]:
         if node.domain in ("", "ai.onnx")
     }
     wanted = graphs.ancestors(filter(graphs.is_float, model.graph.outputs), edges)
-    used = dict.fromkeys(x for node in model.graph for x in node.inputs if x is not None and x in wanted)
-    return {str(x.name): x.const_value.numpy() for x in used if x.is_initializer() and x.const_value is not None}
+    weights = {x for x in wanted if x.is_initializer() and x.const_value is not None}
+    in_order = [x for node in model.graph for x in node.inputs if x in weights]
+    return {str(x.name): x.const_value.numpy() for x in in_order}  # type: ignore[union-attr]
 
 
 def _may_hold_weights(x: ir.Value) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from sklearn.base import is_classifier, is_outlier_detector, is_regressor
+from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer
 from sklearn.svm import SVC, NuSVC
@@ -16,7 +16,6 @@ from sklearn.svm import SVC, NuSVC
 from onnxtrain import graph
 from onnxtrain.convert.columns import as_float32, by_column, feeds_of, positional, some_rows
 from onnxtrain.convert.learned import inside
-from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.device import find_device
@@ -37,7 +36,7 @@ _TIE = 1e-5
 
 
 def compare(
-    estimator: Any,
+    estimator: BaseEstimator,
     onx: onnx.ModelProto,
     X: Any,
     answers: Answers | None = None,
@@ -73,7 +72,7 @@ def compare(
     check(estimator, found, as_float32(rows), answers)
 
 
-def answer(estimator: Any, X: Any, answers: Answers, method: str) -> Any:
+def answer(estimator: BaseEstimator, X: Any, answers: Answers, method: str) -> Any:
     """Return the result of a method of the estimator on the rows of :func:`compare`, from `answers` if present."""
     if not by_column(X):
         estimator = positional(estimator)
@@ -82,7 +81,7 @@ def answer(estimator: Any, X: Any, answers: Answers, method: str) -> Any:
 
 @one_thread_of_blas()
 def check(
-    estimator: Any,
+    estimator: BaseEstimator,
     found: Mapping[str, np.ndarray],
     X: Any,
     answers: Answers | None = None,
@@ -99,23 +98,32 @@ def check(
     ConversionError
         They differ; the message holds the largest difference, its row, and the page of the class.
     """
-    scores, answers = None, {} if answers is None else answers
-    floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
-    method = _scores_method(estimator, len(found))
-    if floats and hasattr(estimator, method):
-        expected = _ask(estimator, method, X, answers)
-        expected = expected[0] if method == "kneighbors" else expected
-        several = isinstance(expected, list) and len(expected) == len(floats) > 1
-        for i, (name, array) in enumerate(floats.items()):
-            these = _dense(expected[i] if several else expected)
-            scores = _compare(estimator, method, name, array, these, tolerance)
-        scores = None if several else scores
+    answers = {} if answers is None else answers
+    scores = _check_scores(estimator, found, X, answers, tolerance)
     for name, array in found.items():
         if array.dtype.kind != "f" and hasattr(estimator, "predict"):
             _compare_labels(estimator, name, array, np.asarray(_ask(estimator, "predict", X, answers)), scores)
 
 
-def _ask(estimator: Any, method: str, X: Any, answers: Answers) -> Any:
+def _check_scores(
+    estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers, tolerance: float
+) -> np.ndarray | None:
+    """Compare the floating-point outputs; return a single one in the shape that the estimator gives, else None."""
+    floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
+    method = _scores_method(estimator, len(found))
+    if not floats or not hasattr(estimator, method):
+        return None
+    expected = _ask(estimator, method, X, answers)
+    expected = expected[0] if method == "kneighbors" else expected
+    several = isinstance(expected, list) and len(expected) == len(floats) > 1
+    scores = [
+        _compare(estimator, method, name, array, _dense(expected[i] if several else expected), tolerance)
+        for i, (name, array) in enumerate(floats.items())
+    ]
+    return None if several else scores[-1]
+
+
+def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any:
     """Return the result of a method, asked once; X need not have the names of columns."""
     if method not in answers:
         with warnings.catch_warnings():
@@ -134,30 +142,21 @@ def _dense(found: Any) -> np.ndarray:
     return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
 
 
-def _scores_method(estimator: Any, n_outputs: int) -> str:
-    if (
-        n_outputs == 1
-        and hasattr(estimator, "transform")
-        and (isinstance(estimator, SelectorMixin) or is_classifier(estimator))
-    ):
+def _scores_method(estimator: BaseEstimator, n_outputs: int) -> str:
+    """Return the method whose results the floating-point outputs of a graph are."""
+    classifies = is_classifier(estimator)
+    if n_outputs == 1 and hasattr(estimator, "transform") and (classifies or isinstance(estimator, SelectorMixin)):
         return "transform"
-    last = last_step(estimator)
-    if isinstance(last, (SVC, NuSVC)) and not last.probability:
-        return "decision_function"
-    if is_classifier(estimator):
-        return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
     if is_regressor(estimator):
         return "predict"
-    if is_outlier_detector(estimator):
-        return "decision_function"
-    if n_outputs > 1 and hasattr(estimator, "predict_proba"):
-        return "predict_proba"
-    known = [name for name in ("transform", "predict", "kneighbors") if hasattr(estimator, name)]
-    return known[0] if known else "predict"
+    if classifies or is_outlier_detector(estimator):
+        return "predict_proba" if classifies and hasattr(estimator, "predict_proba") else "decision_function"
+    names = [*(["predict_proba"] if n_outputs > 1 else []), "transform", "predict", "kneighbors"]
+    return next((name for name in names if hasattr(estimator, name)), "predict")
 
 
 def _compare(
-    estimator: Any, method: str, name: str, found: np.ndarray, expected: np.ndarray, tolerance: float
+    estimator: BaseEstimator, method: str, name: str, found: np.ndarray, expected: np.ndarray, tolerance: float
 ) -> np.ndarray:
     if method == "decision_function" and found.size == 2 * expected.size:
         found = found[:, 1]  # a classifier of two classes has a score for each in the graph
@@ -184,7 +183,7 @@ def _compare(
 
 
 def _compare_labels(
-    estimator: Any, name: str, found: np.ndarray, expected: np.ndarray, scores: np.ndarray | None
+    estimator: BaseEstimator, name: str, found: np.ndarray, expected: np.ndarray, scores: np.ndarray | None
 ) -> None:
     differs = found.reshape(expected.shape) != expected
     if expected.ndim > 1:
@@ -203,7 +202,7 @@ def _compare_labels(
         )
 
 
-def remedy_of(estimator: Any) -> str:
+def remedy_of(estimator: BaseEstimator) -> str:
     """Return why a graph may differ from an estimator, and what to do."""
     if any(isinstance(found, KNNImputer) for found in inside(estimator)):
         return (
@@ -213,6 +212,6 @@ def remedy_of(estimator: Any) -> str:
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
-def is_approximate(estimator: Any) -> bool:
+def is_approximate(estimator: BaseEstimator) -> bool:
     """Whether probabilities come from libsvm, whose coupling of pairs stops at an error of 0.005 / k."""
     return any(isinstance(found, (SVC, NuSVC)) and found.probability for found in inside(estimator))

@@ -56,7 +56,7 @@ def some_rows(X: Any) -> Any:
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
 
 
-def positional(estimator: Any) -> Any:
+def positional(estimator: BaseEstimator) -> BaseEstimator:
     """Return the estimator; if it chooses columns by name, a copy that chooses them by position."""
     if not any(_named(found) for found in _on_raw_columns(estimator)):
         return estimator
@@ -86,7 +86,7 @@ def _named(found: ColumnTransformer) -> bool:
     return hasattr(found, "feature_names_in_")
 
 
-def _on_raw_columns(estimator: Any) -> Iterator[ColumnTransformer]:
+def _on_raw_columns(estimator: BaseEstimator) -> Iterator[ColumnTransformer]:
     """Return the ColumnTransformers that see the columns of X itself."""
     if isinstance(estimator, ColumnTransformer):
         yield estimator

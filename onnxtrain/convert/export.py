@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -19,7 +20,7 @@ from onnxtrain.registry import did_you_mean
 _SEARCH_TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 
 
-def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str, np.ndarray]) -> Any:
+def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: Mapping[str, np.ndarray]) -> Any:
     """Return a fitted copy of an estimator with trained weights.
 
     Parameters
@@ -59,7 +60,7 @@ def to_sklearn(estimator: Any, bindings: Iterable[Binding], weights: Mapping[str
     return trained
 
 
-def _write(estimator: Any, binding: Binding, weight: np.ndarray) -> None:
+def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> None:
     if binding.kind == "derived":
         raise ExportError(
             f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and "
@@ -73,13 +74,13 @@ def _write(estimator: Any, binding: Binding, weight: np.ndarray) -> None:
         raise ExportError(f"The weight {binding.name!r} cannot be written back: {e}") from e
 
 
-def _owner(estimator: Any, binding: Binding) -> Any:
+def _owner(estimator: BaseEstimator, binding: Binding) -> Any:
     """Return the estimator that holds the attribute itself."""
     path = binding.path[:-1] if not isinstance(binding.path[-1], int) else binding.path[:-2]
     return get(estimator, path)
 
 
-def _make_consistent(owner: Any) -> None:
+def _make_consistent(owner: BaseEstimator) -> None:
     """Recompute the attributes that an estimator derives from those that were replaced."""
     if isinstance(owner, StandardScaler) and owner.scale_ is not None:
         owner.var_ = owner.scale_**2

@@ -62,7 +62,7 @@ def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
     """Make the first axis of each Reshape of the inputs variable."""
     inferred = graph.infer_shapes(onx).graph
     shapes = {
-        v.name: [d.dim_value if d.HasField("dim_value") else None for d in v.type.tensor_type.shape.dim]
+        v.name: [d.dim_value if d.HasField("dim_value") else 0 for d in v.type.tensor_type.shape.dim]
         for v in (*inferred.value_info, *inferred.output)
     }
     from_input = {i.name for i in _inputs(onx)}
@@ -70,26 +70,20 @@ def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
         if not from_input.intersection(node.input):
             continue
         from_input.update(node.output)
-        shape = shapes.get(node.output[0])
-        if node.op_type != "Reshape" or len(node.input) < 2 or node.input[1] in from_input:
-            continue
-        if shape and all(shape) and shape[0] % size == 0:  # type: ignore[operator]
+        shape = shapes.get(node.output[0], [0])
+        given = node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in from_input
+        if given and shape and all(shape) and shape[0] % size == 0:
             name = f"{node.output[0]}_open_shape"
             onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1, *shape[1:]], np.int64), name))
             node.input[1] = name
 
 
 def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
-    rng = np.random.RandomState(0)
-    feeds = {}
+    """Compare a batch of three times the size with three batches."""
     if size > _LARGEST:
         raise ModelError(f"The model is made for batches of {size} rows: that many cannot be tried out.")
-    for value in _inputs(onx):
-        tensor = value.type.tensor_type
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        rest = [d.dim_value or 1 for d in tensor.shape.dim[1:]]
-        drawn = rng.uniform(0, 2, [3 * size, *rest])
-        feeds[value.name] = drawn.astype(str).astype(object) if dtype.kind == "O" else drawn.astype(dtype)
+    rng = np.random.RandomState(0)
+    feeds = {value.name: _draw(rng, 3 * size, value.type.tensor_type) for value in _inputs(onx)}
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
     fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # of an opset that the runtime knows
     parts = [
@@ -103,12 +97,21 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
         found = run_session(open_session(graph.save(graph.load(opened)), "cpu", 1), feeds, names)
     except (OnnxTrainError, RuntimeError) as e:
         raise ModelError(refusal) from e
-    for got, expected in zip(found, (np.concatenate(columns) for columns in zip(*parts, strict=True)), strict=True):
-        close = got.shape == expected.shape and (
-            got.dtype.kind != "f" or np.allclose(got, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True)
-        )
-        if not close:
-            raise ModelError(refusal)
+    expected = [np.concatenate(batches) for batches in zip(*parts, strict=True)]
+    if not all(map(_is_close, found, expected)):
+        raise ModelError(refusal)
+
+
+def _draw(rng: np.random.RandomState, n_rows: int, tensor: onnx.TypeProto.Tensor) -> np.ndarray:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    drawn = rng.uniform(0, 2, [n_rows, *(d.dim_value or 1 for d in tensor.shape.dim[1:])])
+    return drawn.astype(str).astype(object) if dtype.kind == "O" else drawn.astype(dtype)
+
+
+def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:
+    if found.shape != expected.shape or found.dtype.kind != "f":
+        return found.shape == expected.shape
+    return np.allclose(found, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True)
 
 
 #: Where operators take the weights that networks start at 0 or 1: scales and intercepts.

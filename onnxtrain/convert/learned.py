@@ -65,7 +65,7 @@ class Learned:
 
     path: Path
     value: np.ndarray
-    owner: Any
+    owner: BaseEstimator
 
     @property
     def attribute(self) -> str:
@@ -105,7 +105,7 @@ def parts(holder: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def inside(estimator: Any) -> Iterator[BaseEstimator]:
+def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
     """Return an estimator and every estimator that it holds, each once."""
     seen: set[int] = set()
     pending = [estimator]
@@ -119,7 +119,7 @@ def inside(estimator: Any) -> Iterator[BaseEstimator]:
         pending.extend(item for _, item in parts(found))
 
 
-def learned(estimator: Any, path: Path = ()) -> Iterator[Learned]:
+def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:
     """Return every learned array of an estimator and of those inside it, in the order they were set."""
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     if steps is not None:
@@ -151,7 +151,7 @@ def _arrays(value: Any, path: Path, owner: BaseEstimator) -> Iterator[Learned]:
             yield from _arrays(item, (*path, key), owner)
 
 
-def get(estimator: Any, path: Path) -> Any:
+def get(estimator: BaseEstimator, path: Path) -> Any:
     """Return the object at the end of a path of attributes, keys and positions."""
     for key in path:
         estimator = _step(estimator, key)
@@ -164,7 +164,7 @@ def _step(holder: Any, key: str | int) -> Any:
     return getattr(holder, key)
 
 
-def put(estimator: Any, path: Path, value: Any) -> None:
+def put(estimator: BaseEstimator, path: Path, value: Any) -> None:
     """Replace the object at the end of a path."""
     holder, key = get(estimator, path[:-1]), path[-1]
     if isinstance(key, int) or isinstance(holder, dict):
@@ -287,12 +287,12 @@ class Binding:
     step: str = ""
     predictor: bool = True
 
-    def read(self, estimator: Any) -> np.ndarray:
+    def read(self, estimator: BaseEstimator) -> np.ndarray:
         """Return the weight as `estimator` holds it, float64, in the layout of the initializer."""
         found = LAYOUTS[self.layout].forward(np.asarray(get(estimator, self.path), dtype=np.float64))
         return np.ascontiguousarray(found).reshape(self.shape)
 
-    def write(self, estimator: Any, weight: np.ndarray) -> None:
+    def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the learned attribute of `estimator` by `weight`, given in the layout of the initializer."""
         old = get(estimator, self.path)
         new = LAYOUTS[self.layout].backward(np.asarray(weight, dtype=np.float64), np.asarray(old))
@@ -321,12 +321,12 @@ class LeafBinding(Binding):
     trees: tuple[Path, ...] = ()
     factor: float = 1.0
 
-    def read(self, estimator: Any) -> np.ndarray:
+    def read(self, estimator: BaseEstimator) -> np.ndarray:
         """Return the leaf values, one row per leaf, trees one after the other."""
         values = np.concatenate([leaf_values(get(estimator, path)) for path in self.trees])
         return np.ascontiguousarray(last_columns(values, self.shape)).reshape(self.shape) * self.factor
 
-    def write(self, estimator: Any, weight: np.ndarray) -> None:
+    def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the leaf values, in place."""
         rows = np.asarray(weight, dtype=np.float64).reshape(self.shape[0], -1) / self.factor
         for path in self.trees:
@@ -340,11 +340,11 @@ class LeafBinding(Binding):
 class ProbabilityBinding(LeafBinding):
     """The probabilities in the leaves of trees, trained as :func:`onnxtrain.rewrite.trees.probabilities_of` says."""
 
-    def read(self, estimator: Any) -> np.ndarray:
+    def read(self, estimator: BaseEstimator) -> np.ndarray:
         """Return the parameters of the probabilities, one row per leaf, trees one after the other."""
         return to_free(np.concatenate([leaf_values(get(estimator, path)) for path in self.trees]))
 
-    def write(self, estimator: Any, weight: np.ndarray) -> None:
+    def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the probabilities, in place; leaves that were not trained keep theirs, those of 0 too."""
         for path in self.trees:
             tree = get(estimator, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -21,6 +21,10 @@ from onnxtrain import graph
 from onnxtrain.convert.repairs.table import Addition
 from onnxtrain.errors import ConversionError, ParameterError
 from onnxtrain.graph import Op
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
 
 #: ``(op, estimator, X) -> value``
 OwnConverter: TypeAlias = "Callable[[Any, Any, ir.Value], ir.Value]"
@@ -100,7 +104,7 @@ class _TakesArrays:
         return self._op.initializer(ir.tensor(np.ascontiguousarray(array)), "array")
 
 
-def _model(function: OwnConverter, operator: Any) -> onnx.ModelProto:
+def _model(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     """Return the nodes of a converter function as a model, the label of a classifier as its first output."""
     estimator = operator.raw_operator
     inputs = [
@@ -132,11 +136,11 @@ def _n_columns(x: Any) -> int | None:
     return x.type.shape[1] if len(x.type.shape) > 1 else None
 
 
-def _convert(function: OwnConverter, scope: Any, operator: Any, container: Any) -> None:
+def _convert(function: OwnConverter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     embed(scope, container, _model(function, operator), operator)
 
 
-def _set_types(function: OwnConverter, operator: Any) -> None:
+def _set_types(function: OwnConverter, operator: Operator) -> None:
     for variable, y in zip(operator.outputs, _model(function, operator).graph.output, strict=True):
         variable.type = tensor_type(y, operator.inputs)
 
@@ -151,7 +155,7 @@ class ConvertsToOnnx:
     def onnx_parser(self) -> Callable[..., list[Any]]:
         """Return the function that skl2onnx calls for the names and types of the outputs."""
 
-        def parser(scope: Any = None, inputs: Any = None) -> list[Any]:
+        def parser(scope: Scope | None = None, inputs: Any = None) -> list[Any]:
             _allow_options(scope, type(self))
             outputs = self.get_trained_onnx().graph.output
             return [(y.name, tensor_type(y, inputs)) for y in outputs]
@@ -161,7 +165,7 @@ class ConvertsToOnnx:
     def onnx_shape_calculator(self) -> Callable[[Any], None]:
         """Return the function that skl2onnx calls to set the types of the outputs."""
 
-        def calculate(operator: Any) -> None:
+        def calculate(operator: Operator) -> None:
             for variable, y in zip(operator.outputs, self.get_trained_onnx().graph.output, strict=True):
                 variable.type = tensor_type(y, operator.inputs)
 
@@ -170,7 +174,7 @@ class ConvertsToOnnx:
     def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
         """Return the function that skl2onnx calls to add the nodes."""
 
-        def convert(scope: Any, operator: Any, container: Any) -> None:
+        def convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
             onx = self.get_trained_onnx()
             if len(onx.graph.input) != len(operator.inputs):
                 raise ConversionError(
@@ -195,7 +199,7 @@ def options_of_kind(kind: type) -> dict[str, list[bool]] | None:
     return {"zipmap": [True, False], "nocl": [True, False]} if hasattr(kind, "predict_proba") else None
 
 
-def _allow_options(scope: Any, kind: type) -> None:
+def _allow_options(scope: Scope, kind: type) -> None:
     """Let one conversion take the options of a class that is not in skl2onnx's tables."""
     from skl2onnx.common._registration import RegisteredConverter
 
@@ -206,7 +210,7 @@ def _allow_options(scope: Any, kind: type) -> None:
         tables["aliases"], tables["conv"] = {**tables["aliases"], kind: alias}, {**tables["conv"], alias: known}
 
 
-def embed(scope: Any, container: Any, onx: onnx.ModelProto, operator: Any) -> None:
+def embed(scope: Scope, container: ModelComponentContainer, onx: onnx.ModelProto, operator: Operator) -> None:
     """Add the nodes of a model to skl2onnx's graph, after the inputs of `operator`."""
     prefix = scope.get_unique_variable_name("trained") + "_"
     inner = onnx.compose.add_prefix(onx, prefix).graph

@@ -13,9 +13,10 @@ import threading
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.columns import input_types
@@ -24,6 +25,9 @@ from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, optio
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, find_schema
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
 
 #: Held while entries are in skl2onnx's tables.
 _ENTRIES = threading.Lock()
@@ -43,7 +47,7 @@ if hasattr(os, "register_at_fork"):  # the thread that holds it is not in the ch
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
-def repaired_graph(estimator: Any, X: Any) -> onnx.ModelProto:
+def repaired_graph(estimator: BaseEstimator, X: Any) -> onnx.ModelProto:
     """Return the graph that skl2onnx makes of a fitted estimator, with the repairs of onnxtrain.
 
     Raises
@@ -64,7 +68,7 @@ def repaired_graph(estimator: Any, X: Any) -> onnx.ModelProto:
     return repair_graph(estimator, onx)
 
 
-def documentation(estimator: Any) -> str:
+def documentation(estimator: BaseEstimator) -> str:
     """Return the address of the page of a scikit-learn class, its full name for another class."""
     kind = type(estimator)
     if not kind.__module__.startswith("sklearn."):
@@ -73,7 +77,7 @@ def documentation(estimator: Any) -> str:
     return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"
 
 
-def _without_passthrough(estimator: Any) -> Any:
+def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:
     """Return a pipeline without the steps that do nothing, which skl2onnx does not know."""
     if not isinstance(estimator, Pipeline):
         return estimator
@@ -81,7 +85,9 @@ def _without_passthrough(estimator: Any) -> Any:
     return Pipeline(steps)
 
 
-def to_onnx(estimator: Any, initial_types: list[tuple[str, Any]], target_opset: dict[str, int]) -> onnx.ModelProto:
+def to_onnx(
+    estimator: BaseEstimator, initial_types: list[tuple[str, Any]], target_opset: dict[str, int]
+) -> onnx.ModelProto:
     """Return skl2onnx's model of a fitted estimator, with the repairs of onnxtrain.
 
     A converter that the user has registered with skl2onnx for a class is taken as it is.
@@ -111,7 +117,7 @@ def to_onnx(estimator: Any, initial_types: list[tuple[str, Any]], target_opset: 
     return onx
 
 
-def _convert_operators(convert: Any, container: Any, verbose: int = 0) -> None:
+def _convert_operators(convert: Any, container: ModelComponentContainer, verbose: int = 0) -> None:
     """Call a topology's `convert_operators` with a container that asks onnx for the version of an operator.
 
     skl2onnx makes a table of all operators for each conversion: 7 ms, longer than all else of a small model.
@@ -122,7 +128,7 @@ def _convert_operators(convert: Any, container: Any, verbose: int = 0) -> None:
     convert(container=container, verbose=verbose)
 
 
-def _version(container: Any, by_table: Any, domain: str, op_type: str) -> int:
+def _version(container: ModelComponentContainer, by_table: Any, domain: str, op_type: str) -> int:
     """Return the version of an operator at the opset of the model; skl2onnx decides on those unknown to onnx."""
     schema = find_schema(op_type, container.target_opset_any_domain(domain), domain)
     return by_table(domain, op_type) if schema is None else schema.since_version
@@ -138,7 +144,7 @@ def _own_converter(kind: type) -> Any:
     return found if (getattr(function, "__module__", None) or "").partition(".")[0] == "skl2onnx" else None
 
 
-def _options(estimator: Any) -> dict[int, dict[str, Any]] | None:
+def _options(estimator: BaseEstimator) -> dict[int, dict[str, Any]] | None:
     """Return the options of the last step's converter, by its id: probabilities as a matrix, not a list of dicts."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool

@@ -119,35 +119,35 @@ def _itself(name: str) -> Tie:
     return Tie((name,), lambda op, a: a)
 
 
-def _gaussian_nb(owner: Any) -> Iterator[Tie]:
+def _gaussian_nb(owner: BaseEstimator) -> Iterator[Tie]:
     yield _itself("var_")
     yield Tie(("var_",), lambda op, v: op.Mul(op.ReduceSum(op.Add(op.Log(v), _LOG_2PI), [1], keepdims=0), -0.5))
     yield Tie(("class_prior_",), lambda op, p: op.Log(p))
 
 
-def _knn_imputer(owner: Any) -> Iterator[Tie]:
+def _knn_imputer(owner: BaseEstimator) -> Iterator[Tie]:
     yield _itself("_fit_X")  # a copy for the distances and one for each column
 
 
-def _k_means(owner: Any) -> Iterator[Tie]:
+def _k_means(owner: BaseEstimator) -> Iterator[Tie]:
     yield _itself("cluster_centers_")
     yield Tie(("cluster_centers_",), lambda op, c: op.ReduceSumSquare(c, [1], keepdims=0))
 
 
-def _kernel_pca(owner: Any) -> Iterator[Tie]:
+def _kernel_pca(owner: BaseEstimator) -> Iterator[Tie]:
     yield Tie(("eigenvectors_", "eigenvalues_"), lambda op, v, e: op.Div(v, op.Sqrt(e)))
 
 
-def _discriminant(owner: Any) -> Iterator[Tie]:
+def _discriminant(owner: BaseEstimator) -> Iterator[Tie]:
     yield from _rows("means_", len(owner.means_))
 
 
-def _ada_boost(owner: Any) -> Iterator[Tie]:
+def _ada_boost(owner: BaseEstimator) -> Iterator[Tie]:
     yield from _rows("estimator_weights_", len(owner.estimators_))
     yield Tie(("estimator_weights_",), lambda op, w: op.ReduceSum(w, [0], keepdims=0))
 
 
-def _gaussian_mixture(owner: Any) -> Iterator[Tie]:
+def _gaussian_mixture(owner: BaseEstimator) -> Iterator[Tie]:
     k = len(owner.means_)
     yield Tie(("weights_",), lambda op, w: op.Log(w))
     yield from {"full": _full, "tied": _tied, "diag": _diagonal, "spherical": _spherical}[owner.covariance_type](k)
@@ -163,7 +163,7 @@ def _full(k: int) -> Iterator[Tie]:
     yield Tie(("precisions_cholesky_",), lambda op, c: _log_of_diagonal(op, c))
 
 
-def _bayesian_mixture(owner: Any) -> Iterator[Tie]:
+def _bayesian_mixture(owner: BaseEstimator) -> Iterator[Tie]:
     """Return ties of the means alone: digamma functions depend on the covariances."""
     if owner.covariance_type != "full":
         return

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnxruntime
+from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DeviceError, ParameterError, WeightError
@@ -29,15 +30,8 @@ from onnxtrain.runtime.session import open_with, quiet_options
 
 BUILDERS = ("builtin", "onnxruntime-training")
 
-#: Device or execution provider -> kind of device.
-_KINDS = {
-    None: "cpu",
-    "cpu": "cpu",
-    "CPUExecutionProvider": "cpu",
-    "cuda": "cuda",
-    "gpu": "cuda",
-    "CUDAExecutionProvider": "cuda",
-}
+#: Execution providers that are supported.
+_PROVIDERS = frozenset({"CPUExecutionProvider", "CUDAExecutionProvider"})
 
 #: Attributes that cannot be pickled; a copy has the defaults.
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
@@ -112,10 +106,10 @@ class OrtGradientForwardBackward:
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         class_name: str | None = None,
-        sess_options: Any = None,
+        sess_options: onnxruntime.SessionOptions | None = None,
         providers: Any = None,
-        provider_options: Any = None,
-        run_options: Any = None,
+        provider_options: Sequence[dict[str, Any]] | None = None,
+        run_options: onnxruntime.RunOptions | None = None,
         graph_builder_config: Any = None,
         device_index: int = 0,
         enable_logging: bool = False,
@@ -167,18 +161,18 @@ class OrtGradientForwardBackward:
         return [t.name for t in tensors if t.is_real and t.name in asked]
 
     def _find_device(self) -> Device:
-        asked = self.providers
-        if hasattr(asked, "type"):  # torch.device
-            asked = asked.type if asked.index is None else f"{asked.type}:{asked.index}"
-        if isinstance(asked, str) and asked not in _KINDS and not asked.endswith("Provider"):
-            return find_device(asked)
-        listed = [asked] if asked is None or isinstance(asked, str) else asked
-        names = [p if p is None or isinstance(p, str) else p[0] for p in listed]
-        unknown = [name for name in names if name not in _KINDS]
-        if unknown or not names:
+        asked = _name_of(self.providers)
+        if asked is None:
+            return Device("cpu")
+        if isinstance(asked, str) and not asked.endswith("Provider"):
+            return self._device_of_kind(asked)
+        names = [asked] if isinstance(asked, str) else [p if isinstance(p, str) else p[0] for p in asked]
+        if not names or not _PROVIDERS.issuperset(names):
             raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
-        on_gpu = "cuda" in [_KINDS[name] for name in names]
-        return find_device(f"cuda:{self.device_index}") if on_gpu else Device("cpu")
+        return self._device_of_kind("cuda" if "CUDAExecutionProvider" in names else "cpu")
+
+    def _device_of_kind(self, name: str) -> Device:
+        return find_device(f"cuda:{self.device_index}" if name in ("cuda", "gpu") else name)
 
     # -------------------------------------------------------- the generated class
 
@@ -223,7 +217,7 @@ class OrtGradientForwardBackward:
             "_weights_to_train": list(self.weights_to_train),
         }
 
-    def _engine(self, found: PassGraphs, device: Device, where: Any) -> tuple[Engine, Any, Any]:
+    def _engine(self, found: PassGraphs, device: Device, where: native.OrtDevice) -> tuple[Engine, Any, Any]:
         inputs = [t.name for t in found.inputs]
         if self.builder == "onnxruntime-training":
             session = self._open(found.training, device)
@@ -321,3 +315,10 @@ class OrtGradientForwardBackward:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
+
+
+def _name_of(providers: Any) -> Any:
+    """Return the name of a torch.device; anything else as it is."""
+    if not hasattr(providers, "type"):
+        return providers
+    return providers.type if providers.index is None else f"{providers.type}:{providers.index}"

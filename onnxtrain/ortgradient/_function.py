@@ -11,7 +11,7 @@ from onnxruntime.capi import _pybind_state as native
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.ortgradient import _tensors
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor
-from onnxtrain.ortgradient._tensors import vector
+from onnxtrain.ortgradient._tensors import Tensors, vector
 
 
 class Saved(NamedTuple):
@@ -29,7 +29,7 @@ class Saved(NamedTuple):
 class Engine(Protocol):
     """Two passes over one graph."""
 
-    def forward(self, inputs: Any) -> tuple[list[Any], Any]:
+    def forward(self, inputs: native.OrtValueVector) -> tuple[list[Any], Any]:
         """Return the outputs and the saved values for the backward pass."""
 
     def backward(self, memory: Any, gradients: Sequence[Any]) -> Any:
@@ -42,10 +42,10 @@ class Runner:
     def __init__(
         self,
         session: onnxruntime.InferenceSession,
-        device: Any,
+        device: native.OrtDevice,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        run_options: Any = None,
+        run_options: onnxruntime.RunOptions | None = None,
     ):
         self.session = session
         self.inputs = list(inputs)
@@ -53,7 +53,7 @@ class Runner:
         self.devices = [device] * len(self.outputs)
         self.run_options = run_options if run_options is not None else onnxruntime.RunOptions()
 
-    def __call__(self, feeds: Any) -> Any:
+    def __call__(self, feeds: native.OrtValueVector) -> native.OrtValueVector:
         fetches = native.OrtValueVector()
         if not self.outputs:
             return fetches
@@ -73,7 +73,7 @@ class TwoSessions:
         self.run_forward = forward
         self.run_backward = backward
 
-    def forward(self, inputs: Any) -> tuple[list[Any], Any]:
+    def forward(self, inputs: native.OrtValueVector) -> tuple[list[Any], Any]:
         """See :class:`Engine`."""
         g = self.graphs
         fetches = list(self.run_forward(inputs))
@@ -89,7 +89,7 @@ class TwoSessions:
 class Agent:
     """TrainingAgent: one session that stops at YieldOp and resumes there."""
 
-    def __init__(self, graphs: PassGraphs, session: onnxruntime.InferenceSession, device: Any):
+    def __init__(self, graphs: PassGraphs, session: onnxruntime.InferenceSession, device: native.OrtDevice):
         names = [t.name for t in graphs.inputs]
         self.session = session
         self.cache = native.OrtValueCache()
@@ -103,7 +103,7 @@ class Agent:
             device.device_id(),
         )
 
-    def forward(self, inputs: Any) -> tuple[list[Any], Any]:
+    def forward(self, inputs: native.OrtValueVector) -> tuple[list[Any], Any]:
         """See :class:`Engine`."""
         state, fetches = native.PartialGraphExecutionState(), native.OrtValueVector()
         guarded(lambda: self.agent.run_forward(inputs, fetches, state, self.cache))
@@ -150,12 +150,12 @@ class OrtGradientForwardBackwardFunction:
         self.saved_tensors_: list[Any] | None = None
 
     @staticmethod
-    def device_name(device: Any) -> str:
+    def device_name(device: native.OrtDevice) -> str:
         """Return ``"Cpu"`` or ``"Gpu"`` for an OrtDevice."""
         return _tensors.device_name(device)
 
     @staticmethod
-    def input_to_ort(tensors: Any, devices: Sequence[Any], debug: bool = False) -> Any:
+    def input_to_ort(tensors: Tensors, devices: Sequence[native.OrtDevice], debug: bool = False) -> Any:
         """Return tensors as an OrtValueVector, without copies on a CPU.
 
         Parameters
@@ -184,7 +184,9 @@ class OrtGradientForwardBackwardFunction:
             raise DataError("No tensors were saved: call forward(inputs, training=True) or save_for_backward first.")
         return self.saved_tensors_
 
-    def forward(self, inputs: Any, training: bool = False, forward_outputs_cache: Any = None) -> Any:
+    def forward(
+        self, inputs: Tensors, training: bool = False, forward_outputs_cache: native.OrtValueVector | None = None
+    ) -> Any:
         """Compute the outputs.
 
         Parameters
@@ -222,7 +224,7 @@ class OrtGradientForwardBackwardFunction:
             )
         return _handed(outputs, receiver)
 
-    def backward(self, grad_outputs: Any, backward_outputs_cache: Any = None) -> Any:
+    def backward(self, grad_outputs: Tensors, backward_outputs_cache: native.OrtValueVector | None = None) -> Any:
         """Compute the gradients for the last forward pass in training mode.
 
         Parameters
@@ -262,13 +264,13 @@ class OrtGradientForwardBackwardFunction:
         return _handed(found, receiver)
 
 
-def _checked(tensors: Any, expected: Sequence[Tensor], devices: Sequence[Any]) -> Any:
+def _checked(tensors: Tensors, expected: Sequence[Tensor], devices: Sequence[native.OrtDevice]) -> Any:
     feeds = _tensors.to_vector(tensors, devices, [t.name for t in expected])
     _tensors.check_fits(feeds, expected)
     return feeds
 
 
-def _without_flat(gradients: Any, real: Sequence[int], count: int) -> Any:
+def _without_flat(gradients: Tensors, real: Sequence[int], count: int) -> Any:
     """Remove the entries of integer outputs."""
     if len(real) == count or not isinstance(gradients, (list, tuple)) or len(gradients) != count:
         return gradients
@@ -290,7 +292,7 @@ def _receiver(cache: Any, what: str) -> Any:
     return cache
 
 
-def _handed(values: Any, receiver: Any) -> Any:
+def _handed(values: Any, receiver: native.OrtValueVector | None) -> Any:
     if receiver is None:
         return values if isinstance(values, native.OrtValueVector) else _tensors.vector(values)
     for value in values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -13,6 +13,9 @@ from onnxruntime.capi import _pybind_state as native
 from onnxtrain.errors import DataError, DeviceError
 from onnxtrain.ortgradient._graphs import Tensor
 from onnxtrain.runtime.device import Device
+
+#: Tensors as users give them: arrays, OrtValues, or anything with ``__dlpack__``.
+Tensors: TypeAlias = "native.OrtValueVector | Sequence[Any]"
 
 #: DLPack device types supported by both onnxruntime and PyTorch.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu"}
@@ -24,7 +27,7 @@ def ort_device(device: Device) -> Any:
     return native.OrtDevice(kind, native.OrtDevice.default_memory(), device.index)
 
 
-def device_name(device: Any) -> str:
+def device_name(device: native.OrtDevice) -> str:
     """Return ``"Cpu"`` or ``"Gpu"`` for an OrtDevice.
 
     Raises
@@ -40,7 +43,7 @@ def device_name(device: Any) -> str:
     return names[device.device_type()]
 
 
-def to_ort(tensor: Any, device: Any, what: str) -> Any:
+def to_ort(tensor: Any, device: native.OrtDevice, what: str) -> Any:
     """Return one tensor as onnxruntime's OrtValue, without a copy if it is already on the device.
 
     The caller must keep a tensor that is not copied alive as long as the result is used.
@@ -63,7 +66,7 @@ def to_ort(tensor: Any, device: Any, what: str) -> Any:
     raise DataError(f"{what} must be a numpy array, an OrtValue or a tensor with __dlpack__, got {_describe(tensor)}.")
 
 
-def to_vector(tensors: Any, devices: Sequence[Any], names: Sequence[str]) -> Any:
+def to_vector(tensors: Tensors, devices: Sequence[native.OrtDevice], names: Sequence[str]) -> Any:
     """Return tensors as an OrtValueVector; an OrtValueVector is returned unchanged.
 
     Arrays on a CPU are not copied: the caller must keep them alive as long as the result is used.
@@ -120,7 +123,7 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
                     )
 
 
-def _from_numpy(array: np.ndarray, device: Any, what: str, *, borrow: bool) -> Any:
+def _from_numpy(array: np.ndarray, device: native.OrtDevice, what: str, *, borrow: bool) -> Any:
     if array.dtype.kind in "OUSV" and array.dtype.isbuiltin:
         raise DataError(f"{what} holds strings or objects ({array.dtype}): nothing can be derived from them.")
     try:
@@ -134,7 +137,7 @@ def _from_numpy(array: np.ndarray, device: Any, what: str, *, borrow: bool) -> A
         raise DataError(f"{what} has the type {array.dtype}: {e}") from e
 
 
-def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:
+def _from_dlpack(tensor: Any, device: native.OrtDevice, what: str) -> Any:
     kind, index = tensor.__dlpack_device__()
     if _DLPACK_DEVICES.get(int(kind)) != _kind(device) or (_kind(device) == "cuda" and index != device.device_id()):
         raise DeviceError(f"{what} lies on another device ({_describe(tensor)}) than the model, {_kind(device)}.")
@@ -148,7 +151,7 @@ def _from_dlpack(tensor: Any, device: Any, what: str) -> Any:
         raise DataError(f"{what}: {_describe(tensor)} cannot be read through DLPack: {e}") from e
 
 
-def _checked_place(value: Any, device: Any, what: str) -> Any:
+def _checked_place(value: Any, device: native.OrtDevice, what: str) -> Any:
     if not value.has_value() or not value.is_tensor():
         raise DataError(f"{what} is an OrtValue that holds no tensor.")
     place = value.device_name().lower()
@@ -157,7 +160,7 @@ def _checked_place(value: Any, device: Any, what: str) -> Any:
     return value
 
 
-def _kind(device: Any) -> str:
+def _kind(device: native.OrtDevice) -> str:
     return "cpu" if device_name(device) == "Cpu" else "cuda"
 
 

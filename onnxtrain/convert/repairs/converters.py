@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import helper, numpy_helper
+from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
@@ -24,9 +25,15 @@ from sklearn.preprocessing import (
 from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Container, Converter, WithAttributes, repair
 from onnxtrain.errors import ConversionError
 
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
+
 
 @repair(LinearDiscriminantAnalysis)
-def logistic_for_two_classes(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+def logistic_for_two_classes(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
     """Take the logistic function of the score: skl2onnx takes the softmax of [-z, z], the probability for 2 z."""
     two_classes = len(operator.raw_operator.classes_) == 2
 
@@ -39,7 +46,9 @@ def logistic_for_two_classes(convert: Converter, scope: Any, operator: Any, cont
 
 
 @repair(MLPClassifier, MLPRegressor)
-def arrays_in_one_piece(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+def arrays_in_one_piece(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
     """Write each array of weights in one piece."""
     convert(scope, operator, _WritesWhole(container))
 
@@ -56,7 +65,9 @@ class _WritesWhole(Container):
 
 
 @repair(HistGradientBoostingClassifier, HistGradientBoostingRegressor)
-def integers_for_booleans(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+def integers_for_booleans(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
     """Write booleans in a list of integers as integers: onnx refuses them."""
     convert(scope, operator, WithAttributes(container, _without_booleans))
 
@@ -69,7 +80,9 @@ def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @repair(VotingClassifier)
-def without_flatten_transform(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+def without_flatten_transform(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
     """Leave out ``flatten_transform``: it concerns `transform` alone, and skl2onnx refuses it."""
     original = operator.raw_operator
     operator.raw_operator = copy.copy(original)
@@ -84,7 +97,7 @@ def without_flatten_transform(convert: Converter, scope: Any, operator: Any, con
 
 
 @repair(PowerTransformer)
-def without_nan(convert: Converter, scope: Any, operator: Any, container: Any) -> None:
+def without_nan(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Compute powers of positive values only; an exponent that makes a logarithm is left to skl2onnx."""
     exponents = operator.raw_operator.lambdas_
     if np.all(exponents != 0) and np.all(exponents != 2):
@@ -93,7 +106,7 @@ def without_nan(convert: Converter, scope: Any, operator: Any, container: Any) -
         convert(scope, operator, container)
 
 
-def _convert(scope: Any, operator: Any, container: Any) -> None:
+def _convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     r"""Emit Yeo and Johnson's transformation, or Box and Cox's.
 
     .. math::
@@ -134,13 +147,13 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 # -------------------------------------------------- TransformedTargetRegressor
 
 
-def _shapes(operator: Any) -> None:
+def _shapes(operator: Operator) -> None:
     from skl2onnx.common.data_types import FloatTensorType
 
     operator.outputs[0].type = FloatTensorType([None, None])
 
 
-def _transformed_target(scope: Any, operator: Any, container: Any) -> None:
+def _transformed_target(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.data_types import FloatTensorType
 
@@ -167,7 +180,7 @@ def _transformed_target(scope: Any, operator: Any, container: Any) -> None:
     )
 
 
-def _inverse(transformer: Any) -> Iterator[tuple[str, np.ndarray | None]]:
+def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
     """Return the nodes, an operator and a constant each, that undo the transformation of y."""
     if isinstance(transformer, StandardScaler):
         yield from (("Mul", transformer.scale_), ("Add", transformer.mean_))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
 
 #: Writes the nodes of a fitted object: ``(scope, operator, container)`` of skl2onnx.
 Converter: TypeAlias = Callable[[Any, Any, Any], None]
@@ -51,7 +54,7 @@ def repair(*kinds: type) -> Callable[[Repair], Repair]:
 class Container:
     """skl2onnx's container, for subclasses that override a method."""
 
-    def __init__(self, container: Any):
+    def __init__(self, container: ModelComponentContainer):
         self._container = container
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +64,7 @@ class Container:
 class WithAttributes(Container):
     """A container that passes the attributes of each node through a function."""
 
-    def __init__(self, container: Any, change: Callable[[dict[str, Any]], dict[str, Any]]):
+    def __init__(self, container: ModelComponentContainer, change: Callable[[dict[str, Any]], dict[str, Any]]):
         super().__init__(container)
         self._change = change
 
