@@ -11,7 +11,8 @@ gradient is a Loop that reads the saved states one iteration at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,10 @@ def if_(op, node, *dy):
 def loop(op, node, *dy):
     body = node.attributes["body"].as_graph()
     n = len(body.inputs) - 2
-    kept = {k: None for k in range(len(body.inputs)) if k != 1}
-    scans = {1 + k: _Scanned(d, 0, 0) for k, d in enumerate(dy) if k >= n and d is not None}
-    walk = _Walk(node, body, first_state=2, first_output=1, states=n, saved=kept, dscans=scans)
-    dstates, _, doutside = _walk_back(op, walk, dy[:n])
-    return [None, None, *dstates, *doutside]
+    saved = {k: None for k in range(len(body.inputs)) if k != 1}
+    dscans = {1 + k: _Scanned(d, 0, 0) for k, d in enumerate(dy) if k >= n and d is not None}
+    walk = _Walk(node, body, first_state=2, first_output=1, states=n, saved=saved, dscans=dscans)
+    return [None, None, *_walk_back(op, walk, dy[:n])]
 
 
 @gradient_rule("Scan")
@@ -55,10 +55,9 @@ def scan(op, node, *dy):
     axes, ways = (_list(node, f"scan_input_{name}", m) for name in ("axes", "directions"))
     out_axes, out_ways = (_list(node, f"scan_output_{name}", outputs - n) for name in ("axes", "directions"))
     saved = dict.fromkeys(range(n)) | {n + k: _Scanned(x, axes[k], ways[k]) for k, x in enumerate(node.inputs[n:])}
-    scans = {n + k: _Scanned(d, out_axes[k], out_ways[k]) for k, d in enumerate(dy[n:]) if d is not None}
-    walk = _Walk(node, body, first_state=0, first_output=0, states=n, saved=saved, dscans=scans)
-    dstates, dxs, doutside = _walk_back(op, walk, dy[:n])
-    return [*dstates, *(dxs.get(n + k) for k in range(m)), *doutside]
+    dscans = {n + k: _Scanned(d, out_axes[k], out_ways[k]) for k, d in enumerate(dy[n:]) if d is not None}
+    walk = _Walk(node, body, first_state=0, first_output=0, states=n, saved=saved, dscans=dscans)
+    return _walk_back(op, walk, dy[:n])
 
 
 # ----------------------------------------------------------------- branches
@@ -68,8 +67,12 @@ def _gradient_branch(op: Op, branch: ir.Graph, dy: Sequence[Gradient], wanted: S
     body = branch.clone(allow_outer_scope_values=True)
     inner, nodes = inner_builder(op, body), list(body)
     found = backpropagate(inner, nodes, _incoming(inner, zip(body.outputs, dy, strict=False)), wanted)
-    put_out(inner, body, [found[x] if x in found else zeros_like(inner, x) for x in wanted])
+    put_out(inner, body, _or_zeros(inner, found, wanted))
     return body
+
+
+def _or_zeros(op: Op, found: dict[ir.Value, ir.Value], primals: Iterable[ir.Value]) -> list[ir.Value]:
+    return [found.get(x) or zeros_like(op, x) for x in primals]
 
 
 def _incoming(op: Op, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
@@ -95,10 +98,6 @@ class _Scanned:
     axis: int
     direction: int
 
-    @property
-    def order(self) -> tuple[int, int]:
-        return self.axis, self.direction
-
 
 @dataclass(frozen=True)
 class _Walk:
@@ -111,6 +110,135 @@ class _Walk:
     states: int
     saved: dict[int, _Scanned | None]  # by index of the body's input; None if it is not saved yet
     dscans: dict[int, _Scanned]  # gradients of stacked outputs, by index of the body's output
+
+    @cached_property
+    def outside(self) -> tuple[ir.Value, ...]:
+        """The outer values that the body reads."""
+        return captured(self.node)
+
+    @cached_property
+    def wanted(self) -> list[ir.Value]:
+        """Those of them that get a gradient."""
+        return [x for x in self.outside if _varies(x)]
+
+    @cached_property
+    def real(self) -> list[int]:
+        """The states that get a gradient."""
+        return [k for k in range(self.states) if is_float(self.body.inputs[self.first_state + k])]
+
+    @cached_property
+    def scanned(self) -> dict[int, _Scanned]:
+        """The scanned inputs, by index of the body's input."""
+        return {k: x for k, x in self.saved.items() if x is not None}
+
+    @cached_property
+    def sliced(self) -> dict[int, _Scanned]:
+        """Those of them that get a gradient."""
+        return {k: x for k, x in self.scanned.items() if is_float(x.value)}
+
+    @property
+    def primals(self) -> list[ir.Value]:
+        """The values whose gradients the backward pass returns."""
+        starts = (self.node.inputs[self.first_state + k] for k in self.real)
+        return [*(x for x in starts if x is not None), *self.wanted, *(x.value for x in self.sliced.values())]
+
+
+def _walk_back(op: Op, walk: _Walk, dfinal: Sequence[Gradient]) -> list[Gradient]:
+    """Return the gradients of the initial states, of the scanned inputs, and of the outer values read by the body."""
+    _check_tensors(walk)
+    body, needed = _gradient_body(op, walk)
+    ends = [dfinal[k] or zeros_like(op, walk.node.outputs[k]) for k in walk.real]
+    sums = [zeros_like(op, x) for x in walk.wanted]
+    read = [*_keep(op, walk, needed), *walk.dscans.values()]
+    back = _scan_back if _runs_as_scan(walk.node, body) else _loop_back
+    found = iter(back(op, walk, body, [*ends, *sums], read))
+    dstates, doutside, dslices = (
+        dict(zip(keys, found, strict=False)) for keys in (walk.real, walk.wanted, walk.sliced)
+    )
+    return [
+        *(dstates.get(k) for k in range(walk.states)),
+        *(dslices.get(k) for k in walk.scanned),
+        *(doutside.get(x) for x in walk.outside),
+    ]
+
+
+def _runs_as_scan(node: ir.Node, body: ir.Graph) -> bool:
+    """Whether the gradient `body` of a node can be that of a Scan: it runs at least once, and all ranks are known."""
+    if node.op_type == "Scan":
+        return True
+    turns, condition = ((x, constant(x)) for x in node.inputs[:2])
+    runs = all(x is None or (known is not None and known.item() > 0) for x, known in (turns, condition))
+    return runs and all(y.shape is not None for y in body.outputs)
+
+
+def _scan_back(
+    op: Op, walk: _Walk, body: ir.Graph, states: Sequence[ir.Value], read: Sequence[_Scanned]
+) -> list[ir.Value]:
+    """Append a Scan over the values that the forward pass saved, from the last to the first."""
+    attributes = {
+        "body": body,
+        "num_scan_inputs": len(read),
+        "scan_input_axes": [x.axis for x in read],
+        "scan_output_axes": [x.axis for x in walk.sliced.values()],
+    }
+    found = _append(op, "Scan", [*states, *(_last_turn_first(op, x) for x in read)], attributes, walk.primals)
+    n, slices = len(states), walk.sliced.values()
+    return [*found[:n], *(_last_turn_first(op, replace(x, value=dx)) for x, dx in zip(slices, found[n:], strict=True))]
+
+
+def _loop_back(
+    op: Op, walk: _Walk, body: ir.Graph, states: Sequence[ir.Value], read: Sequence[_Scanned]
+) -> list[ir.Value]:
+    """Append a Loop that is equivalent to the Scan."""
+    turns = op.Squeeze(op.Shape(read[0].value, start=0, end=1), [0])
+    slices = body.inputs[len(states) :]
+    del body.inputs[len(states) :]
+    turn, going = (
+        ir.Value(name=unique_name(name, op.builder.names), type=ir.TensorType(dtype), shape=ir.Shape([]))
+        for name, dtype in (("turn", ir.DataType.INT64), ("going", ir.DataType.BOOL))
+    )
+    body.inputs[:0] = [turn, going]
+    first, inner = list(body), inner_builder(op, body)
+    at = inner.Sub(inner.Sub(turns, 1), turn)
+    for x, whole in zip(slices, read, strict=True):
+        x.replace_all_uses_with(inner.Gather(whole.value, at, axis=0))
+    body.extend(first)  # the nodes appended just now come first
+    body.outputs.insert(0, inner.Identity(going))
+    inputs = [turns, op.initializer(ir.tensor(True, name="true")), *states]
+    return _append(op, "Loop", inputs, {"body": body}, walk.primals)
+
+
+def _last_turn_first(op: Op, x: _Scanned) -> ir.Value:
+    """Reverse a tensor that the forward pass read or wrote from its beginning."""
+    if x.direction == 1:
+        return x.value
+    return op.Slice(x.value, [-1], [np.iinfo(np.int64).min], [x.axis], [-1])
+
+
+def _gradient_body(op: Op, walk: _Walk) -> tuple[ir.Graph, list[int]]:
+    """Return one iteration of the backward pass and the indices of the forward body's inputs that it reads.
+
+    Its signature is
+    (gradients, sums, values read, gradients of outputs) -> (gradients, sums, gradients of scanned inputs).
+    """
+    body = walk.body.clone(allow_outer_scope_values=True)
+    inner, nodes = inner_builder(op, body), list(body)
+    xs, ys = list(body.inputs), list(body.outputs)
+    if walk.node.op_type == "Loop":  # the condition was true in each iteration that ran
+        xs[1].replace_all_uses_with(inner.initializer(ir.tensor(True, name="true")))
+    starts, slices = [xs[walk.first_state + k] for k in walk.real], [xs[k] for k in walk.sliced]
+    ends = [ys[walk.first_output + k] for k in walk.real]
+    dends, sums = [_like(op, y) for y in ends], [_like(op, x) for x in walk.wanted]
+    dstacked = {k: _like(op, ys[k]) for k in walk.dscans}
+    incoming = _incoming(inner, [*zip(ends, dends, strict=True), *((ys[k], d) for k, d in dstacked.items())])
+    found = backpropagate(inner, nodes, incoming, [*starts, *walk.wanted, *slices])
+    total = [inner.Add(s, found[x]) if x in found else s for s, x in zip(sums, walk.wanted, strict=True)]
+    body.inputs.clear()
+    put_out(inner, body, [*_or_zeros(inner, found, starts), *total, *_or_zeros(inner, found, slices)])
+    _remove_unused(body)
+    needed = _needed(walk, xs)
+    body.inputs.extend([*dends, *sums, *(xs[k] for k in needed), *dstacked.values()])
+    return body, needed
 
 
 def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
@@ -132,104 +260,10 @@ def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
     return [walk.saved[k] or _Scanned(next(kept), 0, 0) for k in needed]
 
 
-def _walk_back(
-    op: Op, walk: _Walk, dfinal: Sequence[Gradient]
-) -> tuple[list[Gradient], dict[int, ir.Value], list[Gradient]]:
-    """Return the gradients of the initial states, of the scanned inputs, and of the outer values read by the body."""
-    _check_tensors(walk)
-    outside = captured(walk.node)
-    wanted = [x for x in outside if _varies(x)]
-    real = [k for k in range(walk.states) if is_float(walk.body.inputs[walk.first_state + k])]
-    sliced = [k for k, x in walk.saved.items() if x is not None and is_float(x.value)]
-    ends = [zeros_like(op, walk.node.outputs[k]) if dfinal[k] is None else dfinal[k] for k in real]
-    body, needed = _gradient_body(op, walk, real, sliced, wanted)
-    read = [*_keep(op, walk, needed), *walk.dscans.values()]
-    states = [*ends, *(zeros_like(op, x) for x in wanted)]
-    if walk.node.op_type == "Loop" and not (_turns_once(walk.node) and all(y.shape is not None for y in body.outputs)):
-        primals = [*(walk.node.inputs[walk.first_state + k] for k in real), *wanted]
-        found = iter(_loop_back(op, body, states, [s.value for s in read], primals))
-        dstates = dict(zip(real, found, strict=False))
-        doutside = dict(zip(wanted, found, strict=True))
-        return [dstates.get(k) for k in range(walk.states)], {}, [doutside.get(x) for x in outside]
-    inputs = [*states, *(_last_turn_first(op, s) for s in read)]
-    attributes = {
-        "body": body,
-        "num_scan_inputs": len(read),
-        "scan_input_axes": [s.axis for s in read],
-        "scan_output_axes": [walk.saved[k].axis for k in sliced],
-    }
-    primals = [*(walk.node.inputs[walk.first_state + k] for k in real), *wanted, *(walk.saved[k].value for k in sliced)]
-    found = iter(_append(op, "Scan", inputs, attributes, primals))
-    dstates = dict(zip(real, found, strict=False))
-    doutside = dict(zip(wanted, found, strict=False))
-    dxs = {k: _last_turn_first(op, _Scanned(dx, *walk.saved[k].order)) for k, dx in zip(sliced, found, strict=True)}
-    return [dstates.get(k) for k in range(walk.states)], dxs, [doutside.get(x) for x in outside]
-
-
-def _turns_once(node: ir.Node) -> bool:
-    """Whether a Loop is known to run at least one iteration."""
-    turns, condition = ((x, constant(x)) for x in node.inputs[:2])
-    return all(x is None or (known is not None and known.item() > 0) for x, known in (turns, condition))
-
-
-def _loop_back(
-    op: Op, body: ir.Graph, states: Sequence[ir.Value], read: Sequence[ir.Value], primals: Sequence[ir.Value]
-) -> list[ir.Value]:
-    """Append a Loop that is equivalent to a Scan over `read`, starting at the last slice."""
-    turns = op.Squeeze(op.Shape(read[0], start=0, end=1), [0])
-    slices = body.inputs[len(states) :]
-    del body.inputs[len(states) :]
-    turn, going = (
-        ir.Value(name=unique_name(name, op.builder.names), type=ir.TensorType(dtype), shape=ir.Shape([]))
-        for name, dtype in (("turn", ir.DataType.INT64), ("going", ir.DataType.BOOL))
-    )
-    body.inputs[:0] = [turn, going]
-    first, inner = list(body), inner_builder(op, body)
-    at = inner.Sub(inner.Sub(turns, 1), turn)
-    for x, whole in zip(slices, read, strict=True):
-        x.replace_all_uses_with(inner.Gather(whole, at, axis=0))
-    body.extend(first)  # the nodes appended just now come first
-    body.outputs.insert(0, inner.Identity(going))
-    return _append(op, "Loop", [turns, op.initializer(ir.tensor(True, name="true")), *states], {"body": body}, primals)
-
-
-def _last_turn_first(op: Op, x: _Scanned) -> ir.Value:
-    """Reverse a tensor that the forward pass read or wrote from its beginning."""
-    if x.direction == 1:
-        return x.value
-    return op.Slice(x.value, [-1], [np.iinfo(np.int64).min], [x.axis], [-1])
-
-
-def _gradient_body(
-    op: Op, walk: _Walk, real: Sequence[int], sliced: Sequence[int], wanted: Sequence[ir.Value]
-) -> tuple[ir.Graph, list[int]]:
-    """Return one iteration of the backward pass and the indices of the forward body's inputs that it reads.
-
-    Its signature is
-    (gradients, sums, values read, gradients of outputs) -> (gradients, sums, gradients of scanned inputs).
-    """
-    body = walk.body.clone(allow_outer_scope_values=True)
-    inner, nodes = inner_builder(op, body), list(body)
-    inputs, outputs = list(body.inputs), list(body.outputs)
-    for k, x in enumerate(inputs):
-        if k not in walk.saved:  # the condition of a Loop: it was true in each iteration that ran
-            x.replace_all_uses_with(inner.initializer(ir.tensor(True, name="true")))
-    ends = {walk.first_output + k: _like(op, outputs[walk.first_output + k]) for k in real}
-    sums, given = [_like(op, x) for x in wanted], {k: _like(op, outputs[k]) for k in walk.dscans}
-    incoming = _incoming(inner, ((outputs[k], d) for k, d in (ends | given).items()))
-    starts = [inputs[walk.first_state + k] for k in real]
-    found = backpropagate(inner, nodes, incoming, [*starts, *wanted, *(inputs[k] for k in sliced)])
-    total = [inner.Add(s, found[x]) if x in found else s for s, x in zip(sums, wanted, strict=True)]
-    body.inputs.clear()
-    starts = [found.get(x) or zeros_like(inner, x) for x in starts]
-    slices = [found.get(inputs[k]) or zeros_like(inner, inputs[k]) for k in sliced]
-    put_out(inner, body, [*starts, *total, *slices])
-    _remove_unused(body)
-    needed = [k for k in walk.saved if inputs[k].uses()]
-    if not needed and not walk.dscans:
-        needed = [next(iter(walk.saved))]  # a Scan needs an input, which gives the number of iterations
-    body.inputs.extend([*ends.values(), *sums, *(inputs[k] for k in needed), *given.values()])
-    return body, needed
+def _needed(walk: _Walk, xs: Sequence[ir.Value]) -> list[int]:
+    """Return the inputs `xs` of the body that the backward pass reads; a Scan needs one, for the number of turns."""
+    used = [k for k in walk.saved if xs[k].uses()]
+    return used if used or walk.dscans else [next(iter(walk.saved))]
 
 
 def _remove_unused(body: ir.Graph) -> None:
