@@ -23,6 +23,7 @@ __all__ = [
     "reshape_like",
     "scalar_like",
     "shape_of",
+    "size_of",
     "sum_to",
     "summing_type",
     "with_shape_of",
@@ -51,6 +52,12 @@ def length_of(op: Op, x: ir.Value, axis: int) -> ir.Value:
     if x.shape is not None and isinstance(x.shape[axis], int):
         return integers(op, [x.shape[axis]], "length")
     return op.Shape(x, start=axis) if axis == -1 else op.Shape(x, start=axis, end=axis + 1)
+
+
+def size_of(op: Op, x: ir.Value, axis: int) -> int | ir.Value:
+    """Return the length of one axis of `x`: an int if it is static, else an int64 scalar."""
+    n = None if x.shape is None else x.shape[axis]
+    return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
 
 
 def lengths(op: Op, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:

@@ -121,6 +121,11 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     return default if found is None else found.value
 
 
+def attributes(node: ir.Node, *names: str) -> dict[str, Any]:
+    """Return the attributes of these names that are set, to be given to another node."""
+    return {name: node.attributes[name].value for name in names if name in node.attributes}
+
+
 # ----------------------------------------------------------------- the table
 
 

@@ -10,7 +10,7 @@ import math
 import onnx_ir as ir
 
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
 from onnxtrain.graph import Op, rank
 
 _MICROSOFT = "com.microsoft"
@@ -44,12 +44,10 @@ def fused_gemm(op, node, dy):
 
 
 def _fused_gemm(op, node, a, b, c=None):
-    names = ("alpha", "beta", "transA", "transB")
-    same = {name: node.attributes[name].value for name in names if name in node.attributes}
-    y = op.Gemm(a, b, c, **same)
-    alpha, beta = attribute(node, "activation_alpha"), attribute(node, "activation_beta")
-    given = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-    return [getattr(op, attribute(node, "activation", "Identity"))(y, **given)]
+    y = op.Gemm(a, b, c, **attributes(node, "alpha", "beta", "transA", "transB"))
+    given = attributes(node, "activation_alpha", "activation_beta")
+    activation = getattr(op, attribute(node, "activation", "Identity"))
+    return [activation(y, **{name.removeprefix("activation_"): value for name, value in given.items()})]
 
 
 @gradient_rule("Gelu", "BiasGelu", domain=_MICROSOFT)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, lengths, reshape_like
+from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, lengths, reshape_like, size_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
 from onnxtrain.autodiff.rules.interpolation import interpolated, linear_taps, real_length
 from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import (
@@ -51,8 +51,7 @@ def conv(op, node, dy):
 def _padded_first(op, node, x, w, *b):
     begin, end = sliding_pads(op, node, op.Shape(w, start=2), x)
     pads = op.Concat([0, 0], begin, [0, 0], end, axis=0)
-    same = _same(node, "strides", "dilations", "group")
-    return [op.Conv(op.Pad(x, pads), w, *b, **same)]
+    return [op.Conv(op.Pad(x, pads), w, *b, **attributes(node, "strides", "dilations", "group"))]
 
 
 @gradient_rule("ConvTranspose")
@@ -70,12 +69,8 @@ def conv_transpose(op, node, dy):
 def _cut_afterwards(op, node, x, w, *b):
     begin, end = transposed_pads(op, node, op.Shape(w, start=2), x)
     cuts = op.Concat([0, 0], begin, [0, 0], end, axis=0)
-    y = op.ConvTranspose(x, w, *b, **_same(node, "strides", "dilations", "group", "output_padding"))
+    y = op.ConvTranspose(x, w, *b, **attributes(node, "strides", "dilations", "group", "output_padding"))
     return [op.Pad(y, op.Neg(cuts))]
-
-
-def _same(node: ir.Node, *names: str) -> dict[str, Any]:
-    return {name: node.attributes[name].value for name in names if name in node.attributes}
 
 
 def _attributes(window: Window) -> dict[str, Any]:
@@ -172,7 +167,7 @@ def _places(op: Op, offset: ir.Value, window: Window, axis: int) -> ir.Value:
     if isinstance(count, int):
         steps = np.arange(count).reshape(-1, *behind) * window.strides[axis]
         return array_like(op, first + steps, offset, "places")
-    positions = op.Range(0, op.Squeeze(op.Shape(offset, start=axis + 2, end=axis + 3), [0]), 1)
+    positions = op.Range(0, size_of(op, offset, axis + 2), 1)
     steps = op.CastLike(op.Reshape(op.Mul(positions, window.strides[axis]), [-1, *behind]), offset)
     return op.Add(array_like(op, first, offset, "places"), steps)
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import integers, scalar_like, shape_of
+from onnxtrain.autodiff.broadcast import length_of, scalar_like, shape_of, size_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
 from onnxtrain.autodiff.rules.window import along_axes, array_like
 from onnxtrain.graph import Op, constant, rank, same_dimension
 
@@ -101,10 +101,8 @@ def linear_taps(op: Op, at: ir.Value, length: ir.Value, padding: str) -> list[Ta
 
 def real_length(op: Op, x: ir.Value, axis: int) -> ir.Value:
     """Return the length of an axis of `x` as a scalar of the type of `x`."""
-    n = x.shape[axis]
-    if isinstance(n, int):
-        return scalar_like(op, float(n), x)
-    return op.CastLike(op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0]), x)
+    n = size_of(op, x, axis)
+    return scalar_like(op, float(n), x) if isinstance(n, int) else op.CastLike(n, x)
 
 
 def _flat_index(op: Op, corner: tuple[Tap, ...], lengths: Sequence[ir.Value]) -> ir.Value:
@@ -193,25 +191,20 @@ def resize(op, node, dy):
 def _matrix(op: Op, node: ir.Node, axis: int, roi: ir.Value | None, scale: ir.Value | None) -> ir.Value:
     """Return the matrix (to, from) of the operator along one axis: its result for the identity."""
     x, y = node.inputs[0], node.outputs[0]
-    same = {name: node.attributes[name].value for name in _ATTRIBUTES if name in node.attributes}
+    same = attributes(node, *_ATTRIBUTES)
     eye = _identity(op, x, axis)
     if scale is not None:
         return op.Resize(eye, roi, op.Concat(scale, [1.0], axis=0), **same)
-    return op.Resize(eye, roi, None, op.Concat(_length(op, y, axis), _length(op, x, axis), axis=0), **same)
+    return op.Resize(eye, roi, None, op.Concat(length_of(op, y, axis), length_of(op, x, axis), axis=0), **same)
 
 
 def _identity(op: Op, x: ir.Value, axis: int) -> ir.Value:
     n = x.shape[axis]
     if isinstance(n, int):
         return array_like(op, np.eye(n), x, "identity")
-    length = _length(op, x, axis)
+    length = length_of(op, x, axis)
     square = op.ConstantOfShape(op.Concat(length, length, axis=0), value=ir.tensor([0.0], dtype=x.dtype))
     return op.EyeLike(square)
-
-
-def _length(op: Op, x: ir.Value, axis: int) -> ir.Value:
-    n = x.shape[axis]
-    return integers(op, [n], "length") if isinstance(n, int) else op.Shape(x, start=axis, end=axis + 1)
 
 
 def _entry(op: Op, values: ir.Value, k: int) -> ir.Value:

@@ -168,23 +168,38 @@ def explicit_terms(node: ir.Node) -> tuple[list[str], str]:
 def _contract(op, others, x, term):
     """Return the Einsum of `others` with the letters of `term`, the axes of x, in the shape of x."""
     known = "".join(letter for letter in term if any(letter in t for _, t in others))
-    if all(not t for _, t in others[1:]) and others[0][1] == known:
-        dx = others[0][0]
-        for other, _ in others[1:]:
-            dx = op.Mul(dx, other)
-    else:
-        dx = op.Einsum(*(v for v, _ in others), equation=f"{','.join(t for _, t in others)}->{known}")
-    dims = [_dimension(letter, others) for letter in term]
-    dx.shape = ir.Shape([dim for letter, dim in zip(term, dims, strict=True) if letter in known])
+    dims = {letter: _dimension(letter, others) for letter in term}
+    dx = _product(op, others, known)
+    dx.shape = ir.Shape([dims[letter] for letter in known])
     absent = [axis for axis, letter in enumerate(term) if letter not in known]
     dx = op.Unsqueeze(dx, absent) if absent else dx
-    if not all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
-        dx = op.Expand(dx, shape_of(op, x))  # either of x and dx may be the longer one
-        longer = [
-            a if b == 1 or same_dimension(a, b) else b if a == 1 else None for a, b in zip(x.shape, dims, strict=True)
-        ]
-        dx.shape = ir.Shape(longer)
-    return sum_to(op, dx, x)
+    return sum_to(op, _stretched(op, dx, x, list(dims.values())), x)
+
+
+def _product(op, factors, letters):
+    """Return the Einsum of `factors` with these letters, a product where all factors but the first are scalars."""
+    (product, first), *scalars = factors
+    if first != letters or any(t for _, t in scalars):
+        return op.Einsum(*(v for v, _ in factors), equation=f"{','.join(t for _, t in factors)}->{letters}")
+    for factor, _ in scalars:
+        product = op.Mul(product, factor)
+    return product
+
+
+def _stretched(op, dx, x, dims):
+    """Return `dx`, of the lengths `dims`, expanded where x may be the longer one; dx stays where it is longer."""
+    if all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
+        return dx
+    dx = op.Expand(dx, shape_of(op, x))
+    dx.shape = ir.Shape([_longer(a, b) for a, b in zip(x.shape, dims, strict=True)])
+    return dx
+
+
+def _longer(a, b):
+    """Return the length that two lengths broadcast to, None if it is unknown."""
+    if b == 1 or same_dimension(a, b):
+        return a
+    return b if a == 1 else None
 
 
 def _dimension(letter, others):

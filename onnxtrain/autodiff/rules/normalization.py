@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, sum_to
+from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, size_of, sum_to
 from onnxtrain.autodiff.engine import differentiate
 from onnxtrain.autodiff.registry import Gradient, attribute, gradient_rule
 from onnxtrain.autodiff.rules.window import covering
@@ -115,7 +115,7 @@ def local_response_normalization(op, node, dy):
     size, beta = attribute(node, "size"), attribute(node, "beta", 0.75)
     per_entry = attribute(node, "alpha", 1e-4) / size
     flat = op.Reshape(x, [0, 0, -1])
-    channels = x.shape[1] if isinstance(x.shape[1], int) else op.Squeeze(op.Shape(x, start=1, end=2), [0])
+    channels = size_of(op, x, 1)
     near = covering(op, x, (channels, channels), size, 1, 1, (size - 1) // 2)
     sums = reshape_like(op, op.MatMul(near, op.Mul(flat, flat)), x)
     base = op.Add(op.Mul(sums, per_entry), attribute(node, "bias", 1.0))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of
+from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of, size_of
 from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, covering, explicit, sliding, sliding_pads
 from onnxtrain.graph import Op, constant, rank, static_shape
@@ -128,7 +128,7 @@ def _matrices(op: Op, node: ir.Node, include_pads: int | None) -> dict[int, ir.V
     for i, (k, s, d, begin, end) in enumerate(
         zip(window.kernel, window.strides, window.dilations, begins, ends, strict=True), start=2
     ):
-        sizes = _scalar(op, y, i), _scalar(op, x, i)
+        sizes = size_of(op, y, i), size_of(op, x, i)
         matrix = covering(op, x, sizes, k, s, d, begin)
         if include_pads is not None:
             fixed = constant(matrix)
@@ -171,9 +171,3 @@ def _counts(
     reach = op.Sub(op.Add(op.Add(entries, end), begin), op.Mul(op.Range(0, positions, 1), s))
     counts = op.Min(op.Div(op.Add(reach, d - 1), d), k)
     return op.CastLike(op.Unsqueeze(op.Max(counts, 1), [1]), x)
-
-
-def _scalar(op: Op, x: ir.Value, axis: int) -> Any:
-    """Return a length as an int, or as a scalar computed at run time."""
-    n = None if x.shape is None else x.shape[axis]
-    return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of, lengths, reshape_like, sum_to, summing_type
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import concatenated, pad_along
 from onnxtrain.graph import Op
 
@@ -18,9 +18,8 @@ from onnxtrain.graph import Op
 def dequantize_linear(op, node, dy):
     """Return the gradient of the scale, in which the operator is linear: its slope is the result for a scale of 1."""
     x, scale, *zero = node.inputs
-    same = {name: node.attributes[name].value for name in ("axis", "block_size") if name in node.attributes}
     one = op.initializer(ir.tensor(1.0, dtype=ir.DataType.FLOAT, name="one"))
-    steps = op.DequantizeLinear(x, expand_like(op, one, scale), *zero, **same)
+    steps = op.DequantizeLinear(x, expand_like(op, one, scale), *zero, **attributes(node, "axis", "block_size"))
     dtype = summing_type(scale.dtype)
     products = op.Mul(op.Cast(dy, to=dtype), op.Cast(steps, to=dtype))
     return None, op.Cast(_summed(op, node, products), to=scale.dtype)

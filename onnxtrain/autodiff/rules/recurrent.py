@@ -126,23 +126,27 @@ def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, 
         x, h, c = (v if v is None else op.Transpose(v, perm=[1, 0, 2]) for v in (x, h, c))
     ways = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[attribute(node, "direction", "forward")]
     functions = _activations(node, gates)
-    ys, lasts = [], []
+    found = []
     for k, backwards in enumerate(ways):
-        wk, rk, bk, hk, ck, pk = (_of_direction(op, v, k, len(ways)) for v in (w, r, b, h, c, p))
-        wb, rb = (None, None) if bk is None else op.Split(bk, axis=0, num_outputs=2, _outputs=2)
-        wk, rk = op.Transpose(wk, perm=[1, 0]), op.Transpose(rk, perm=[1, 0])
-        bias, step = turn(op, _Direction(node, wk, rk, wb, rb, pk, functions[k]))
-        hk = _zero_state(op, x, node) if hk is None else hk
-        states = [hk] if gates < 4 else [hk, _zero_state(op, x, node) if ck is None else ck]
-        xk = _reversed(op, x, lengths) if backwards else x
-        *last, y = _scan(op, _sum(op, op.MatMul(xk, wk), bias), states, step, lengths)
-        ys.append(op.Unsqueeze(_reversed(op, y, lengths) if backwards else y, [1]))
-        lasts.append([op.Unsqueeze(s, [0]) for s in last])
-    y = _joined(op, ys, axis=1)
-    finals = [_joined(op, s, axis=0) for s in zip(*lasts, strict=True)]
+        own = (_of_direction(op, v, k, len(ways)) for v in (w, r, b, h, c, p))
+        found.append(_one_way(op, node, x, own, lengths, backwards, turn, functions[k]))
+    y, *last = (_joined(op, parts, axis=int(i == 0)) for i, parts in enumerate(zip(*found, strict=True)))
     if batch_first:
-        return [op.Transpose(y, perm=[2, 0, 1, 3]), *(op.Transpose(s, perm=[1, 0, 2]) for s in finals)]
-    return [y, *finals]
+        return [op.Transpose(y, perm=[2, 0, 1, 3]), *(op.Transpose(s, perm=[1, 0, 2]) for s in last)]
+    return [y, *last]
+
+
+def _one_way(op, node, x, own, lengths, backwards, turn, functions):
+    """Return (Y, Y_h[, Y_c]) of one direction, (T, 1, N, H) and (1, N, H)."""
+    w, r, b, h, c, p = own
+    wb, rb = (None, None) if b is None else op.Split(b, axis=0, num_outputs=2, _outputs=2)
+    w, r = op.Transpose(w, perm=[1, 0]), op.Transpose(r, perm=[1, 0])
+    bias, step = turn(op, _Direction(node, w, r, wb, rb, p, functions))
+    states = [_zero_state(op, x, node) if s is None else s for s in ((h, c) if turn is _lstm else (h,))]
+    x = _reversed(op, x, lengths) if backwards else x
+    *last, y = _scan(op, _sum(op, op.MatMul(x, w), bias), states, step, lengths)
+    y = _reversed(op, y, lengths) if backwards else y
+    return [op.Unsqueeze(y, [1]), *(op.Unsqueeze(s, [0]) for s in last)]
 
 
 def _scan(op: Op, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: ir.Value | None) -> list[ir.Value]:

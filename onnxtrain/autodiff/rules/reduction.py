@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of
+from onnxtrain.autodiff.broadcast import expand_like, known_rank, size_of
 from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.graph import constant, rank
 
@@ -148,8 +148,7 @@ def compare_positions(op, comparison, x, axis):
         i, j = np.ogrid[:n, :n]
         found = {"Equal": i == j, "Greater": i > j, "GreaterOrEqual": i >= j, "Less": i < j, "LessOrEqual": i <= j}
         return op.initializer(ir.tensor(found[comparison].reshape(n, n, *behind), name="positions"))
-    length = op.Squeeze(length_of(op, x, axis), [0])
-    positions = op.Range(0, length, 1)
+    positions = op.Range(0, size_of(op, x, axis), 1)
     i, j = op.Reshape(positions, [-1, 1, *behind]), op.Reshape(positions, [-1, *behind])
     return getattr(op, comparison)(i, j)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import lengths, scalar_like
+from onnxtrain.autodiff.broadcast import lengths, scalar_like, size_of
 from onnxtrain.autodiff.engine import differentiate
 from onnxtrain.autodiff.registry import attribute, gradient_rule
 from onnxtrain.autodiff.rules.interpolation import real_length
@@ -49,7 +49,7 @@ def max_roi_pool(op, node, dy):
 def _average(op, node, x, rois, images):
     """Return the mean of the samples by one matrix per axis and region, without a copy of the image per region."""
     rows, columns = (_matrix(op, x, _samples(op, node, x, rois, axis), axis) for axis in (2, 3))
-    chosen = op.CastLike(op.Equal(op.CastLike(op.Unsqueeze(images, [1]), x), _below(op, x, _length(op, x, 0))), x)
+    chosen = op.CastLike(op.Equal(op.CastLike(op.Unsqueeze(images, [1]), x), _below(op, x, size_of(op, x, 0))), x)
     rows = op.Mul(op.Unsqueeze(chosen, [1, 3]), op.Unsqueeze(rows, [2]))  # (R, bins, N, height)
     narrow = op.MatMul(op.Flatten(rows, axis=2), op.Flatten(op.Transpose(x, perm=[0, 2, 1, 3]), axis=2))
     bins = attribute(node, "output_height", 1)
@@ -65,7 +65,7 @@ def _largest(op, node, x, rois, images):
         [op.Unsqueeze(v, axes) for v in corners] for corners, axes in ((tall, [3, 4]), (wide, [1, 2]))
     )  # (R, bins, corners, 1, 1) and (R, 1, 1, bins, corners)
     image = op.Unsqueeze(_int64(op, images), [1, 2, 3, 4])
-    flat = op.Add(op.Mul(op.Add(op.Mul(image, _length(op, x, 2)), row), _length(op, x, 3)), column)
+    flat = op.Add(op.Mul(op.Add(op.Mul(image, size_of(op, x, 2)), row), size_of(op, x, 3)), column)
     pixels = op.Gather(op.Flatten(op.Transpose(x, perm=[0, 2, 3, 1]), axis=3), flat, axis=0)
     terms = op.Mul(pixels, op.Unsqueeze(op.Mul(wy, wx), [5]))
     wanted = op.Unsqueeze(op.And(row_wanted, column_wanted), [5])
@@ -91,7 +91,7 @@ def _bins(op: Op, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> ir.V
     step = op.Div(op.Max(op.Add(op.Sub(end, start), 1.0), 1.0), float(bins))
     edges = op.Mul(_below(op, x, bins), step), op.Mul(op.Add(_below(op, x, bins), 1.0), step)
     low, high = op.Add(op.Floor(edges[0]), start), op.Add(op.Ceil(edges[1]), start)
-    pixels = _below(op, x, _length(op, x, axis))
+    pixels = _below(op, x, size_of(op, x, axis))
     return op.And(op.GreaterOrEqual(pixels, op.Unsqueeze(low, [2])), op.Less(pixels, op.Unsqueeze(high, [2])))
 
 
@@ -115,7 +115,7 @@ def _samples(op: Op, node: ir.Node, x: ir.Value, rois: ir.Value, axis: int) -> _
 
 def _matrix(op: Op, x: ir.Value, samples: _Samples, axis: int) -> ir.Value:
     """Return the weight of each pixel in each bin, (R, bins, pixels)."""
-    distance = op.Abs(op.Sub(op.Unsqueeze(samples.places, [3]), _below(op, x, _length(op, x, axis))))
+    distance = op.Abs(op.Sub(op.Unsqueeze(samples.places, [3]), _below(op, x, size_of(op, x, axis))))
     return op.ReduceSum(op.Mul(op.Relu(op.Sub(1.0, distance)), op.Unsqueeze(samples.weights, [3])), [2], keepdims=0)
 
 
@@ -127,11 +127,6 @@ def _corners(op: Op, x: ir.Value, samples: _Samples, axis: int) -> list[ir.Value
     weights = op.Concat(op.Mul(seen, op.Sub(1.0, t)), t, axis=2)  # a point far outside was moved onto a pixel: t = 0
     wanted = op.Concat(samples.wanted, samples.wanted, axis=2)
     return [_int64(op, op.Concat(low, high, axis=2)), weights, wanted]
-
-
-def _length(op: Op, x: ir.Value, axis: int) -> Any:
-    n = x.shape[axis]
-    return n if isinstance(n, int) else op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
 
 
 def _below(op: Op, x: ir.Value, n: Any) -> ir.Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.autodiff.broadcast import size_of
 from onnxtrain.autodiff.registry import attribute, gradient_rule, no_gradient
 from onnxtrain.autodiff.rules.window import array_like
 from onnxtrain.graph import Op, rank
@@ -82,8 +83,7 @@ def _hits(op: Op, node: ir.Node, x: ir.Value, t: ir.Value) -> ir.Value:
     if isinstance(n, int):
         classes = array_like(op, np.arange(n).reshape(_column(x)), t, "classes")
     else:
-        count = op.Squeeze(op.Shape(x, start=1, end=2), [0])
-        classes = op.CastLike(op.Reshape(op.Range(0, count, 1), _column(x)), t)
+        classes = op.CastLike(op.Reshape(op.Range(0, size_of(op, x, 1), 1), _column(x)), t)
     hit = op.Equal(op.Unsqueeze(t, [1]), classes)
     if ignored is None or ignored < 0:  # a negative label matches no class
         return hit
