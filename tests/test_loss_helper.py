@@ -471,7 +471,7 @@ def test_eps_is_checked_before_it_is_used():
 
 @pytest.mark.parametrize("k, y", [(1, 0), (1, 1), (3, 2)])
 def test_a_probability_of_zero_has_the_gradient_of_its_loss(k, y):
-    """The logarithm goes on as its tangent: the gradient is that of the loss that is reported."""
+    """The logarithm rises from 0 to eps by a hundredth: the gradient is that of the loss that is reported."""
     onx = parse(f"(double[n, {k}] S) => (double[n, {k}] Y) {{ Y = Identity(S) }}")
     model = graph.load(onx)
     _, rows = add_row_loss(model, model.graph.outputs[0], "log", output_is="probabilities", loss_params={"eps": 1e-2})
@@ -486,7 +486,7 @@ def test_a_probability_of_zero_has_the_gradient_of_its_loss(k, y):
     assert_allclose(zero, -np.log(1e-2), rtol=1e-2)
     derivative = onnx_derivative(onx, weights=[], inputs=["S"])
     (dS,) = run_onnxruntime(derivative, {**feeds, "S": np.zeros_like(S) + (k == 1 and not y), "rows_grad": found})
-    assert (np.abs(dS[:, y if k == 3 else 0]) > 10).all()
+    assert (np.abs(dS[:, y if k == 3 else 0]) > 2).all()
 
 
 def test_eps_is_a_parameter():

@@ -30,8 +30,8 @@ def log(op: Op, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 
 
     With label smoothing a, the target is 1 - a + a/K for the true class and a/K for
     every other class. Of probabilities whose Softmax or Sigmoid is not recognised, one of 0
-    counts as eps, and below e eps the logarithm goes on as its tangent: a leaf that is sure of the
-    wrong class has a gradient.
+    counts as eps, and up to eps the logarithm rises by 0.01: a leaf that is sure of the wrong
+    class has a gradient.
 
     Source: scikit-learn's ``log_loss``; C. Szegedy et al., Rethinking the Inception Architecture, 2016.
     """
