@@ -115,7 +115,7 @@ def has_texts(data: TrainingData) -> bool:
     return any(dtype.kind in "OU" for dtype in data.dtypes.values())
 
 
-def cut(
+def split_at_weights(
     whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, by_name: bool
 ) -> tuple[Cut, TrainingData] | None:
     """Cut an objective where its trained weights begin, where that is proven to be rows and pays.
