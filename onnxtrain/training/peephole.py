@@ -188,13 +188,9 @@ def sign_by_a_difference(op: Op, node: ir.Node) -> ir.Value | None:
 @ANYWHERE.rule("Add", "Sum")
 def added_to_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     # 1.05 to 1.07: Gemm adds a small matrix on the way, such as the gradient of a penalty to that of the loss
-    (y,) = node.outputs
-    shape = static_shape(y)
-    terms = [x for x in node.inputs if x is not None and same_shape(x, y)]
-    if shape is None or math.prod(shape) > _SMALL or len(terms) < len(node.inputs) or y.is_graph_output():
-        return None
+    terms = _small_terms(node)
     product = next((x for x in terms if _takes_a_term(x)), None)
-    gemm = None if product is None else product.producer()
+    gemm = made_by(product, "Gemm")
     if gemm is None:
         return None
     first, *rest = [x for x in terms if x is not product]
@@ -204,6 +200,16 @@ def added_to_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     for x in rest:
         total = op.Add(total, x)
     return total
+
+
+def _small_terms(node: ir.Node) -> list[ir.Value]:
+    """Return the terms of a sum of small arrays of one shape, none of any other sum."""
+    (y,) = node.outputs
+    shape = static_shape(y)
+    if shape is None or math.prod(shape) > _SMALL or y.is_graph_output():
+        return []
+    terms = [x for x in node.inputs if x is not None and same_shape(x, y)]
+    return terms if len(terms) == len(node.inputs) else []
 
 
 def _takes_a_term(product: ir.Value) -> bool:
