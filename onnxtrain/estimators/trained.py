@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxtrain.cache import LIGHT
 from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import DataError, DeviceError, ExportError
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -28,7 +29,7 @@ from onnxtrain.training.evaluate import (
 )
 from onnxtrain.training.frozen import Cut, has_texts, split_at_weights
 from onnxtrain.training.model import with_weights
-from onnxtrain.training.objective import LIGHT, Objective, multiplications
+from onnxtrain.training.objective import Objective, multiplications
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536

@@ -22,11 +22,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.cache import cached
+from onnxtrain.cache import LIGHT, cached
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
-from onnxtrain.training.objective import LIGHT, Objective, multiplications
+from onnxtrain.training.objective import Objective, multiplications
 
 #: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
 _WORTH_A_CUT = 2**28
