@@ -207,7 +207,7 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
         warnings.warn(
             f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}",
             UserWarning,
-            stacklevel=8,
+            stacklevel=9,
         )
         return {}
     return found if key is None else _ANSWERS.keep(key, found)
@@ -277,11 +277,17 @@ def check_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None) 
     ConversionError, ModelError
         They differ; the message holds the row and both.
     """
+    how = type(model.source.estimator), tuple(model.weights), repr(decoder)
+    if how not in model.source.agreed:
+        _compare_start(model, X, decoder, how)
+        model.source.agreed.add(how)
+
+
+def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> None:
     source, read = model.source, model.source.model
     work = multiplications(model.objective.model) if source.original is not None else 0.0
     feeds = model.form.feeds(some_rows(X, work), read)
     feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
-    how = type(source.estimator), tuple(model.weights), repr(decoder)
     key = _fingerprint([read.onnx, source.original or b""], feeds, how)
     if key is not None and AGREED.find(key) is not None:
         return

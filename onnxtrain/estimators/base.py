@@ -368,7 +368,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         weights = model.weights
         if self.init == "random":
             weights = draw_weights(weights, source.model.penalized, self._random_state)
-        return replace(model, source=replace(source, answers={})), TrainingState(weights)
+        return replace(model, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
 
     def _go_on(self, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
         """Return the trained model, its objective that of the parameters as they are now, and its state."""
@@ -430,7 +430,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     @property
     def _model(self) -> TrainedModel:
         """The trained model, run as the parameters say now."""
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():  # the check takes a tenth of a small prediction
+            check_is_fitted(self)
         self._trained = self._trained.on(self.device, self.n_threads)
         return self._trained
 

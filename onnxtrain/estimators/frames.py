@@ -209,15 +209,13 @@ def check_named(
         X = {name: np.asarray(column) for name, column in X.items()}
         if not X:
             raise DataError("X is an empty dictionary.")
-    try:
+    with as_data_error():
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
-        return X, None if y is None else check_array(
-            y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y"
-        )
-    except ValueError as e:
-        raise DataError(str(e)) from e
+        if y is not None:
+            y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
+    return X, y
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:

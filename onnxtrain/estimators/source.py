@@ -98,6 +98,9 @@ class Source:
         The ONNX model that was handed over.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
+    agreed : set
+        How it was trained where its predictions were found equal to the estimator's: a search has many candidates,
+        whose source is the same object, and to look up their rows takes a twentieth of a fit.
     """
 
     model: TrainableModel
@@ -105,6 +108,7 @@ class Source:
     bindings: tuple[Binding, ...] = ()
     original: bytes | None = field(default=None, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """Return the model that came with other weights: its inputs, outputs and types."""
