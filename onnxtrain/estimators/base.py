@@ -313,6 +313,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, model: TrainedModel | None
     ) -> Rows:
         """Return checked rows for a model; for None they are the first that the estimator sees."""
+        if y is None:  # scikit-learn's words
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         reset = model is None
         form = InputForm.of(X, self.estimator, self._real) if model is None else model.form
         names = getattr(self.estimator, "feature_names_in_", None)

@@ -36,6 +36,16 @@ def by_column(model):
     return make_pipeline(columns, model)
 
 
+@pytest.mark.parametrize("rows", [np.eye(3), {"a": np.eye(3)}], ids=["array", "by name"])
+@pytest.mark.parametrize(
+    "estimator", [OrtGradientRegressor(), OrtGradientClassifier()], ids=["regressor", "classifier"]
+)
+def test_there_must_be_targets(estimator, rows):
+    for method in (estimator.fit, estimator.partial_fit):
+        with pytest.raises(DataError, match="requires y to be passed, but the target y is None"):
+            method(rows, None)
+
+
 def test_a_frame_with_texts(frame):
     y = (frame["city"] == "Rome") * 2.0 + frame["age"] / 40
     pipeline = by_column(LinearRegression())
