@@ -310,6 +310,22 @@ REFUSED = [
         ),
         "wrongly with storage_order",
     ),
+    (
+        model(
+            "{ Y, m = LayerNormalization(X, s, b) }",
+            out="float[N,4] Y, float[N,1] m",
+            weights="float[4] s = {1,2,3,4}, float[4] b = {1,2,3,4}",
+        ),
+        "as if its output 'm' had no influence",
+    ),
+    (
+        model(
+            "{ Y = If <then_branch = t () => (float[N,4] A) { A = Neg(X) },"
+            "else_branch = e () => (float[N,4] B) { B = Exp(X) }>(c) }",
+            "float[N,4] X, bool c",
+        ),
+        "does not derive If",
+    ),
 ]
 
 

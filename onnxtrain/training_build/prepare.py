@@ -14,7 +14,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, constant, rank, same_shape
+from onnxtrain.graph import Op, constant, holds_graphs, rank, same_shape
 
 #: Floating-point inputs with zero gradient.
 FLAT: Mapping[str, frozenset[int]] = {
@@ -54,7 +54,7 @@ def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
     op = build.op
     active = set(wanted)
     for node in list(model.graph):
-        if not any(x in active for i, x in enumerate(node.inputs) if not _is_flat(node, i)):
+        if not any(x in active for i, x in enumerate(graphs.operands(node)) if not _is_flat(node, i)):
             continue
         refuse(node, active)
         _declare_outputs(op, node)
@@ -172,8 +172,14 @@ def _gelu(node: ir.Node) -> str:
     return "by tanh as if it were exact" if _attribute(node, "approximate", "none") == "tanh" else ""
 
 
+def _further_outputs(node: ir.Node) -> str:
+    used = [y.name for y in node.outputs[1:] if y.uses() or y.is_graph_output()]
+    return f"as if its output {used[0]!r} had no influence" if used else ""
+
+
 def _layer_normalization(node: ir.Node) -> str:
-    return "" if len(node.inputs) > 2 and node.inputs[2] is not None else "with a bias only"
+    has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
+    return _further_outputs(node) if has_bias else "with a bias only"
 
 
 def _matmul(node: ir.Node) -> str:
@@ -233,6 +239,7 @@ WRONG: Mapping[str, Callable[[ir.Node], str]] = {
     "Pow": _pow,
     "ScatterElements": _scatter,
     "ScatterND": _scatter,
+    "SoftmaxCrossEntropyLoss": _further_outputs,
     "Split": _split,
     "Transpose": _transpose,
     "Where": _where,
@@ -243,6 +250,10 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
     """Raise a GradientError for a node with a wrong gradient; `active` are the values that need a gradient."""
     if node.domain not in ("", "ai.onnx"):
         return
+    if holds_graphs(node):  # from a loss the foreign builder ends the process
+        raise GradientError(
+            f'onnxruntime-training does not derive {node.op_type} (node {node.name!r}). Use builder="builtin".'
+        )
     reason = WRONG.get(node.op_type, lambda _: "")(node)
     ignored = [x.name for i, x in enumerate(node.inputs) if x in active and i in IGNORED.get(node.op_type, ())]
     if ignored:
