@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -122,6 +123,11 @@ def allows_nan(source: object) -> bool:
     return True
 
 
+#: Rounding of a column, relative to its range, that changes predictions visibly; the range of one that is constant
+#: but for the rounding of float64, relative to its values.
+_LOST, _CONSTANT = 1e-3, 1e-12
+
+
 @as_data_error()
 def check_X_y(
     estimator: Estimator,
@@ -151,9 +157,35 @@ def check_X_y(
     if y is None:
         return found, None
     rows, targets = found
+    if dtype == np.float32:
+        _warn_of_rounding(X, rows)
     if numeric and targets.dtype.kind in "US":
         raise DataError(f"y must hold numbers, got text of type {targets.dtype}.")
     return rows, targets
+
+
+def _warn_of_rounding(X: Any, rows: Features) -> None:
+    """Warn of columns that lose their digits in float32: times in seconds, numbers of orders, large offsets.
+
+    An estimator of scikit-learn computes in float64, so it tells apart what a model in float32 cannot.
+    """
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2:
+        return
+    some = np.unique(np.linspace(0, len(rows) - 1, 100).astype(int))
+    given = np.asarray(X.iloc[some] if hasattr(X, "iloc") else np.asarray(X)[some])
+    if given.dtype.kind not in "fiu":
+        return
+    given = given.astype(np.float64)
+    spread, size, lost = np.ptp(given, axis=0), np.abs(given).max(axis=0), np.abs(given - rows[some]).max(axis=0)
+    columns = np.flatnonzero((lost > _LOST * spread) & (spread > _CONSTANT * size)).tolist()
+    if columns:
+        warnings.warn(
+            f"float32 rounds the columns {columns} of X by up to {(lost[columns] / spread[columns]).max():.1e} of "
+            "their range: the model cannot tell apart rows that scikit-learn does. Subtract an offset from these "
+            "columns before fit and predict.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 @as_data_error()

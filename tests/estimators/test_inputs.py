@@ -1,10 +1,14 @@
 """Containers of rows: the same fit from each, without needless copies."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.training import data as data_module
@@ -97,3 +101,15 @@ def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
     if not shuffle:
         np.testing.assert_allclose(model.weights_["coef"], expected.weights_["coef"], rtol=1e-5)
     np.testing.assert_allclose(model.predict(X), expected.predict(X), rtol=0.01)
+
+
+@pytest.mark.parametrize("offset, step, warns", [(2**30, 60, True), (2**30, 2**25, False), (5, 0, False)])
+def test_columns_that_lose_their_digits_in_float32(offset, step, warns):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    X = np.vstack([X, -X])  # a mean that float32 holds, so that the graph is the estimator on rounded rows
+    y = X.sum(axis=1)
+    X[:, 1] = offset + step * X[:, 1]
+    model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
+    words = r"float32 rounds the columns \[1\] of X by up to .* Subtract an offset"
+    with pytest.warns(UserWarning, match=words) if warns else nullcontext():
+        OrtGradientRegressor(model, max_iter=1).fit(X, y)
