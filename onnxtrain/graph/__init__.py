@@ -46,7 +46,6 @@ from onnxtrain.graph.model_io import (
     set_outputs,
 )
 from onnxtrain.graph.normalize import inline_functions, leave_out_defaults, with_maps_of, without_maps
-from onnxtrain.graph.opset import OPSET, at_opset
 from onnxtrain.graph.query import (
     FLOATS,
     PRODUCTS,
@@ -54,7 +53,6 @@ from onnxtrain.graph.query import (
     constant,
     describe,
     find,
-    find_schema,
     holds_graphs,
     is_float,
     made_by,
@@ -66,6 +64,7 @@ from onnxtrain.graph.query import (
     static_shape,
 )
 from onnxtrain.graph.rewriting import Rewritings, Rule, rewrite_nodes
+from onnxtrain.opsets import OPSET, at_opset, find_schema
 
 __all__ = [
     "BUFFER",

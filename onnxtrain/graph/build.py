@@ -11,8 +11,9 @@ from onnxscript import GraphBuilder
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.query import describe, find_schema
+from onnxtrain.graph.query import describe
 from onnxtrain.graph.shapes import infer_simply
+from onnxtrain.opsets import find_schema
 
 #: The mark of a value that no gradient is carried to; it is not written into a model.
 _CONSTANT = "onnxtrain.taken_for_constant"

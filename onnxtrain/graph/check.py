@@ -21,7 +21,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
-from onnxtrain.graph.query import find_schema
+from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
 
 #: A protobuf message cannot be larger.

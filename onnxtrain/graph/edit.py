@@ -9,8 +9,9 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.build import Op
-from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, find_schema, holds_graphs, is_float
+from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float
 from onnxtrain.graph.rewriting import Rewritings
+from onnxtrain.opsets import find_schema
 
 
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:

@@ -35,7 +35,8 @@ from onnxtrain.graph.normalize import (
     spell_out,
     without_maps,
 )
-from onnxtrain.graph.opset import OPSET, convert_opset
+from onnxtrain.graph.opset import convert_opset
+from onnxtrain.opsets import OPSET
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 

@@ -10,28 +10,13 @@ import onnx.version_converter
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
 from onnxtrain.graph.messages import assign, bodies_of
-from onnxtrain.graph.query import find_schema
-
-#: The newest opset that every supported onnxruntime (1.19 and newer) reads.
-OPSET = 21
+from onnxtrain.opsets import OPSET, WIDENED_SINCE, find_schema, has_newer_types, only_widened
 
 #: Scan had a batch axis before; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
 
-#: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
-_WIDENED_SINCE = 13
-_WIDENED = frozenset(
-    """
-    Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul
-    PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
-    """.split()  # noqa: SIM905  a list of literals would fill the page
-)
-
 #: The last type that operators accept at :data:`OPSET`; later ones have higher values in the enumeration.
 _NEWEST_TYPE = onnx.TensorProto.INT4
-
-#: The same at opset 18.
-_NEWEST_TYPE_AT_18 = onnx.TensorProto.BFLOAT16
 
 
 def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -52,9 +37,9 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     found = imports[""].version
     if found > OPSET:
         typed = infer_types(proto).graph
-        the_same = not _has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {})
+        the_same = not has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {})
     else:  # the converter takes longer than all the rest
-        the_same = found == OPSET or (found >= _WIDENED_SINCE and _only_widened(proto.graph, found, OPSET))
+        the_same = found == OPSET or (found >= WIDENED_SINCE and only_widened(proto.graph, found, OPSET))
     if the_same:
         imports[""].version = OPSET
     return proto if the_same or found > OPSET else _raised(proto, found)
@@ -73,44 +58,6 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
-
-
-def at_opset(onx: bytes, older: int | None) -> bytes:
-    """Return a model of :data:`OPSET` at an older opset, 18 or more, if each of its nodes means the same there."""
-    if older is None:
-        return onx
-    proto = onnx.load_model_from_string(onx)
-    imports = {o.domain: o for o in proto.opset_import}
-    if "" not in imports or imports[""].version != OPSET or proto.functions:
-        return onx
-    if _has_newer_types(proto.graph, _NEWEST_TYPE_AT_18) or not _only_widened(proto.graph, older, OPSET):
-        return onx
-    imports[""].version = older
-    return proto.SerializeToString()
-
-
-def _only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
-    """Whether each node of `graph` means the same at both opsets, attributes and defaults included."""
-    for node in graph.node:
-        if bodies_of(node):
-            return False
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
-        if old is None or new is None:
-            return False
-        widened = node.op_type in _WIDENED and all(a.name in old.attributes for a in node.attribute)
-        if old.since_version != new.since_version and not widened:
-            return False
-    return True
-
-
-def _has_newer_types(graph: onnx.GraphProto, newest: int) -> bool:
-    """Whether a value is of a type that was added after `newest`: types of few bits."""
-    types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
-    types += [tensor.data_type for tensor in graph.initializer]
-    types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
-    return max(types, default=0) > newest
 
 
 def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: Mapping[str, str]) -> bool:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from onnxtrain.cache import table
 from onnxtrain.errors import ModelError
 from onnxtrain.registry import did_you_mean
 
@@ -79,15 +77,6 @@ def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception
     if name not in found:
         raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
     return found[name]
-
-
-@table(maxsize=4096)
-def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """Return onnx's schema of an operator at an opset, None if there is none."""
-    try:
-        return onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
 
 
 def operator_name(op_type: str, domain: str = "") -> str:

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.errors import DataError, ModelError
+from onnxtrain.opsets import at_opset
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
 from onnxtrain.runtime.threads import available_threads, threads_for
 
@@ -79,7 +79,7 @@ def open_session(
     options.intra_op_num_threads = n_threads or available_threads()
     if not thorough:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    content = graph.at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
+    content = at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
     if captured and device.capabilities.records_runs and can_be_recorded(content):
         with suppress(ModelError):  # a node that only a CPU has
             return open_with(content, options, device.providers(captured=True))

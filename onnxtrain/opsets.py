@@ -1,0 +1,69 @@
+"""Operators of ONNX at an opset: their schemas, and which of them mean the same at another one."""
+
+from __future__ import annotations
+
+import onnx
+
+from onnxtrain.cache import table
+
+#: The newest opset that every supported onnxruntime (1.19 and newer) reads.
+OPSET = 21
+
+#: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
+WIDENED_SINCE = 13
+_WIDENED = frozenset(
+    """
+    Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul
+    PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
+    """.split()  # noqa: SIM905  a list of literals would fill the page
+)
+
+#: The last type that operators accept at opset 18; later ones have higher values in the enumeration.
+_NEWEST_TYPE_AT_18 = onnx.TensorProto.BFLOAT16
+
+
+@table(maxsize=4096)
+def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """Return onnx's schema of an operator at an opset, None if there is none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def at_opset(onx: bytes, older: int | None) -> bytes:
+    """Return a model of :data:`OPSET` at an older opset, 18 or more, if each of its nodes means the same there."""
+    if older is None:
+        return onx
+    proto = onnx.load_model_from_string(onx)
+    imports = {o.domain: o for o in proto.opset_import}
+    if "" not in imports or imports[""].version != OPSET or proto.functions:
+        return onx
+    if has_newer_types(proto.graph, _NEWEST_TYPE_AT_18) or not only_widened(proto.graph, older, OPSET):
+        return onx
+    imports[""].version = older
+    return proto.SerializeToString()
+
+
+def only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
+    """Whether each node of `graph` means the same at both opsets, attributes and defaults included."""
+    for node in graph.node:
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            return False
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
+        if old is None or new is None:
+            return False
+        widened = node.op_type in _WIDENED and all(a.name in old.attributes for a in node.attribute)
+        if old.since_version != new.since_version and not widened:
+            return False
+    return True
+
+
+def has_newer_types(graph: onnx.GraphProto, newest: int) -> bool:
+    """Whether a value is of a type that was added after `newest`: types of few bits."""
+    types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
+    types += [tensor.data_type for tensor in graph.initializer]
+    types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
+    return max(types, default=0) > newest
