@@ -11,7 +11,7 @@ OPSET = 21
 
 #: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
 WIDENED_SINCE = 13
-_WIDENED = frozenset(
+WIDENED = frozenset(
     """
     Add Cast CastLike Constant ConstantOfShape Div Equal Flatten GreaterOrEqual Identity LeakyRelu LessOrEqual Mul
     PRelu Relu Reshape Shape Size Squeeze Sub Transpose Unsqueeze Where
@@ -55,7 +55,7 @@ def only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
         old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
         if old is None or new is None:
             return False
-        widened = node.op_type in _WIDENED and all(a.name in old.attributes for a in node.attribute)
+        widened = node.op_type in WIDENED and all(a.name in old.attributes for a in node.attribute)
         if old.since_version != new.since_version and not widened:
             return False
     return True

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 from onnx.helper import make_node
 
-from onnxtrain import graph
+from onnxtrain import graph, opsets
 from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.graph import opset as opset_module
 from onnxtrain.losses import LOSSES
@@ -82,9 +82,9 @@ def test_an_older_model_stays_as_it_is():
     assert graph.at_opset(onx.SerializeToString(), 18) == onx.SerializeToString()
 
 
-@pytest.mark.parametrize("op_type", sorted(opset_module._WIDENED))
+@pytest.mark.parametrize("op_type", sorted(opsets.WIDENED))
 def test_widened_operators_take_what_they_took(op_type):
-    old, new = (graph.find_schema(op_type, version, "") for version in (opset_module._WIDENED_SINCE, graph.OPSET))
+    old, new = (graph.find_schema(op_type, version, "") for version in (opsets.WIDENED_SINCE, graph.OPSET))
     old = old or graph.find_schema(op_type, 15, "")  # CastLike came later
     assert (old.min_input, old.max_input, old.max_output) == (new.min_input, new.max_input, new.max_output)
     assert [name for name in old.attributes if name not in new.attributes] == []
