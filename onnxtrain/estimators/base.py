@@ -439,7 +439,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     @property
     def weights_(self) -> dict[str, np.ndarray]:
-        """The trained weights by name."""
+        """The trained weights, a dictionary of arrays by name; training goes on from changes there."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
         return self._trained.weights

@@ -99,8 +99,6 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, in the order of the columns of the scores. For multilabel targets, the indices of the columns.
-    weights_ : dict of str to ndarray
-        The trained weights.
     loss_curve_ : list of float
         The objective, averaged over each epoch.
     validation_loss_curve_ : list of float

@@ -113,8 +113,6 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     Attributes
     ----------
-    weights_ : dict of str to ndarray
-        The trained weights.
     loss_curve_ : list of float
         The objective, averaged over each epoch.
     validation_loss_curve_ : list of float
