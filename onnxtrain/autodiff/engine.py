@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import known_rank, sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import Op, as_model_error, describe, flow, is_float, is_taken_for_constant, same_dimension
+from onnxtrain.graph import Op, as_model_error, describe, flow, is_float, is_taken_for_constant
 from onnxtrain.graph.flow import operands
 
 
@@ -158,19 +158,17 @@ def _call(rule: Rule, op: Op, node: ir.Node, incoming: Sequence[Gradient]) -> li
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
     """Refuse a gradient whose type or shape differs from that of its primal."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype
-    same_shape = (
-        x.shape is None
-        or dx.shape is None
-        or (
-            len(x.shape) == len(dx.shape)
-            and all(
-                same_dimension(a, b) or not (isinstance(a, int) and isinstance(b, int))
-                for a, b in zip(x.shape, dx.shape, strict=True)
-            )
-        )
-    )
-    if not (same_type and same_shape):
+    if not (same_type and _may_have_one_shape(x, dx)):
         raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")
+
+
+def _may_have_one_shape(x: ir.Value, dx: ir.Value) -> bool:
+    if x.shape is None or dx.shape is None:
+        return True
+    if len(x.shape) != len(dx.shape):
+        return False
+    pairs = zip(x.shape, dx.shape, strict=True)
+    return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
 def _add(op: Op, terms: Sequence[ir.Value]) -> ir.Value:
