@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -313,14 +313,16 @@ def _compare_with_onnx(
     original, name = model.source.original or b"", model.source.model.output
     expected, rough = answers_of_onnx(original, feeds), _is_rough(original)
     if name in expected:
-        _check_values(f"the output {name!r}", found[name], expected[name], _OTHER_OUTPUT, error=ModelError, rough=rough)
+        _check_values(
+            f"the output {name!r}", found[name], expected[name], lambda: _OTHER_OUTPUT, error=ModelError, rough=rough
+        )
     labels = [y for y in expected.values() if y.dtype.kind != "f"]
     if decoder is None:
         return
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OTHER_LABELS
-        _check_labels(model, found, labels[0], decoder, remedy, error=ModelError, rough=rough)
+        _check_labels(model, found, labels[0], decoder, lambda: remedy, error=ModelError, rough=rough)
     elif negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
 
@@ -334,7 +336,7 @@ def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray]
     if is_regressor(estimator):
         expected = answer(estimator, X, answers, "predict")
         _check_values(
-            "predict", found[model.source.model.output], expected, remedy_of(estimator), error=ConversionError
+            "predict", found[model.source.model.output], expected, partial(remedy_of, estimator), error=ConversionError
         )
 
 
@@ -345,7 +347,7 @@ def _compare_with_classifier(
     if not is_classifier(estimator):
         return
     ask = partial(answer, estimator, X, model.source.answers)
-    remedy, rough = remedy_of(estimator), is_approximate(estimator)
+    remedy, rough = partial(remedy_of, estimator), is_approximate(estimator)
     scores = found[model.scores]
     own = {"decision_function": scores} if decoder.link is Link.IDENTITY else {}
     if decoder.likely:
@@ -358,7 +360,13 @@ def _compare_with_classifier(
 
 
 def _check_values(
-    name: str, found: np.ndarray, expected: Any, remedy: str, *, error: type[OnnxTrainError], rough: bool = False
+    name: str,
+    found: np.ndarray,
+    expected: Any,
+    remedy: Callable[[], str],
+    *,
+    error: type[OnnxTrainError],
+    rough: bool = False,
 ) -> None:
     """Compare values on the same rows.
 
@@ -389,7 +397,7 @@ def _check_values(
         row = int(np.argmax(np.where(np.isnan(differences), np.inf, differences).max(axis=1)))
         raise error(
             f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
-            f"row {row} of {len(found)} that were compared. {remedy}"
+            f"row {row} of {len(found)} that were compared. {remedy()}"
         )
 
 
@@ -398,7 +406,7 @@ def _check_labels(
     found: Mapping[str, np.ndarray],
     expected: Any,
     decoder: LabelDecoder,
-    remedy: str,
+    remedy: Callable[[], str],
     *,
     error: type[OnnxTrainError],
     rough: bool,
@@ -423,7 +431,7 @@ def _check_labels(
         raise error(
             f"Before the first step predict is not that of the model handed over in {int(differs.sum())} of "
             f"{len(own)} rows, first in row {row}: {own[row]!r} instead of {labels[row]!r}, "
-            f"the scores {scores[row]}. {remedy}"
+            f"the scores {scores[row]}. {remedy()}"
         )
 
 
