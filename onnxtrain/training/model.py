@@ -325,7 +325,10 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         of = model.weights if converted else model.default
         names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
     if not names:
-        raise WeightError("There is no weight to train. Name some in weights_to_train.")
+        raise WeightError(
+            "There is no weight to train. Name some in weights_to_train. Those of a quantized model are integers: "
+            "train the model it was made from, and quantize that again."
+        )
     return tuple(names)
 
 

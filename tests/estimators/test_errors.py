@@ -33,6 +33,11 @@ TWO_OUTPUTS = model(
     """g (float[N, 10] X) => (float[N, 1] A, float[N, 1] B)
     <float[10, 1] W = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}> { A = MatMul(X, W)  B = Neg(A) }"""
 )
+QUANTIZED = model(
+    """g (float[N, 10] X) => (float[N, 1] Y)
+    <int8[10, 1] Q = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float scale = {0.5}>
+    { W = DequantizeLinear(Q, scale)  Y = MatMul(X, W) }"""
+)
 APART = model(
     """g (float[N, 10] X) => (float[N, 1] Y)
     <float[10, 1] W = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float[1] V = {1}> {
@@ -59,6 +64,11 @@ PARAMETERS = [
     (dict(weights_to_train="coeff"), WeightError, "Did you mean 'coef'"),
     (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is no weight that reaches the output"),
     (dict(weights_to_train=[]), WeightError, "There is no weight to train"),
+    (
+        dict(estimator=QUANTIZED),
+        WeightError,
+        "Those of a quantized model are integers: train the model it was made from",
+    ),
     (dict(penalty={"coeff": 1.0}), WeightError, "The penalty is on 'coeff', which is not trained. Did you mean 'coef'"),
     (dict(penalty={"coef": -1.0}), LossError, "must be a finite number >= 0"),
     (dict(penalty={"coef": {"l3": 1.0}}), LossError, "l3"),
