@@ -16,21 +16,24 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError
+from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import InputForm, Rows, in_order
+from onnxtrain.estimators.preprocessing import PreprocessedForm, is_divisible, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
 from onnxtrain.estimators.source import (
     Reading,
     Source,
     check_source,
+    fitted_on,
     is_fitted,
     source_of,
     stores_targets,
@@ -46,6 +49,7 @@ from onnxtrain.estimators.validation import (
 )
 from onnxtrain.losses.link import Link
 from onnxtrain.optim import Optimizer, Schedule
+from onnxtrain.registry import did_you_mean
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import (
     TrainableModel,
@@ -242,9 +246,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         file = Checkpoint(self, checkpoint, every, resume)
         known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
-            rows = self._check_rows(X, y, sample_weight, known)
             self._random_state = file.rng_at("start", check_random_state(self.random_state))
-            model, state = self._begin(rows) if known is None else self._go_on(known)
+            rows, model, state = self._first(X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), self.max_iter)
             validation = self._validation_data(model, X_val, y_val, sample_weight_val)
             self._random_state = file.rng_at("split", self._random_state)
@@ -253,7 +256,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             start = state.so_far()
             killed = file.restored(model, data, validation)
             if killed is None:
-                state.begin(validated=validation is not None)
+                state.begin(watched=validation is not None)
             else:
                 model, state, self._random_state = killed
         task = FitTask(self, X, y, sample_weight, model, state)
@@ -288,12 +291,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         settings = self._check()
         known = self._trained if self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
-            rows = self._check_rows(X, y, sample_weight, known)
             if known is None:
                 self._random_state = check_random_state(self.random_state)
-            model, state = self._begin(rows) if known is None else self._go_on(known)
+            rows, model, state = self._first(X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), 1)
-        state.begin(validated=False, one_epoch=True)
+        state.begin(watched=False, one_epoch=True)
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
         return self._train(model, fit, n_epochs=1)
 
@@ -309,14 +311,53 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """The type of rows, weights and all that is no product."""
         return "float32" if self.dtype in HALVES else self.dtype
 
+    def _first(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, known: TrainedModel | None
+    ) -> tuple[Rows, TrainedModel, TrainingState]:
+        """Return the rows, checked, and the model with its state before the first step.
+
+        A pipeline that ONNX does not compute as scikit-learn does is split: scikit-learn runs the steps in front.
+        """
+        if known is not None:
+            return self._check_rows(X, y, sample_weight, known), *self._go_on(known)
+        try:
+            rows = self._check_rows(X, y, sample_weight, None)
+            model, state = self._begin(rows, self._default_estimator() if self.estimator is None else self.estimator)
+            if not rounds(model.source.estimator, X):
+                return rows, model, state
+        except (ConversionError, DataError):
+            if not is_divisible(self.estimator):
+                raise
+        return self._split(X, y, sample_weight, self.estimator)
+
+    def _split(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, pipeline: Pipeline
+    ) -> tuple[Rows, TrainedModel, TrainingState]:
+        """Return the rows behind the steps in front of the last one, and the last one as a model."""
+        with as_data_error():
+            fitted = fitted_on(
+                pipeline, (X, y, sample_weight), structure_only=self.init == "random", random_state=self._random_state
+            )
+        form = PreprocessedForm.of_pipeline(fitted, self._real)
+        rows = self._check_rows(X, y, sample_weight, None, form)
+        return rows, *self._begin(rows, form.last)
+
     def _check_rows(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, model: TrainedModel | None
+        self,
+        X: Features,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        model: TrainedModel | None,
+        form: InputForm | None = None,
     ) -> Rows:
-        """Return checked rows for a model; for None they are the first that the estimator sees."""
+        """Return checked rows for a model; for None they are the first that the estimator sees, in this form."""
         if y is None:  # scikit-learn's words
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         reset = model is None
-        form = InputForm.of(X, self.estimator, self._real) if model is None else model.form
+        if model is not None:
+            form = model.form
+        elif form is None:
+            form = InputForm.of(X, self.estimator, self._real)
         names = getattr(self.estimator, "feature_names_in_", None)
         if reset and names is not None and is_frame(X):
             X = in_order(X, names, self.estimator)
@@ -326,9 +367,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         weight = check_sample_weight(sample_weight, y, self._real)
         return Rows(X, y, self._sample_weights(y, weight), form)
 
-    def _begin(self, rows: Rows) -> tuple[TrainedModel, TrainingState]:
+    def _begin(self, rows: Rows, estimator: Any) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-        estimator = self._default_estimator() if self.estimator is None else self.estimator
         given = rows
         if not is_onnx(estimator):
             fitted = is_fitted(estimator)
@@ -418,7 +458,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _finish(self, model: TrainedModel, state: TrainingState) -> None:
         """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""
         result = dict(state.result())
-        state.best_weights = result if state.validated and state.best_weights is not None else None
+        state.best_weights = result if state.watched and state.best_weights is not None else None
         state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
         self._trained, self._state = model.with_weights(result), state
         self.loss_curve_ = list(state.loss_curve)
@@ -460,16 +500,37 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
         return getattr(self.to_sklearn(), name)
 
-    def get_trained_onnx(self) -> onnx.ModelProto:
+    def get_trained_onnx(self, part: str = "whole") -> onnx.ModelProto:
         """Return the model with the trained weights: the inputs and outputs it came with, labels included.
 
         It predicts as the estimator, up to the rounding of its type.
 
+        Parameters
+        ----------
+        part : {"whole", "tail"}
+            ``"tail"``: the graph alone, without the steps of a pipeline in front of it that scikit-learn runs
+            (:attr:`onnx_status_`); its rows are what these steps return.
+
         Returns
         -------
         onnx.ModelProto
+
+        Raises
+        ------
+        ExportError
+            ONNX does not run all steps of the pipeline as scikit-learn does.
         """
-        return self._model.to_onnx()
+        if part not in ("whole", "tail"):
+            raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {did_you_mean(part, ('whole', 'tail'))}")
+        model = self._model
+        if part == "whole":
+            model.form.check_whole()
+        return model.to_onnx()
+
+    @property
+    def onnx_status_(self) -> dict[str, str]:
+        """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model."""
+        return self._model.form.runs(self._trained.source.estimator)
 
     def to_sklearn(self) -> Any:
         """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.

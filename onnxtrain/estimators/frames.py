@@ -13,6 +13,7 @@ import onnx
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain import graph
@@ -91,6 +92,18 @@ class InputForm:
             )
         for shape in shapes.values():
             check_features(X, shape, source)
+
+    def around(self, trained: Estimator) -> Estimator:
+        """Return the estimator that was handed over, from its trained part: all of it."""
+        return trained
+
+    def runs(self, estimator: Estimator | None) -> dict[str, str]:
+        """Return ``"ONNX"`` or ``"scikit-learn"`` by the name of a step."""
+        steps = estimator.named_steps if isinstance(estimator, Pipeline) else {type(estimator).__name__.lower(): None}
+        return dict.fromkeys(["model"] if estimator is None else steps, "ONNX")
+
+    def check_whole(self) -> None:
+        """Raise an ExportError if the graph is only a part of the estimator that was handed over."""
 
     def feeds(self, X: Features, model: TrainableModel) -> dict[str, Any]:
         """Return checked rows by the names of the inputs of a model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from types import UnionType
@@ -17,6 +17,7 @@ from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
 from onnxtrain.estimators.settings import check_loss, check_solver
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import TrainedModel
@@ -84,16 +85,19 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
 
-def load(path: str | os.PathLike) -> OrtGradientClassifier | OrtGradientRegressor:
+def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradientClassifier | OrtGradientRegressor:
     """Return the estimator that :func:`save`, or a checkpoint of ``fit``, wrote to a file.
 
     It predicts, and goes on training, as the one that was written. Its parameter
     ``estimator`` is the trained model as ONNX, or None where it was None: scikit-learn
-    objects are not kept, so that ``to_sklearn`` is at an end.
+    objects are not kept, so that ``to_sklearn`` is at an end. Only the steps of a pipeline that scikit-learn runs
+    (``onnx_status_``) are kept, by skops.
 
     Parameters
     ----------
     path : path
+    trusted : sequence of str
+        Types beside those that skops trusts by itself, for such steps: the error names them.
 
     Raises
     ------
@@ -101,7 +105,7 @@ def load(path: str | os.PathLike) -> OrtGradientClassifier | OrtGradientRegresso
         There is no such file; it was cut short or changed; it comes from a newer version
         of onnxtrain; it names a loss, an optimizer or a function that is not known here.
     """
-    kept = Kept(path)
+    kept = Kept(path, tuple(trusted))
     with _understood(path):
         return restore(kept, _classes())
 
@@ -167,7 +171,8 @@ def write_estimator(
         "has_estimator": estimator.estimator is not None,
         "params": encode_parameters(estimator, encoder),
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(_parts(trained.form), "the form of the rows"),
+        "form": encoder.encode(_parts(trained.form, "front", "pipeline"), "the form of the rows"),
+        "front": encoder.encode(_front_of(trained.form), "the steps in front"),
         "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
         "names": list(weights),
         "in_graph": in_graph,
@@ -179,6 +184,16 @@ def write_estimator(
 
 def _parts(value: Any, *without: str) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in fields(value) if f.name not in without}
+
+
+def _front_of(form: InputForm) -> np.ndarray | None:
+    return to_bytes(form.front) if isinstance(form, PreprocessedForm) else None
+
+
+def _form_of(parts: Mapping[str, Any], front: np.ndarray | None, trusted: tuple[str, ...]) -> InputForm:
+    form = InputForm(**parts)
+    _check_types("the form of the rows", vars(form), get_type_hints(InputForm))
+    return form if front is None else PreprocessedForm(**parts, front=from_bytes(front, trusted))
 
 
 class Kept:
@@ -205,20 +220,20 @@ class Kept:
         The file cannot be read, or is inconsistent.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, trusted: tuple[str, ...] = ()):
         with _understood(path):
             onx, header, tensors = file_format.read(path)
             self._decoder = Decoder(tensors)
             self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
             self.params = dict(header["params"])
             self.attributes, self.more = self._decoded(header["attributes"]), self._decoded(header["more"])
-            self.form = InputForm(**self._decoder.decode(header["form"]))
+            self.form = _form_of(self._decoder.decode(header["form"]), self._decoder.decode(header["front"]), trusted)
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
             self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
             weights = initial_weights(content, header["names"])
             self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
             _check_types("the estimator", self.attributes, _ATTRIBUTES)
-            for value in (self.form, self.model, self.state):
+            for value in (self.model, self.state):
                 _check_types(type(value).__name__, vars(value), get_type_hints(type(value)))
             _check_model(self.model, onx)
             _check_state(self.state)

@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
-from onnxtrain.cache import LIGHT, Cache
+from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
@@ -39,6 +39,7 @@ from onnxtrain.training.model import (
     read_model,
     with_weights,
 )
+from onnxtrain.training.objective import LIGHT
 from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
 
 #: Packages whose objects are determined by their state, and their classes by name.
@@ -133,6 +134,9 @@ class Source:
 
 #: By fingerprint: the folds of a cross-validation, and some.
 SOURCES: Cache[Source] = Cache("sources of estimators")
+
+#: By fingerprint as well: pipelines that are split.
+FITTED: Cache[Any] = Cache("fitted pipelines")
 
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
@@ -262,6 +266,26 @@ def source_of(
     if key is not None and len(source.model.onnx) <= LIGHT:
         SOURCES.keep(key, source)
     return source
+
+
+def fitted_on(
+    estimator: Any, rows: tuple[Any, Any, Any], *, structure_only: bool, random_state: np.random.RandomState
+) -> Any:
+    """Return an estimator fitted on rows as they came; one that is fitted as it is.
+
+    The candidates of a grid search share the fitted one of a fold.
+    """
+    if is_fitted(estimator):
+        return estimator
+    params = estimator.get_params()
+    changes = _changes(params, structure_only=structure_only, random_state=random_state)
+    key = _fingerprint(estimator, params, changes, rows, Reading("as it came"))
+    found = None if key is None else FITTED.find(key)
+    if found is None:
+        found = _fit(clone(estimator).set_params(**changes), *rows)
+        if key is not None:
+            FITTED.keep(key, found)
+    return found
 
 
 def _changes(params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState) -> dict[str, Any]:

@@ -1,0 +1,176 @@
+"""Pipelines whose first steps scikit-learn runs, because ONNX does not run them alike."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_diabetes
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import IterativeImputer, SimpleImputer
+from sklearn.kernel_approximation import Nystroem, RBFSampler
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    OneHotEncoder,
+    QuantileTransformer,
+    SplineTransformer,
+    StandardScaler,
+)
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import ExportError, ModelError, ParameterError
+
+X, Y = load_diabetes(return_X_y=True)
+RNG = np.random.default_rng(0)
+MISSING = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+FRAME = pd.DataFrame(
+    {
+        "size": X[:, 2],
+        "colour": RNG.choice(["red", "blue", None], len(X)),
+        "remark": RNG.choice(["good one", "bad one", "so so"], len(X)),
+        "count": pd.array(np.where(RNG.random(len(X)) < 0.1, None, RNG.integers(0, 5, len(X))), dtype="Int64"),
+    }
+)
+COLUMNS = ColumnTransformer(
+    [
+        ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), ["size", "count"]),
+        ("colours", make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), ["colour"]),
+        ("remarks", TfidfVectorizer(), "remark"),
+    ]
+)
+
+#: Steps in front that are no graph, or not the same one in float32; their rows.
+FRONTS = {
+    "a function": (FunctionTransformer(np.tanh), X),
+    "splines": (SplineTransformer(), X),
+    "a kernel": (Nystroem(n_components=20, random_state=0), X),
+    "random features": (RBFSampler(random_state=0), X),
+    "bins, with rows just below a border": (KBinsDiscretizer(2, strategy="uniform"), np.where(X > 0, 1.0, 0.5 - 1e-12)),
+    "quantiles": (QuantileTransformer(n_quantiles=50), X),
+    "an iterative imputer": (IterativeImputer(max_iter=30, tol=0.5), MISSING),
+    "numbers, categories, texts, missing values": (COLUMNS, FRAME),
+}
+SETTINGS = {"loss": "absolute_error", "learning_rate": 0.5, "max_iter": 10, "random_state": 0}
+
+
+@pytest.fixture(params=FRONTS)
+def case(request):
+    front, rows = FRONTS[request.param]
+    if request.param.startswith("bins"):
+        rows = np.vstack([np.zeros(X.shape[1]), rows[1:]])  # bins from 0 to 1
+    return make_pipeline(clone(front), Ridge()).fit(rows, Y), rows
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["fitted", "unfitted"])
+def test_at_rate_0_the_pipeline_is_unchanged(case, fitted):
+    model, rows = case
+    tuned = OrtGradientRegressor(model if fitted else clone(model), learning_rate=1e-12, max_iter=1).fit(rows, Y)
+    expected = model.predict(rows)
+    np.testing.assert_allclose(tuned.predict(rows), expected, atol=1e-5 * np.abs(expected).max())
+    assert set(tuned.onnx_status_.values()) == {"ONNX", "scikit-learn"}
+    assert tuned.onnx_status_["ridge"] == "ONNX"
+
+
+def test_the_loss_falls_and_the_whole_pipeline_comes_back(case):
+    model, rows = case
+    tuned = OrtGradientRegressor(model, **SETTINGS).fit(rows, Y)
+    assert np.abs(tuned.predict(rows) - Y).mean() < np.abs(model.predict(rows) - Y).mean()
+    back = tuned.to_sklearn()
+    assert list(back.named_steps) == list(model.named_steps)
+    np.testing.assert_allclose(back.predict(rows), tuned.predict(rows), rtol=1e-5)
+    assert not np.array_equal(back[-1].coef_, model[-1].coef_)
+
+
+def test_files_and_pickles_keep_it(case, tmp_path):
+    model, rows = case
+    tuned = OrtGradientRegressor(model, **SETTINGS).fit(rows, Y)
+    expected = tuned.predict(rows)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(tuned)).predict(rows), expected)
+    save(tuned, tmp_path / "tuned.onnx")
+    again = load(tmp_path / "tuned.onnx")
+    np.testing.assert_array_equal(again.predict(rows), expected)
+    assert again.onnx_status_.keys() == {*list(model.named_steps)[:-1], "model"}
+
+
+def test_a_file_with_functions_names_them(tmp_path):
+    tuned = OrtGradientRegressor(make_pipeline(FunctionTransformer(twice), Ridge()), max_iter=1).fit(X, Y)
+    save(tuned, tmp_path / "tuned.onnx")
+    name = f"{__name__}.twice"
+    with pytest.raises(ModelError, match=f"hold {name}, which skops does not trust.*trusted="):
+        load(tmp_path / "tuned.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "tuned.onnx", trusted=[name]).predict(X), tuned.predict(X))
+
+
+def twice(rows):
+    return rows * 2
+
+
+def test_search_and_cross_validation_see_it_as_any_estimator():
+    model = make_pipeline(SplineTransformer(n_knots=3), Ridge())
+    assert cross_val_score(OrtGradientRegressor(model, max_iter=3), X, Y).shape == (5,)
+    search = GridSearchCV(OrtGradientRegressor(model, max_iter=3), {"l2": [0, 1e-3], "estimator__ridge__alpha": [1, 2]})
+    assert np.isfinite(search.fit(X, Y).cv_results_["mean_test_score"]).all()
+
+
+TEXTS, LABELS = ["good day", "bad day", "good", "bad", "fine day", "worse"] * 10, ["+", "-", "+", "-", "+", "-"] * 10
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["fitted", "unfitted"])
+def test_texts(fitted):
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    given = clone(model).fit(TEXTS, LABELS) if fitted else model
+    tuned = OrtGradientClassifier(given, learning_rate=0.1, max_iter=5, random_state=0).fit(TEXTS, LABELS)
+    assert tuned.predict(["a bad day", "fine"]).tolist() == ["-", "+"]
+    again = pickle.loads(pickle.dumps(tuned)).partial_fit(TEXTS, LABELS)
+    assert again.losses(TEXTS, LABELS).sum() < tuned.losses(TEXTS, LABELS).sum()
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(TEXTS), tuned.predict_proba(TEXTS), atol=1e-6)
+
+
+def test_columns_stay_sparse(monkeypatch):
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, LABELS)
+    tuned = OrtGradientClassifier(model, max_iter=1).fit(TEXTS, LABELS)
+    columns = tuned._model.check(tuned, TEXTS)
+    assert scipy.sparse.issparse(columns)
+    assert columns.dtype == np.float32
+
+
+def test_validation_rows_and_warm_starts_go_through_the_steps():
+    model = make_pipeline(FunctionTransformer(np.tanh), Ridge()).fit(X, Y)
+    tuned = OrtGradientRegressor(model, warm_start=True, **SETTINGS).fit(X[:300], Y[:300], X_val=X[300:], y_val=Y[300:])
+    assert len(tuned.validation_loss_curve_) == len(tuned.loss_curve_)
+    before = tuned.losses(X[:300], Y[:300]).mean()
+    assert tuned.fit(X[:300], Y[:300], X_val=X[300:], y_val=Y[300:]).losses(X[:300], Y[:300]).mean() < before
+
+
+def test_the_graph_is_that_of_the_last_step():
+    model = make_pipeline(FunctionTransformer(np.tanh), Ridge()).fit(X, Y)
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, Y)
+    with pytest.raises(ExportError, match="runs 'functiontransformer'.*part='tail'"):
+        tuned.get_trained_onnx()
+    with pytest.raises(ParameterError, match="'whole' or 'tail', got 'tial'. Did you mean 'tail'"):
+        tuned.get_trained_onnx(part="tial")
+    (given,) = tuned.get_trained_onnx(part="tail").graph.input
+    assert given.type.tensor_type.shape.dim[1].dim_value == X.shape[1]
+
+
+def test_a_pipeline_that_onnx_runs_is_one_graph():
+    tuned = OrtGradientRegressor(make_pipeline(StandardScaler(), Ridge()), max_iter=1).fit(X, Y)
+    assert tuned.onnx_status_ == {"standardscaler": "ONNX", "ridge": "ONNX"}
+    tuned.get_trained_onnx()
+
+
+def test_a_last_step_without_graph_is_an_error_about_it():
+    class Constant(Ridge):
+        def predict(self, rows):
+            return np.ones(rows.shape[0])
+
+    with pytest.raises(Exception, match="Constant"):
+        OrtGradientRegressor(make_pipeline(FunctionTransformer(np.tanh), Constant())).fit(X, Y)
