@@ -27,6 +27,9 @@ from onnxtrain.errors import ParameterError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: Bytes of a model above which nothing made of it is kept when nobody needs it.
+LIGHT = 2**20
+
 #: Bytes objects of at least this size are counted once, however many keys and values share them.
 _LARGE = 4096
 

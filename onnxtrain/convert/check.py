@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,12 +14,13 @@ from sklearn.impute import KNNImputer
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain import graph
+from onnxtrain.cache import LIGHT
 from onnxtrain.convert.columns import as_float32, by_column, feeds_of, positional, some_rows
 from onnxtrain.convert.learned import inside
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.device import find_device
-from onnxtrain.runtime.session import cached_session, run, run_session
+from onnxtrain.runtime.session import Place, run, run_session
 from onnxtrain.runtime.threads import one_thread_of_blas
 
 #: Results of methods of an estimator for some rows, by name.
@@ -41,6 +42,7 @@ def compare(
     X: Any,
     answers: Answers | None = None,
     weights: Mapping[str, np.ndarray] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> None:
     """Compare a graph with the estimator on some rows of `X`.
 
@@ -52,7 +54,9 @@ def compare(
     answers : dict, optional
         Results of methods of the estimator on these rows; those that are asked for are added.
     weights : mapping of str to ndarray, optional
-        Values that replace initializers: the graph is opened once for all estimators that differ in them.
+        Values of initializers: the graph is opened once for all estimators that differ in them.
+    outputs : sequence of str, optional
+        The outputs that are compared; all by default.
 
     Raises
     ------
@@ -61,14 +65,18 @@ def compare(
     """
     rows = some_rows(X)
     feeds = feeds_of(onx, rows)
+    names = [y.name for y in onx.graph.output if outputs is None or y.name in outputs]
     if weights is None:
-        outputs = run(onx, feeds, n_threads=1, thorough=False)
+        values = run(onx, feeds, n_threads=1, outputs=names, thorough=False)
     else:
+        # as that of predictions, whose session it is
         content = graph.initializers_as_inputs(onx, list(weights)).SerializeToString(deterministic=True)
-        outputs = run_session(cached_session(content, find_device("cpu"), 1), {**feeds, **weights})
+        place = Place(find_device("cpu"), n_threads=1)
+        session = place.open(content, shared=len(content) <= LIGHT, thorough=False)
+        values = run_session(session, {**feeds, **weights}, names)
     if not by_column(X):
         estimator = positional(estimator)
-    found = dict(zip((y.name for y in onx.graph.output), outputs, strict=True))
+    found = dict(zip(names, values, strict=True))
     check(estimator, found, as_float32(rows), answers)
 
 

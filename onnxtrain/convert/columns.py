@@ -35,9 +35,14 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
     """Return the inputs of a converted graph for the rows `X`, by name."""
     inputs = list(onx.graph.input)
     if len(inputs) == 1 and not by_column(X):
-        return {inputs[0].name: np.asarray(X, dtype=np.float32)}
-    types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64, onnx.TensorProto.STRING: object}
-    return {i.name: np.asarray(X[i.name], dtype=types[i.type.tensor_type.elem_type]).reshape(-1, 1) for i in inputs}
+        return {inputs[0].name: _rounded(X, inputs[0])}
+    return {i.name: _rounded(X[i.name], i).reshape(-1, 1) for i in inputs}
+
+
+def _rounded(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
+    """Return values in the type of an input; floats are rounded to float32, see :func:`as_float32`."""
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
+    return np.asarray(x, dtype=np.float32 if dtype.kind == "f" else dtype).astype(dtype, copy=False)
 
 
 def as_float32(X: Any) -> Any:

@@ -14,7 +14,7 @@ import onnx
 from sklearn.base import is_classifier, is_regressor
 
 from onnxtrain import graph
-from onnxtrain.cache import Cache
+from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
 from onnxtrain.convert.check import is_approximate, remedy_of
 from onnxtrain.convert.foreign import batch_size
@@ -28,7 +28,7 @@ from onnxtrain.losses.link import Link
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import cached_session, open_session, run_session
 from onnxtrain.training.data import dense
-from onnxtrain.training.model import LIGHT, TrainableModel
+from onnxtrain.training.model import TrainableModel
 from onnxtrain.training.objective import multiplications
 
 #: Rows that are examined.

@@ -256,7 +256,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             start = state.so_far()
             killed = file.restored(model, data, validation)
             if killed is None:
-                state.begin(watched=validation is not None)
+                state.begin(validated=validation is not None)
             else:
                 model, state, self._random_state = killed
         task = FitTask(self, X, y, sample_weight, model, state)
@@ -295,7 +295,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 self._random_state = check_random_state(self.random_state)
             rows, model, state = self._first(X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), 1)
-        state.begin(watched=False, one_epoch=True)
+        state.begin(validated=False, one_epoch=True)
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
         return self._train(model, fit, n_epochs=1)
 
@@ -458,7 +458,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _finish(self, model: TrainedModel, state: TrainingState) -> None:
         """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""
         result = dict(state.result())
-        state.best_weights = result if state.watched and state.best_weights is not None else None
+        state.best_weights = result if state.validated and state.best_weights is not None else None
         state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
         self._trained, self._state = model.with_weights(result), state
         self.loss_curve_ = list(state.loss_curve)

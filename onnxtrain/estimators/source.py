@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
-from onnxtrain.cache import Cache
+from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
 from onnxtrain.errors import ParameterError
@@ -39,7 +39,6 @@ from onnxtrain.training.model import (
     read_model,
     with_weights,
 )
-from onnxtrain.training.objective import LIGHT
 from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
 
 #: Packages whose objects are determined by their state, and their classes by name.

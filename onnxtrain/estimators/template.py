@@ -23,7 +23,7 @@ from onnxtrain.convert import Binding, Conversion, compare, convert, registered_
 from onnxtrain.convert.learned import get
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators.protocols import Estimator, Features
-from onnxtrain.training.model import TrainableModel, read_model, with_weights
+from onnxtrain.training.model import TrainableModel, initial_weights, learned_constants, read_model, with_weights
 
 #: Attributes that count or record the fit, and are in no graph.
 _RECORDS = frozenset(
@@ -213,19 +213,28 @@ def convert_once(
     key = None if parts is None else (parts.structure, tuple(settings.items()), registered_converters())
     known = None if key is None else TEMPLATES.find(key)
     if parts is not None and known is not None and known.fits(parts.learned):
-        onx, bindings = known.conversion.onnx, known.conversion.bindings
+        bindings = known.conversion.bindings
+        model = _filled(known.model, bindings, estimator)
         with suppress(ConversionError):  # then it is no template for this one
-            compare(estimator, onx, X, answers, _values(onx, bindings, estimator))
-            return _filled(known.model, bindings, estimator), bindings
+            _compare(estimator, model, X, answers)
+            return model, bindings
     conversion = convert(estimator, X)
-    compare(estimator, conversion.onnx, X, answers)
     bound = _written(conversion.bindings)
     model = read_model(conversion.onnx, **settings, default=conversion.default)
     model = replace(model, learned=tuple(binding.name for binding in bound))
+    # converters round in their own ways: the result must not depend on what was converted before
+    filled = _filled(model, conversion.bindings, estimator)
+    _compare(estimator, filled, X, answers)
     if parts is not None:
         paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
         varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
         new = _Template(conversion, model, parts.learned, paths, varying)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
-    # converters round in their own ways: the result must not depend on what was converted before
-    return _filled(model, conversion.bindings, estimator), conversion.bindings
+    return filled, conversion.bindings
+
+
+def _compare(estimator: Estimator, model: TrainableModel, X: Features, answers: dict[str, Any]) -> None:
+    """Compare a model with the estimator, in the session that training starts from and that predicts."""
+    names = (*model.default, *learned_constants(model, model.default))
+    proto = model.graph()
+    compare(estimator, proto, X, answers, initial_weights(proto, names), model.outputs)

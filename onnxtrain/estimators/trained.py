@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxtrain.cache import LIGHT
 from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import DataError, DeviceError, ExportError
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -26,9 +27,9 @@ from onnxtrain.training.evaluate import (
     run_in_groups,
     with_result,
 )
-from onnxtrain.training.frozen import Cut, cut, has_texts
+from onnxtrain.training.frozen import Cut, has_texts, split_at_weights
 from onnxtrain.training.model import with_weights
-from onnxtrain.training.objective import LIGHT, Objective, multiplications
+from onnxtrain.training.objective import Objective, multiplications
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536
@@ -103,7 +104,7 @@ class TrainedModel:
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
         """Compute the frozen front once, if that pays; return the model that is cut, and the rows of the rest."""
-        found = cut(self.objective, data, n_epochs, self._place(data), by_name=self.form.by_name)
+        found = split_at_weights(self.objective, data, n_epochs, self._place(data), by_name=self.form.by_name)
         return (replace(self, front=None), data) if found is None else (replace(self, front=found[0]), found[1])
 
     def behind_front(self, data: TrainingData) -> tuple[TrainedModel, TrainingData]:

@@ -22,11 +22,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.cache import cached
+from onnxtrain.cache import LIGHT, cached
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
-from onnxtrain.training.objective import LIGHT, Objective, multiplications
+from onnxtrain.training.objective import Objective, multiplications
 
 #: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
 _WORTH_A_CUT = 2**28
@@ -115,7 +115,7 @@ def has_texts(data: TrainingData) -> bool:
     return any(dtype.kind in "OU" for dtype in data.dtypes.values())
 
 
-def cut(
+def split_at_weights(
     whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, by_name: bool
 ) -> tuple[Cut, TrainingData] | None:
     """Cut an objective where its trained weights begin, where that is proven to be rows and pays.
@@ -205,25 +205,35 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
 
 def _border(model: ir.Model, objective: Objective, refused: frozenset[str]) -> list[ir.Value]:
     """Return the values from which the output is computed, without the front."""
-    inputs = {str(v.name): v for v in model.graph.inputs}
-    trained = [inputs.pop(name) for name in objective.weights]
-    features = [v for name, v in inputs.items() if name not in objective.constants]
+    features = _features(model, objective)
+    trained = [v for v in model.graph.inputs if v.name in objective.weights]
     with_rows = graph.dependents(model.graph, features)
     frozen = with_rows - graph.dependents(model.graph, trained)
     names = _AxisNames.of(features)
-    stops = {v for v in frozen if v.is_graph_input() or (v.name not in refused and names.allow_rows(v))}
+    stops = {v for v in frozen if v in features or (v.name not in refused and names.allow_rows(v))}
     found: set[ir.Value] = set()
     todo = [graph.find(model.graph.outputs, objective.output, "output")]
     while todo:
         value = todo.pop()
-        if value in found or value not in with_rows:
-            continue
-        found.add(value)
-        node = value.producer()
-        if value not in stops and node is not None:
-            todo += [x for x in graph.operands(node) if x is not None]
-    order = (*model.graph.inputs, *(y for node in model.graph for y in node.outputs))
-    return [v for v in order if v in found & stops]
+        if value in with_rows and value not in found:
+            found.add(value)
+            todo += [] if value in stops else _operands(value)
+    return [v for v in _values(model) if v in found & stops]
+
+
+def _features(model: ir.Model, objective: Objective) -> list[ir.Value]:
+    """Return the inputs that have an entry for each row."""
+    return [v for v in model.graph.inputs if v.name not in (*objective.weights, *objective.constants)]
+
+
+def _values(model: ir.Model) -> list[ir.Value]:
+    """Return the inputs and all results, in order."""
+    return [*model.graph.inputs, *(y for node in model.graph for y in node.outputs)]
+
+
+def _operands(value: ir.Value) -> list[ir.Value]:
+    node = value.producer()
+    return [] if node is None else [x for x in graph.operands(node) if x is not None]
 
 
 class _AxisNames(NamedTuple):
@@ -262,11 +272,11 @@ def _elements(values: Iterable[ir.Value]) -> float:
 def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
     """Return an objective whose rows are values on the border, by name, which have so many axes."""
     model = graph.reload(objective.model)
-    values = {str(v.name): v for v in (*model.graph.inputs, *(y for node in model.graph for y in node.outputs))}
-    known = {*objective.weights, *objective.constants}
-    others = [v for v in model.graph.inputs if v.name in known]
-    names = _AxisNames.of(v for v in model.graph.inputs if v.name not in known).rows
-    inputs = [_taken_as_input(values[name], rank, names) for name, rank in border]
+    values = {str(v.name): v for v in _values(model)}
+    features = _features(model, objective)
+    others = [v for v in model.graph.inputs if v not in features]
+    rows = _AxisNames.of(features).rows
+    inputs = [_taken_as_input(values[name], rank, rows) for name, rank in border]
     output = graph.find(model.graph.outputs, objective.output, "output")
     read = graph.ancestors([output])
     model.graph.inputs[:] = [*inputs, *(v for v in others if v in read)]

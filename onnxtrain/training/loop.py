@@ -261,7 +261,7 @@ class StepLoop:
 
     def _inputs_of_length(self, n: int) -> dict[str, np.ndarray]:
         """Return the inputs that depend only on the number n of rows of a batch."""
-        known = {"places": np.arange(n, dtype=np.int64), "ones": np.ones((1, n), self.step.dtype.numpy())}
+        known = {"batch_positions": np.arange(n, dtype=np.int64), "ones": np.ones((1, n), self.step.dtype.numpy())}
         return {self.step.inputs[role]: array for role, array in known.items() if role in self.step.inputs}
 
     def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:

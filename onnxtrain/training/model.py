@@ -12,10 +12,10 @@ import onnx_ir as ir
 from onnx import ModelProto
 
 from onnxtrain import graph
-from onnxtrain.cache import Cache
+from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.losses.link import Link, Scores, choose_output, join_labels, scores_behind
-from onnxtrain.training.objective import LIGHT, weights_as_inputs
+from onnxtrain.training.objective import weights_as_inputs
 from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}

@@ -19,9 +19,6 @@ from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import find_loss
 from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
 
-#: Bytes of a model above which nothing made of it is kept when nobody needs it.
-LIGHT = 2**20
-
 #: For each product of a model its gradient has two: for the one operand, and for the other.
 WITH_GRADIENT = 3
 

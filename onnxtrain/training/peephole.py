@@ -188,23 +188,34 @@ def sign_by_a_difference(op: Op, node: ir.Node) -> ir.Value | None:
 @ANYWHERE.rule("Add", "Sum")
 def added_to_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     # 1.05 to 1.07: Gemm adds a small matrix on the way, such as the gradient of a penalty to that of the loss
+    terms = _small_terms(node)
+    product = next((x for x in terms if _takes_a_term(x)), None)
+    gemm = made_by(product, "Gemm")
+    if gemm is None:
+        return None
+    first, *rest = [x for x in terms if x is not product]
+    # beta, which onnxruntime-training sets to 0, is for an absent operand
+    kept = {name: a.value for name, a in gemm.attributes.items() if name != "beta"}
+    total = op.Gemm(*gemm.inputs, first, **kept)
+    for x in rest:
+        total = op.Add(total, x)
+    return total
+
+
+def _small_terms(node: ir.Node) -> list[ir.Value]:
+    """Return the terms of a sum of small arrays of one shape, none of any other sum."""
     (y,) = node.outputs
     shape = static_shape(y)
+    if shape is None or math.prod(shape) > _SMALL or y.is_graph_output():
+        return []
     terms = [x for x in node.inputs if x is not None and same_shape(x, y)]
-    if shape is None or math.prod(shape) > _SMALL or len(terms) < len(node.inputs) or y.is_graph_output():
-        return None
-    for product in terms:
-        gemm = made_by(product, "Gemm")
-        if gemm is None or len(gemm.inputs) > 2 or len(product.uses()) > 1:
-            continue
-        first, *rest = [x for x in terms if x is not product]
-        # beta, which onnxruntime-training sets to 0, is for an absent operand
-        kept = {name: a.value for name, a in gemm.attributes.items() if name != "beta"}
-        total = op.Gemm(*gemm.inputs, first, **kept)
-        for x in rest:
-            total = op.Add(total, x)
-        return total
-    return None
+    return terms if len(terms) == len(node.inputs) else []
+
+
+def _takes_a_term(product: ir.Value) -> bool:
+    """Whether a value is the result of a Gemm without a third operand, and is used once."""
+    gemm = made_by(product, "Gemm")
+    return gemm is not None and len(gemm.inputs) <= 2 and len(product.uses()) == 1
 
 
 def _is_zero(value: ir.Value | None) -> bool:

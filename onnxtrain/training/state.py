@@ -54,7 +54,7 @@ class TrainingState:
         Epochs in a row that did not lower ``best_loss`` by ``tol``.
     plateaus : int
         How often the loss reached a plateau and the learning rate was lowered.
-    watched : bool
+    validated : bool
         Whether there is a validation set.
     first_step, first_epoch : int
         The step at which the schedule begins; the number of epochs before this fit.
@@ -82,7 +82,7 @@ class TrainingState:
     first_loss: float | None = None
     bad_epochs: int = 0
     plateaus: int = 0
-    watched: bool = False
+    validated: bool = False
     first_step: int = 1
     first_epoch: int = 0
     slots_step: int = 1
@@ -98,19 +98,19 @@ class TrainingState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
 
-    def begin(self, *, watched: bool, one_epoch: bool = False) -> None:
+    def begin(self, *, validated: bool, one_epoch: bool = False) -> None:
         """Begin a fit that continues from this state; with `one_epoch` the schedule of the learning rate continues."""
         if not one_epoch:
             self.first_step = self.step
-        self.first_epoch, self.stopped, self.watched = self.epoch, False, watched
+        self.first_epoch, self.stopped, self.validated = self.epoch, False, validated
         self.first_loss, self.best_weights, self.best_between = None, None, np.inf
-        if watched:
+        if validated:
             # the best epoch of this fit: an earlier one had another validation set
             self.best_loss, self.bad_epochs = np.inf, 0
 
     def take(self, weights: Weights, loss: float, average: float | bool) -> None:
         """Record the weights after an epoch and its loss."""
-        if not self.watched and self.epoch > self.first_epoch:
+        if not self.validated and self.epoch > self.first_epoch:
             between = max(self.loss_curve[-1], loss)
             if between < self.best_between:
                 self.best_weights, self.best_between = self.so_far(), between
@@ -122,12 +122,12 @@ class TrainingState:
         """Restore earlier weights, and reset the memory of the optimizer."""
         self.weights, self.slots, self.slots_step = weights, {}, self.step
         self.average, self.averaged = None, 0
-        if self.watched:
+        if self.validated:
             self.best_weights = weights
 
     def result(self) -> Weights:
         """Return the resulting weights: those of the best epoch if there is a validation set."""
-        return self.best_weights if self.watched and self.best_weights is not None else self.so_far()
+        return self.best_weights if self.validated and self.best_weights is not None else self.so_far()
 
     def so_far(self) -> Weights:
         """Return the weights after the last epoch, averaged where they are."""
@@ -156,13 +156,16 @@ class TrainingState:
         """How many epochs were run."""
         return len(self.loss_curve)
 
-    def watch(self, loss: float, tol: float) -> bool:
-        """Record the monitored loss after an epoch; return whether it is the lowest so far."""
-        self.bad_epochs = self.bad_epochs + 1 if loss > self.best_loss - tol else 0
-        lower = loss < self.best_loss
-        if lower:
-            self.best_loss, self.best_epoch = loss, self.epoch
-        return lower
+    def monitor(self, loss: float, validation_loss: float | None, tol: float) -> None:
+        """Record the losses after an epoch; keep its weights if their loss on the validation set is the lowest."""
+        if validation_loss is not None:
+            self.validation_loss_curve.append(validation_loss)
+        monitored = loss if validation_loss is None else validation_loss
+        self.bad_epochs = self.bad_epochs + 1 if monitored > self.best_loss - tol else 0
+        if monitored < self.best_loss:
+            self.best_loss, self.best_epoch = monitored, self.epoch
+            if validation_loss is not None:
+                self.best_weights = self.so_far()
 
 
 @dataclass(frozen=True)
@@ -234,11 +237,7 @@ class EpochEnd:
         state.take(weights, loss, self.average)
         so_far = state.so_far()
         validation_loss = None if self.validate is None else self.validate(so_far)
-        if validation_loss is not None:
-            state.validation_loss_curve.append(validation_loss)
-        lower = state.watch(loss if validation_loss is None else validation_loss, self.tol)
-        if lower and validation_loss is not None:
-            state.best_weights = so_far
+        state.monitor(loss, validation_loss, self.tol)
         state.stopped = state.bad_epochs > self.n_iter_no_change
         if state.stopped and can_lower_rate:
             state.plateaus += 1
@@ -265,7 +264,7 @@ class Rise:
 
 def last_fall(state: TrainingState, n_epochs: int) -> float:
     """Return the decrease of the monitored loss over the last `n_epochs` of this fit, 0 if it had no more epochs."""
-    losses = (state.validation_loss_curve if state.watched else state.loss_curve)[state.first_epoch - state.epoch :]
+    losses = (state.validation_loss_curve if state.validated else state.loss_curve)[state.first_epoch - state.epoch :]
     if state.epoch - state.first_epoch <= n_epochs:
         return 0.0
     return max(min(losses[:-n_epochs]) - min(losses[-n_epochs:]), 0.0)
@@ -277,7 +276,7 @@ def rise_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, to
     `loss` and `shuffled`, the same with the labels in another order, run over all rows, so they are asked only where
     the losses of the epochs leave that open.
     """
-    share = FAR if state.watched or n_epochs == 1 else RISE
+    share = FAR if state.validated or n_epochs == 1 else RISE
     if not _may_have_risen(state, tol, share):
         return None
     last, first = loss(state.result()), loss(start)
@@ -291,7 +290,7 @@ def _may_have_risen(state: TrainingState, tol: float, share: float) -> bool:
     losses = state.loss_curve[state.first_epoch :]
     if state.first_loss is None or not losses:
         return False
-    best_counts = state.watched and state.best_weights is not None
+    best_counts = state.validated and state.best_weights is not None
     last = losses[state.best_epoch - state.first_epoch - 1] if best_counts else losses[-1]
     return _is_above(last, min(state.first_loss, *losses), tol, share)
 

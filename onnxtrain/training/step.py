@@ -59,7 +59,7 @@ class StepGraph(BatchGraph):
 
         features, label, weight                --->+--------+
         rows (n,), batch_size (1,)         (g) --->|        |
-        ones (1, b), places (b,)           (g) --->|        |
+        ones (1, b), batch_positions (b,)  (g) --->|        |
         constants                              --->|        |
         scalars (n_steps, k), or (1, k)        --->|  step  |
         - - - - - - - - - - - - - - - - - - - - - -|        |- - - - - - - - - - - - -
@@ -76,13 +76,14 @@ class StepGraph(BatchGraph):
         t = 1:  set 1 ---> step ---> set 0
 
     Between runs the host reads and overwrites set t, the state written last. The last batch of an epoch binds other
-    ``ones`` and ``places`` if it is smaller: two turns and two lengths make four bindings, each made when first used.
+    ``ones`` and ``batch_positions`` if it is smaller: two turns and two lengths make four bindings, each made when
+    first used.
 
     In a gathered step, ``features``, ``label`` and ``weight`` take all n rows, and ``inputs`` names ``rows`` (the
     order in which they are visited, int64 (n,)) and ``batch_size`` (int64 (1,)); otherwise they take the b rows of
-    the batch. ``places`` is 0, 1, ..., b - 1, on devices on which the rows are not sliced. An input that the step
-    does not read is absent from ``inputs``. ``scalars`` holds the per-step scalars, one row per step; a gathered step
-    selects its row by ``index``, otherwise there is one row.
+    the batch. ``batch_positions`` is 0, 1, ..., b - 1, on devices on which the rows are not sliced. An input that the
+    step does not read is absent from ``inputs``. ``scalars`` holds the per-step scalars, one row per step; a gathered
+    step selects its row by ``index``, otherwise there is one row.
 
     Attributes
     ----------
@@ -359,7 +360,7 @@ def _penalties(
 def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State, dict[str, str]]:
     """Let the graph take the rows of the batch from all of them.
 
-    Returns the inputs ``rows``, ``batch_size`` and, if the rows are not sliced, ``places``; the offset;
+    Returns the inputs ``rows``, ``batch_size`` and, if the rows are not sliced, ``batch_positions``; the offset;
     for each input that takes rows the name of the one that takes all.
     """
     op = g.op
@@ -371,8 +372,8 @@ def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value |
     if slices:
         chosen = op.Slice(rows, offset, next_offset)
     else:
-        places = inputs["places"] = g.add_input("places", ["batch"], ir.DataType.INT64)
-        chosen = op.Gather(rows, op.Add(offset, places))
+        positions = inputs["batch_positions"] = g.add_input("batch_positions", ["batch"], ir.DataType.INT64)
+        chosen = op.Gather(rows, op.Add(offset, positions))
     whole = {}
     for x in g.data:
         everything = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
