@@ -32,7 +32,7 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
     dws = gradients(g.model, value, g.weights, builder=builder)
     outputs = [(g.unique("loss"), value)]
     outputs += [(g.unique(f"{w.name}_grad"), dw) for w, dw in zip(g.weights, dws, strict=True)]
-    news = rewrite_locally(g.op, g.model.graph, g.losses, [value for _, value in outputs])
+    news = rewrite_locally(g.op, g.model.graph, g.losses, [value for _, value in outputs], rows=g.label)
     outputs = [(name, new) for (name, _), new in zip(outputs, news, strict=True)]
     return g.batch_graph(outputs, WITH_GRADIENT)
 

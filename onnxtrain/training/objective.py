@@ -239,6 +239,7 @@ def rewrite_locally(
     column: ir.Value,
     values: Sequence[ir.Value] = (),
     *,
+    rows: ir.Value | None = None,
     ones: ir.Value | None = None,
     cpu_kernels: bool = False,
 ) -> list[ir.Value]:
@@ -252,14 +253,18 @@ def rewrite_locally(
         A value of shape (n, 1), n the rows of the batch.
     values : sequence of onnx_ir.Value
         Values that will be used and are not outputs of the graph yet.
+    rows : onnx_ir.Value, optional
+        An input whose first axis is that of ``column``, by default that itself. A column that depends on a sum over
+        rows would depend on itself where ones are made of its length.
     ones : onnx_ir.Value, optional
         A value of shape (1, n) that holds ones; without it the graph makes one.
     cpu_kernels : bool
         Use the rewritings that pay with the kernels of a CPU, too.
     """
     if ones is None:
-        filled = op.ConstantOfShape(op.Shape(column), value=graph.tensor([1.0], column.dtype))
-        filled.type, filled.shape = column.type, column.shape
+        length = op.Shape(column if rows is None else rows, start=0, end=1)
+        filled = op.ConstantOfShape(length, value=graph.tensor([1.0], column.dtype))
+        filled.type, filled.shape = column.type, ir.Shape(column.shape[:1])  # type: ignore[index]
         ones = op.Reshape(filled, op.initializer(graph.tensor([1, -1], name="row")))
     sums = partial(sum_rows_by_a_product, column=column, ones=ones)
     for inner in within.subgraphs() if cpu_kernels else ():

@@ -173,7 +173,13 @@ def build_step(
     moved = [*counters.values(), *weights.values(), *slots.values()]
     outputs = {x.new: g.unique(f"next_{x.old.name}") for x in moved}
     news = rewrite_locally(
-        g.op, g.model.graph, g.losses, list(outputs), ones=ones, cpu_kernels=capabilities.cpu_kernels
+        g.op,
+        g.model.graph,
+        g.losses,
+        list(outputs),
+        rows=g.label,
+        ones=ones,
+        cpu_kernels=capabilities.cpu_kernels,
     )
     saved = list(zip(outputs.values(), news, strict=True))
 

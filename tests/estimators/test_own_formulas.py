@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.datasets import make_regression
 
 from onnxtrain import OrtGradientRegressor
@@ -89,6 +90,18 @@ def test_a_loss_that_has_changed_is_trained_as_it_is_now(case, solver, registere
         change(0.5)
     assert found[0] == found[2] < 0.7
     assert found[1] > 0.8
+
+
+@pytest.mark.parametrize("rows", [np.asarray, csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_a_loss_may_hold_a_sum_over_the_rows(solver, rows):
+    def relative(op, y_true, y_pred):
+        return (y_pred - y_true) ** 2 / (y_true * y_true).sum(axis=0)
+
+    whole = {"solver": solver, "max_iter": 3, "batch_size": len(y), "dtype": "float64", "random_state": 0}
+    of_sums, plain = (OrtGradientRegressor(loss=loss, **whole).fit(rows(X), y) for loss in (relative, "squared_error"))
+    expected = plain.losses(rows(X), y) / (y @ y)
+    np.testing.assert_allclose(of_sums.losses(rows(X), y), expected, rtol=1e-2, atol=1e-5)
 
 
 def test_losses_that_build_the_same_graph_share_it():
