@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -135,11 +136,29 @@ def open_with(
             content, options, providers=providers, provider_options=provider_options, enable_fallback=0
         )
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
-        raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}") from e
+        raise ModelError(
+            f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_in_float64(content, str(e))}"
+        ) from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if name not in session.get_providers():  # as versions do that know no other way than to fall back
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot run the model on the {name}.")
     return kept_after_fork(session)
+
+
+#: How onnxruntime names a node that it has no kernel for.
+_NO_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name")
+
+
+def _in_float64(content: bytes, problem: str) -> str:
+    """Return what to do about an operator without kernel for float64, nothing about another problem."""
+    found = _NO_KERNEL.search(problem)
+    if found is None:
+        return ""
+    graph = onnx.load_model_from_string(content).graph
+    types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
+    if onnx.TensorProto.DOUBLE not in types:
+        return ""
+    return f". It has no {found[1]} for float64: set dtype='float32'"
 
 
 def cached_session(

@@ -43,3 +43,12 @@ def test_a_model_that_is_at_fault_is_refused(thorough):
     )
     with pytest.raises(ModelError, match="cannot load the model"):
         open_session(onx, thorough=thorough)
+
+
+@pytest.mark.parametrize("op_type", ["Erf", "LeakyRelu", "Cosh"])
+def test_an_operator_without_kernel_for_float64_is_named(op_type):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (double[2] X) => (double[2] Y) {{ Y = {op_type}(X) }}'
+    )
+    with pytest.raises(ModelError, match=f"It has no {op_type} for float64: set dtype='float32'"):
+        open_session(onx)
