@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnxtrain.autodiff.registry import differentiable_ops
     from onnxtrain.cache import cache_info, clear_caches, limit_caches
     from onnxtrain.convert import converter
+    from onnxtrain.convert.head import with_new_head
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.source import trainable_weights
@@ -58,6 +59,7 @@ _HOMES = {
     "save": "onnxtrain.estimators.saving",
     "testing": "onnxtrain.testing",
     "trainable_weights": "onnxtrain.estimators.source",
+    "with_new_head": "onnxtrain.convert.head",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "save",
     "testing",
     "trainable_weights",
+    "with_new_head",
 ]
 
 

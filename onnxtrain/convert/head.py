@@ -1,0 +1,376 @@
+"""A new last layer: the body of a model as it came, with as many outputs as another task has.
+
+The model stays the user's own: its opset, nodes and names; only the last layer and what cannot follow it change.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+from sklearn.utils import check_random_state
+
+from onnxtrain import graph
+from onnxtrain.errors import ModelError, ParameterError
+from onnxtrain.losses.link import choose_output
+from onnxtrain.rewrite import rewrite_model
+
+#: Names of the new initializers, unless the model has them.
+WEIGHT, BIAS = "head.weight", "head.bias"
+
+#: The first opset at which ReduceMean takes its axes as an input.
+_AXES_AS_INPUT = 18
+
+
+class _Layer(NamedTuple):
+    """A product of features by a matrix of weights, and the addition of an intercept behind it if that is a node."""
+
+    product: ir.Node
+    weight: np.ndarray
+    axis: int  # of the outputs, in the weight
+    bias: tuple[ir.Node, int] | None  # the position of the intercept among the operands
+
+
+@graph.as_model_error("The model cannot get a new head")
+def with_new_head(
+    model: graph.ModelLike,
+    n_outputs: int,
+    *,
+    features: str | None = None,
+    output: int | str | None = None,
+    random_state: Any = None,
+) -> onnx.ModelProto:
+    r"""Return a model whose last linear layer is a new one of `n_outputs` outputs.
+
+    Weights are uniform in :math:`\pm\sqrt{6 / (p + q)}` for p features and q outputs, intercepts zero.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto, bytes or path
+    n_outputs : int
+    features : str, optional
+        The name of a value (n, p) of the model: the new layer is applied to it, and its result is the output. A value
+        with more axes is averaged over them first: (n, p, h, w) over h and w, (n, t, p) over t; a value
+        (n, p, t) of a convolution over t. None: the last linear layer is replaced (Gemm, MatMul or Conv with
+        constant weights, all paths to the output lead through it), and the nodes after it are kept if they
+        work for any number of outputs, such as Softmax.
+    output : int or str, optional
+        The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
+        removed.
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    onnx.ModelProto
+        With the initializers ``head.weight`` and ``head.bias``. Opset, names and other weights are those of `model`.
+
+    Raises
+    ------
+    ModelError
+        There is no such value, or no layer that can be replaced.
+
+    Examples
+    --------
+    A classifier of three classes becomes one of five:
+
+    >>> import numpy as np
+    >>> from skl2onnx import to_onnx
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from onnxtrain import with_new_head
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mlp = MLPClassifier((8,), tol=0.1, random_state=0).fit(X, y)
+    >>> body = to_onnx(mlp, X[:1].astype(np.float32), options={"zipmap": False})
+    >>> changed = with_new_head(body, 5, random_state=0)
+    >>> [(w.name, tuple(w.dims)) for w in changed.graph.initializer if w.name.startswith("head")]
+    [('head.weight', (8, 5)), ('head.bias', (5,))]
+    """
+    if not isinstance(n_outputs, (int, np.integer)) or isinstance(n_outputs, bool) or n_outputs < 1:
+        raise ParameterError(f"A head has 1 output or more, got {n_outputs!r}.")
+    proto = graph.inline_functions(graph.without_maps(graph.read(model)))
+    if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
+        proto = rewrite_model(proto)
+    changed = ir.from_proto(graph.infer_shapes(proto))
+    rng = check_random_state(random_state)
+    if features is None:
+        chosen = choose_output(changed, output, labels=True)
+        cut, scores = _replaced(changed, _last_layer(changed, chosen), chosen, int(n_outputs), rng)
+    else:
+        cut = _value(changed, features)
+        scores = _on_features(changed, cut, int(n_outputs), rng)
+    return _written(changed, cut, scores)
+
+
+# ------------------------------------------------------- the last layer
+
+
+def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
+    """Return the last linear layer among the ancestors of an output, if all its features lead through it."""
+    reached = graph.ancestors([output])
+    nodes = [node for node in model.graph if any(y in reached for y in node.outputs)]
+    layers = [layer for node in nodes if (layer := _as_layer(node)) is not None]
+    if layers and not _goes_around(layers[-1].product.outputs[0], output):
+        return layers[-1]
+    raise ModelError(
+        f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths lead "
+        f"through. Name the value that the new layer takes: features=, such as {_wide_values(nodes)}."
+    )
+
+
+def _as_layer(node: ir.Node) -> _Layer | None:
+    """Return a node as a linear layer, None if it is no product of features by constant weights."""
+    if graph.made_by(node.outputs[0], "MatMul", "Gemm", "Conv") is None:
+        return None
+    features, factor = node.inputs[0], node.inputs[1]
+    weight = _array(factor)
+    if weight is None or weight.ndim < 2 or _array(features) is not None:
+        return None
+    if node.op_type == "MatMul":
+        return _Layer(node, weight, 1, _intercept(node.outputs[0], weight.shape[1])) if weight.ndim == 2 else None
+    if node.op_type == "Conv":
+        return _Layer(node, weight, 0, None) if _attribute(node, "group", 1) == 1 else None
+    return (
+        None if _attribute(node, "transA", 0) else _Layer(node, weight, 0 if _attribute(node, "transB", 0) else 1, None)
+    )
+
+
+def _attribute(node: ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
+    """Return the addition of a constant to a product, and the position of that constant."""
+    uses = tuple(product.uses())
+    node = uses[0].node if len(uses) == 1 and not product.is_graph_output() else None
+    if node is None or node.op_type != "Add":
+        return None
+    position = 1 - uses[0].idx
+    bias = _array(node.inputs[position])
+    return (node, position) if bias is not None and bias.size == bias.shape[-1:][0] == width else None
+
+
+def _array(value: ir.Value | None) -> np.ndarray | None:
+    """Return the array of a constant, also one that is only turned before it is used."""
+    node = graph.made_by(value, "Identity", "Transpose")
+    if node is None:
+        return graph.constant(value)
+    array = _array(node.inputs[0])
+    if array is None or node.op_type == "Identity":
+        return array
+    axes = node.attributes["perm"].as_ints() if "perm" in node.attributes else None
+    return array.transpose(axes)
+
+
+def _goes_around(product: ir.Value, output: ir.Value) -> bool:
+    """Whether the output depends on features other than through a product; integers choose rows, they hold none."""
+    seen, todo = {product}, [output]
+    while todo:
+        value = todo.pop()
+        node = value.producer()
+        if value in seen:
+            continue
+        seen.add(value)
+        if node is None:
+            if value.is_graph_input() and not value.is_initializer():
+                return True
+            continue
+        operands = [x for x in graph.operands(node) if x is not None and _array(x) is None]
+        floats = [x for x in operands if graph.is_float(x)]
+        if operands and not floats:  # an embedding, or integers taken for floats
+            return True
+        todo += floats
+    return False
+
+
+def _wide_values(nodes: list[ir.Node]) -> str:
+    """Return some values near the output that hold features, for a message."""
+    named = [node.outputs[0] for node in nodes[:-1] if graph.is_float(node.outputs[0])]
+    return ", ".join(map(graph.describe, named[-3:])) or "a value with an axis of features"
+
+
+# ------------------------------------------------------------ the new layer
+
+
+def _replaced(
+    model: ir.Model, layer: _Layer, output: ir.Value, n_outputs: int, rng: np.random.RandomState
+) -> tuple[ir.Value, ir.Value]:
+    """Put new weights into a layer, in place; return its product and the last value behind it of the new width."""
+    before = layer.weight.shape[layer.axis]
+    shape = list(layer.weight.shape)
+    shape[layer.axis] = n_outputs
+    n_in, n_out = math.prod(shape) // n_outputs, n_outputs * math.prod(shape[2:])
+    layer.product.replace_input_with(1, _drawn(model, shape, n_in + n_out, layer.weight.dtype, rng))
+    bias = _initializer(model, BIAS, np.zeros(n_outputs, layer.weight.dtype))
+    product = layer.product
+    scores = product.outputs[0]
+    if layer.bias is not None:
+        node, position = layer.bias
+        node.replace_input_with(position, bias)
+        scores = node.outputs[0]
+    elif product.op_type == "MatMul":
+        scores = _added(model, product, bias)
+    else:
+        product.resize_inputs(3)
+        product.replace_input_with(2, bias)
+    return product.outputs[0], _behind(model, scores, graph.ancestors([output]), before, n_outputs)
+
+
+def _added(model: ir.Model, product: ir.Node, bias: ir.Value) -> ir.Value:
+    """Append an intercept to a product without one; what used the product uses the sum."""
+    (y,) = product.outputs
+    node = ir.node("Add", [y, bias])
+    total = node.outputs[0]
+    total.name, total.type, total.shape = _fresh(model, f"{y.name}_with_bias"), y.type, None
+    model.graph.insert_after(product, node)
+    y.replace_all_uses_with(total, replace_graph_outputs=True)
+    node.replace_input_with(0, y)
+    return total
+
+
+#: Operators whose results follow the number of outputs, if other floating-point operands are scalars.
+_ANY_WIDTH = frozenset(
+    [
+        *("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Identity", "Cast", "Dropout", "Clip", "Exp"),
+        *("Add", "Sub", "Mul", "Div", "Neg", "Relu", "LeakyRelu", "Softplus", "Flatten", "Squeeze", "Transpose"),
+        *("GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool", "ReduceMean", "ReduceMax", "Resize"),
+        *("Gather", "GatherND", "Slice", "Unsqueeze"),
+    ]
+)
+
+
+def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: int, n_outputs: int) -> ir.Value:
+    """Return the last of the nodes after a layer that work for any number of outputs, in a chain to the output."""
+    while True:
+        nodes = {use.node for use in scores.uses() if use.node.op_type != "Shape" and use.node.outputs[0] in wanted}
+        node = nodes.pop() if len(nodes) == 1 else None
+        if node is None or node.inputs[0] is not scores or node.domain not in ("", "ai.onnx"):
+            return scores
+        if node.op_type == "Reshape":
+            if not _widened(model, node, before, n_outputs):
+                return scores
+        elif node.op_type not in _ANY_WIDTH or any(map(_is_wide, node.inputs[1:])):
+            return scores
+        scores = node.outputs[0]
+
+
+def _is_wide(value: ir.Value | None) -> bool:
+    """Whether an operand holds several floating-point values: it may belong to the outputs that were there."""
+    array = _array(value)
+    return graph.is_float(value) and (array is None or array.size > 1)
+
+
+def _widened(model: ir.Model, node: ir.Node, before: int, n_outputs: int) -> bool:
+    """Let a Reshape that ends in the number of outputs end in the new one; return whether it does."""
+    joined = graph.made_by(node.inputs[1], "Concat")
+    user, position = (node, 1) if joined is None else (joined, len(joined.inputs) - 1)
+    lengths = graph.constant(user.inputs[position])
+    if lengths is None or lengths[-1] not in (before, -1):
+        return False
+    if lengths[-1] == before:
+        changed = np.array([*lengths[:-1], n_outputs], np.int64)
+        user.replace_input_with(position, _initializer(model, "head.shape", changed))
+    return True
+
+
+def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.random.RandomState) -> ir.Value:
+    """Append a linear layer to features, and return its result."""
+    x = _pooled(model, features)
+    p = x.shape[-1] if x.shape is not None else None
+    if not isinstance(p, int):
+        raise ModelError(f"The number of features of {graph.describe(features)} is not known: name another value.")
+    if not graph.is_float(x):
+        raise ModelError(f"The value {graph.describe(features)} holds no floats: name another value.")
+    weight = _drawn(model, [p, n_outputs], p + n_outputs, x.dtype.numpy(), rng)  # type: ignore[union-attr]
+    bias = _initializer(model, BIAS, np.zeros(n_outputs, x.dtype.numpy()))  # type: ignore[union-attr]
+    return _appended(model, "Gemm", [x, weight, bias], "head")
+
+
+def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
+    """Return features as (n, p): the mean over all other axes."""
+    n_axes = graph.rank(features)
+    if n_axes is None or n_axes < 2:
+        raise ModelError(f"Features have the axes (n, p) or more, {graph.describe(features)} has not.")
+    if n_axes == 2:
+        return features
+    axis = _axis_of_features(features)
+    others = [i for i in range(1, n_axes) if i != axis]
+    version = model.opset_imports.get("", 1)
+    if version >= _AXES_AS_INPUT:
+        axes = _initializer(model, "head.axes", np.array(others, np.int64))
+        pooled = _appended(model, "ReduceMean", [features, axes], "head.features", keepdims=0)
+    else:
+        pooled = _appended(model, "ReduceMean", [features], "head.features", keepdims=0, axes=others)
+    pooled.shape = ir.Shape([features.shape[0], features.shape[axis]])  # type: ignore[index]
+    return pooled
+
+
+#: The axis on which operators leave the features.
+_AXIS = dict.fromkeys(
+    [
+        *("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+        *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
+    ],
+    1,
+) | dict.fromkeys(["MatMul", "Gemm", "LayerNormalization", "RMSNormalization"], -1)
+
+
+def _axis_of_features(value: ir.Value) -> int:
+    """Return the axis of features: that of the operator they come from, through those that keep all axes."""
+    n_axes = len(value.shape)  # type: ignore[arg-type]
+    node = value.producer()
+    while node is not None and node.op_type not in _AXIS:
+        node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
+    axis = (1 if n_axes > 3 else -1) if node is None else _AXIS[node.op_type]
+    return axis % n_axes
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _value(model: ir.Model, name: str) -> ir.Value:
+    values = [y for node in model.graph for y in node.outputs]
+    return graph.find([*values, *model.graph.inputs], name, "value")
+
+
+def _appended(model: ir.Model, op_type: str, operands: list[ir.Value], name: str, **attributes: Any) -> ir.Value:
+    node = ir.node(op_type, operands, attributes)
+    (y,) = node.outputs
+    y.name, y.type = _fresh(model, name), operands[0].type
+    model.graph.append(node)
+    return y
+
+
+def _drawn(model: ir.Model, shape: list[int], n_units: int, dtype: np.dtype, rng: np.random.RandomState) -> ir.Value:
+    bound = math.sqrt(6.0 / n_units)
+    return _initializer(model, WEIGHT, rng.uniform(-bound, bound, shape).astype(dtype))
+
+
+def _initializer(model: ir.Model, name: str, array: np.ndarray) -> ir.Value:
+    name = _fresh(model, name)
+    tensor = ir.tensor(array, name=name)
+    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
+    model.graph.register_initializer(value)
+    return value
+
+
+def _fresh(model: ir.Model, name: str) -> str:
+    return graph.unique_name(name, graph.names_in(model.graph))
+
+
+def _written(model: ir.Model, cut: ir.Value, scores: ir.Value) -> onnx.ModelProto:
+    """Return the model with `scores` as an output, and its own outputs that do not depend on the value `cut`."""
+    old = graph.dependents(list(model.graph), [cut])
+    kept = [y for y in model.graph.outputs if y not in old]
+    for value in old:
+        value.shape = None
+    model.graph.outputs[:] = [*kept, scores]
+    passes.RemoveUnusedNodesPass()(model)
+    proto = ir.to_proto(model)
+    marked = [value for value in proto.graph.value_info if value.metadata_props]  # parameter or buffer, by the exporter
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(marked)
+    return onnx.shape_inference.infer_shapes(proto)

@@ -1,0 +1,148 @@
+"""A new last layer on the body of a model."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnxtrain import with_new_head
+from onnxtrain.errors import ModelError, ParameterError
+from onnxtrain.runtime.session import run
+
+NETWORK = """
+    <ir_version: 8, opset_import: ["" : {opset}]>
+    network (float[N,4] X) => ({outputs})
+    <float[4,3] W = {{1,2,3,4,5,6,7,8,9,10,11,12}}, float[3] b = {{1,2,3}}, {weights}>
+    {{ h = MatMul(X, W)  hb = Add(h, b)  r = Relu(hb)  {nodes} }}"""
+
+#: Weights, nodes after the hidden layer `r` (N, 3), outputs; the shape of the new weights, what follows them is kept.
+LAYERS = {
+    "MatMul, Add": ("float[3,2] V", "s = MatMul(r, V)  Y = Add(s, c)", (3, 5), False),
+    "Add from the left": ("float[3,2] V", "s = MatMul(r, V)  Y = Add(c, s)", (3, 5), False),
+    "without an intercept": ("float[3,2] V", "Y = MatMul(r, V)", (3, 5), False),
+    "Gemm": ("float[3,2] V", "Y = Gemm(r, V, c)", (3, 5), False),
+    "Gemm, turned": ("float[2,3] V", "Y = Gemm <transB = 1> (r, V)", (5, 3), False),
+    "weights turned by a node": ("float[2,3] V", "t = Transpose(V)  Y = MatMul(r, t)", (3, 5), False),
+    "Softmax": ("float[3,2] V", "s = Gemm(r, V, c)  Y = Softmax <axis = 1> (s)", (3, 5), True),
+    "temperature": ("float[3,2] V", "s = Gemm(r, V, c)  d = Div(s, two)  Y = Softmax <axis = 1> (d)", (3, 5), True),
+    "scales of the outputs": ("float[3,2] V", "s = Gemm(r, V, c)  Y = Mul(s, c)", (3, 5), False),
+    "Reshape to the outputs": ("float[3,2] V", "s = Gemm(r, V, c)  Y = Reshape(s, ends)", (3, 5), False),
+}
+
+
+def model(weights, nodes, outputs="float[N,2] Y", opset=17):
+    constants = "float[2] c = {1, 2}, float two = {2}, int64[2] ends = {-1, 2}"
+    numbers = ",".join(map(str, range(6)))
+    return onnx.parser.parse_model(
+        NETWORK.format(weights=f"{weights} = {{{numbers}}}, {constants}", nodes=nodes, outputs=outputs, opset=opset)
+    )
+
+
+def initializers(onx):
+    return {w.name: onnx.numpy_helper.to_array(w) for w in onx.graph.initializer}
+
+
+def hidden(X, values):
+    return np.maximum(X @ values["W"] + values["b"], 0)
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_the_last_layer_is_new_and_the_body_is_kept(case):
+    weights, nodes, shape, is_softmax = LAYERS[case]
+    body = model(weights, nodes)
+    changed = with_new_head(body, 5, random_state=0)
+    before, after = initializers(body), initializers(changed)
+    assert after["head.weight"].shape == shape
+    assert np.abs(after["head.weight"]).max() <= np.sqrt(6 / 8)
+    assert not after["head.bias"].any()
+    assert {"W", "b"} == after.keys() & {"W", "b"}
+    assert all(np.array_equal(after[name], before[name]) for name in ("W", "b"))
+    assert [o.version for o in changed.opset_import] == [17]
+    assert changed.ir_version == 8
+    assert [(d.dim_param, d.dim_value) for d in changed.graph.output[0].type.tensor_type.shape.dim][1] == ("", 5)
+    X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    weight = after["head.weight"] if shape == (3, 5) else after["head.weight"].T
+    expected = hidden(X, after) @ weight
+    if case == "temperature":
+        expected /= 2
+    if is_softmax:
+        expected = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
+    (found,) = run(changed, {"X": X})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+#: Nodes that make a value `f` of the rows with other axes; its mean over all but the features.
+FEATURES = {
+    "(n, p)": ("f = Identity(r)", lambda r: r),
+    "(n, t, p)": ("i = Constant <value_ints = [1]> ()  u = Unsqueeze(r, i)  f = Concat <axis = 1> (u, u)", lambda r: r),
+    "(n, p, t), of a pooling": (
+        "i = Constant <value_ints = [2]> ()  u = Unsqueeze(r, i)  q = Concat <axis = 2> (u, u)  "
+        "f = AveragePool <kernel_shape = [1]> (q)",
+        lambda r: r,
+    ),
+    "(n, p, h, w)": (
+        "i = Constant <value_ints = [2, 3]> ()  u = Unsqueeze(r, i)  f = Concat <axis = 3> (u, u)",
+        lambda r: r,
+    ),
+}
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18])
+@pytest.mark.parametrize("case", FEATURES)
+def test_a_value_of_the_model_becomes_the_features(case, opset):
+    nodes, pooled = FEATURES[case]
+    body = model("float[3,2] V", f"{nodes}  y = ReduceSum(f)  z = MatMul(r, V)  Y = Add(y, z)", opset=opset)
+    changed = with_new_head(body, 4, features="f", random_state=0)
+    assert [y.name for y in changed.graph.output] == ["head"]
+    after = initializers(changed)
+    assert "V" not in after
+    X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    np.testing.assert_allclose(run(changed, {"X": X})[0], pooled(hidden(X, after)) @ after["head.weight"], rtol=1e-5)
+
+
+#: Models without a last layer; what the error says.
+REFUSED = {
+    "two layers side by side": (
+        "s = MatMul(r, V)  t = MatMul(hb, V)  Y = Add(s, t)",
+        "no last linear layer.*features=",
+    ),
+    "a connection around it": (
+        "s = MatMul(r, V)  m = ReduceMean <axes = [1]> (X)  Y = Add(s, m)",
+        "no last linear layer.*hb: FLOAT|no last linear layer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_layer_that_is_not_the_last_is_refused(case):
+    nodes, message = REFUSED[case]
+    with pytest.raises(ModelError, match=message):
+        with_new_head(model("float[3,2] V", nodes), 5)
+
+
+#: Arguments; class and words of the error.
+WRONG = {
+    "no outputs": ({"n_outputs": 0}, ParameterError, "1 output or more, got 0"),
+    "an unknown value": ({"n_outputs": 2, "features": "hbb"}, ModelError, "no value 'hbb'. Did you mean 'hb'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments(case):
+    arguments, error, message = WRONG[case]
+    with pytest.raises(error, match=message):
+        with_new_head(model("float[3,2] V", "Y = MatMul(r, V)"), **arguments)
+
+
+def test_other_outputs_stay_unless_they_depend_on_the_layer():
+    nodes = "s = MatMul(r, V)  Y = Softmax(s)  L = ArgMax <axis = 1, keepdims = 0> (s)  E = Identity(r)"
+    body = model("float[3,2] V", nodes, "int64[N] L, float[N,2] Y, float[N,3] E")
+    changed = with_new_head(body, 5, output="Y")
+    assert [y.name for y in changed.graph.output] == ["E", "Y"]
+
+
+def test_the_model_is_not_changed():
+    body = model("float[3,2] V", "Y = MatMul(r, V)")
+    before = body.SerializeToString(deterministic=True)
+    with_new_head(body, 5)
+    assert body.SerializeToString(deterministic=True) == before
