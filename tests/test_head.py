@@ -4,9 +4,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPRegressor
 
-from onnxtrain import with_new_head
-from onnxtrain.errors import ModelError, ParameterError
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, with_new_head
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.runtime.session import run
 
 NETWORK = """
@@ -146,3 +149,96 @@ def test_the_model_is_not_changed():
     before = body.SerializeToString(deterministic=True)
     with_new_head(body, 5)
     assert body.SerializeToString(deterministic=True) == before
+
+
+# --------------------------------------------------------------- estimators
+
+
+def images(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4)).astype(np.float32)
+    return X, X @ rng.normal(size=(4, 3)).astype(np.float32)
+
+
+BODY = model("float[3,2] V", "s = Gemm(r, V, c)  Y = Softmax <axis = 1> (s)")
+
+
+def steps_of_gradient_descent(onx, X, p, rate, n_steps):
+    """Return the weights of the last layer after steps on the log loss of one-hot targets `p`, all rows at once."""
+    values = {name: w.astype(float) for name, w in initializers(onx).items()}
+    h, w, b = hidden(X.astype(float), values), values["head.weight"], values["head.bias"]
+    for _ in range(n_steps):
+        s = h @ w + b
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        ds = (e / e.sum(axis=1, keepdims=True) - p) / len(X)
+        w, b = w - rate * h.T @ ds, b - rate * ds.sum(axis=0)
+    return w, b
+
+
+def test_a_classifier_of_other_classes_is_trained():
+    X, scores = images()
+    y = np.array(["a", "b", "c"])[scores.argmax(axis=1)]
+    settings = {"solver": "sgd", "learning_rate": 0.01, "batch_size": 60, "shuffle": False, "random_state": 3}
+    given = OrtGradientClassifier(BODY, head="new", weights_to_train="head", max_iter=10, tol=0, **settings)
+    tuned = given.fit(X, y)
+    assert sorted(tuned.weights_) == ["head.bias", "head.weight"]
+    assert tuned.classes_.tolist() == ["a", "b", "c"]
+    start = OrtGradientClassifier(BODY, head="new", max_iter=0, **settings).fit(X, y).get_trained_onnx()
+    w, b = steps_of_gradient_descent(start, X, np.eye(3)[scores.argmax(axis=1)], 0.01, 10)
+    np.testing.assert_allclose(tuned.weights_["head.weight"], w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(tuned.weights_["head.bias"], b, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(run(tuned.get_trained_onnx(), {"X": X})[0], tuned.predict_proba(X), rtol=1e-5)
+
+
+def test_all_weights_may_be_trained_with_it():
+    X, scores = images()
+    tuned = OrtGradientClassifier(BODY, head="new", max_iter=30, learning_rate=0.05, random_state=0)
+    tuned.fit(X, scores.argmax(axis=1))
+    assert {"W", "b", "head.weight", "head.bias"} == set(tuned.weights_)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0] / 2
+
+
+@pytest.mark.parametrize("n_targets", [1, 3])
+def test_a_regressor_on_features(n_targets):
+    X, scores = images()
+    y = scores[:, 0] if n_targets == 1 else scores
+    tuned = OrtGradientRegressor(BODY, head="new", features="hb", weights_to_train="head", solver="lbfgs").fit(X, y)
+    assert tuned.predict(X).shape == y.shape
+    values = initializers(BODY)
+    h = (X @ values["W"] + values["b"]).astype(float)
+    assert abs(tuned.score(X, y) - LinearRegression().fit(h, y).score(h, y)) < 1e-4
+
+
+def test_several_labels():
+    X, scores = images()
+    tuned = OrtGradientClassifier(BODY, head="new", features="hb", max_iter=100, learning_rate=0.05, random_state=0)
+    y = (scores > 0).astype(int)
+    assert tuned.fit(X, y).predict_proba(X).shape == (60, 3)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0] / 2
+
+
+def test_the_head_of_a_model_as_it_is():
+    X, scores = images()
+    y = (scores[:, 0] > 0).astype(int)
+    tuned = OrtGradientClassifier(BODY, weights_to_train="head", max_iter=2).fit(X, y)
+    assert set(tuned.weights_) == {"V", "c"}
+    mlp = MLPRegressor(hidden_layer_sizes=(5,), tol=0.5, random_state=0).fit(X, scores[:, 0])
+    of_mlp = OrtGradientRegressor(mlp, weights_to_train="head", max_iter=2).fit(X, scores[:, 0])
+    np.testing.assert_array_equal(of_mlp.to_sklearn().coefs_[0], mlp.coefs_[0])
+    assert not np.array_equal(of_mlp.to_sklearn().coefs_[1], mlp.coefs_[1])
+
+
+def test_the_number_of_classes_names_the_parameter():
+    X, scores = images()
+    with pytest.raises(DataError, match="has 2 classes, y has 3: a, b, c. head='new'"):
+        OrtGradientClassifier(BODY).fit(X, np.array(["a", "b", "c"])[scores.argmax(axis=1)])
+    with pytest.raises(ParameterError, match="head='new' replaces the last layer of an ONNX model, got Ridge"):
+        OrtGradientRegressor(Ridge(), head="new").fit(X, scores[:, 0])
+
+
+def test_a_search_over_the_seed_of_the_head():
+    X, scores = images()
+    search = GridSearchCV(
+        OrtGradientClassifier(BODY, head="new", weights_to_train="head", max_iter=3), {"random_state": [0, 1]}, cv=2
+    )
+    assert np.isfinite(search.fit(X, scores.argmax(axis=1)).cv_results_["mean_test_score"]).all()

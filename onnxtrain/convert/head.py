@@ -100,9 +100,28 @@ def with_new_head(
         chosen = choose_output(changed, output, labels=True)
         cut, scores = _replaced(changed, _last_layer(changed, chosen), chosen, int(n_outputs), rng)
     else:
-        cut = _value(changed, features)
+        cut = graph.find(_values(changed), features, "value")
         scores = _on_features(changed, cut, int(n_outputs), rng)
     return _written(changed, cut, scores)
+
+
+def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
+    """Return the names of the initializers of the last linear layer before an output.
+
+    Raises
+    ------
+    ModelError
+        There is no such layer.
+    """
+    model = graph.reload(onx)
+    layer = _last_layer(model, graph.find(_values(model), output, "value"))
+    product = layer.product
+    holders = [product.inputs[1], *product.inputs[2:3]]
+    if layer.bias is not None:
+        node, position = layer.bias
+        holders.append(node.inputs[position])
+    wanted = graph.ancestors([x for x in holders if x is not None])
+    return [str(name) for name, w in model.graph.initializers.items() if w in wanted and graph.is_float(w)]
 
 
 # ------------------------------------------------------- the last layer
@@ -331,9 +350,8 @@ def _axis_of_features(value: ir.Value) -> int:
 # ---------------------------------------------------------------- writing
 
 
-def _value(model: ir.Model, name: str) -> ir.Value:
-    values = [y for node in model.graph for y in node.outputs]
-    return graph.find([*values, *model.graph.inputs], name, "value")
+def _values(model: ir.Model) -> list[ir.Value]:
+    return [*(y for node in model.graph for y in node.outputs), *model.graph.inputs]
 
 
 def _appended(model: ir.Model, op_type: str, operands: list[ir.Value], name: str, **attributes: Any) -> ir.Value:

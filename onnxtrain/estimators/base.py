@@ -21,6 +21,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
+from onnxtrain.convert.head import head_weights
 from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
@@ -38,6 +39,7 @@ from onnxtrain.estimators.source import (
     source_of,
     stores_targets,
     takes_sparse,
+    with_head,
 )
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
@@ -96,6 +98,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         verbose: int = 0,
         average: bool | float = False,
         l1_method: str = "penalty",
+        head: str = "keep",
+        features: str | None = None,
     ):
         self.estimator = estimator
         self.loss = loss
@@ -125,6 +129,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self.verbose = verbose
         self.average = average
         self.l1_method = l1_method
+        self.head = head
+        self.features = features
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -151,6 +157,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     @abstractmethod
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         """Return targets of the right kind; with `reset` set the attributes that say which kind they are."""
+
+    @abstractmethod
+    def _n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of outputs that a new head has."""
 
     @abstractmethod
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
@@ -369,7 +379,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     def _begin(self, rows: Rows, estimator: Any) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-        given = rows
+        given, output = rows, self.output
+        if self.head == "new":
+            n_outputs = self._n_outputs(rows.y)
+            estimator, output = with_head(estimator, n_outputs, self.features, output, self._random_state)
         if not is_onnx(estimator):
             fitted = is_fitted(estimator)
             if fitted and hasattr(estimator, "n_features_in_"):
@@ -377,7 +390,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, rows.X)
             given = rows if fitted else self._rows_for_estimator(rows)
-        reading = Reading(self._real, self.output, self._n_labels, self._classifies, self.output_is)
+        reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is)
         source = source_of(
             estimator,
             rows.X,
@@ -404,13 +417,17 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _with_initial_weights(self, source: Source, rows: Rows) -> tuple[TrainedModel, TrainingState]:
         """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
         self._learn_target(rows.y, source)
-        names = choose_weights(source.model, self.weights_to_train, converted=source.original is None)
-        model = self._with_objective(source, source.initial_weights(names), rows.form)
-        check_start(model, rows.X, self._decoder(source.model.link))
-        weights = model.weights
+        model = source.model
+        wanted = self.weights_to_train
+        if wanted == "head":
+            wanted = head_weights(model.graph(), model.scores or model.output)
+        names = choose_weights(model, wanted, converted=source.original is None)
+        trained = self._with_objective(source, source.initial_weights(names), rows.form)
+        check_start(trained, rows.X, self._decoder(model.link))
+        weights = trained.weights
         if self.init == "random":
-            weights = draw_weights(weights, source.model.penalized, self._random_state)
-        return replace(model, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
+            weights = draw_weights(weights, model.penalized, self._random_state)
+        return replace(trained, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
 
     def _go_on(self, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
         """Return the trained model, its objective that of the parameters as they are now, and its state."""

@@ -94,6 +94,12 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         The kind of the output of the model. None: probabilities if the graph ends in Softmax or Sigmoid or is proven
         to lie in [0, 1], scores if it ends in a layer that makes scores; if the graph does not show it, the rows
         decide: those of probabilities lie in [0, 1] and sum to one.
+    head : {"keep", "new"}
+        ``"new"``: the last linear layer of an ONNX model is replaced by one of as many outputs as y has classes, or
+        labels, its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"``
+        trains it alone.
+    features : str, optional
+        As :class:`OrtGradientRegressor`.
 
     Attributes
     ----------
@@ -162,6 +168,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         average: bool | float = False,
         l1_method: str = "penalty",
         output_is: str | None = None,
+        head: str = "keep",
+        features: str | None = None,
     ):
         super().__init__(
             estimator,
@@ -192,6 +200,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             verbose=verbose,
             average=average,
             l1_method=l1_method,
+            head=head,
+            features=features,
         )
         self.class_weight = class_weight
         self.output_is = output_is
@@ -273,6 +283,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
                 f"y has {per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
                 "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
             )
+
+    def _n_outputs(self, y: np.ndarray) -> int:
+        return self._n_labels or max(len(np.unique(y)), 2)
 
     def _rows_for_estimator(self, rows: Rows) -> Rows:
         """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""

@@ -95,6 +95,13 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         The gradient builder.
     output : str or int, optional
         The output of the model that enters the loss, if there are several.
+    head : {"keep", "new"}
+        ``"new"``: the last linear layer of an ONNX model is replaced by one of as many outputs as y has
+        columns, its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"``
+        trains it alone.
+    features : str, optional
+        With ``head="new"``: the value of the model that the new layer takes, by name, if it is not the input of
+        the last linear layer; averaged over all axes but that of the features.
     random_state : int, RandomState or None
         Fixes everything that is drawn: weights, order of the rows, rows held out.
     verbose : int
@@ -168,6 +175,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         tags = get_tags(self.estimator)
         several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
+
+    def _n_outputs(self, y: np.ndarray) -> int:
+        return y.shape[1] if y.ndim > 1 else 1
 
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         return y if self._takes_several_targets() else column_or_1d(y, warn=True)

@@ -26,6 +26,7 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, separate_merged
+from onnxtrain.convert.head import with_new_head
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
@@ -265,6 +266,19 @@ def source_of(
     if key is not None and len(source.model.onnx) <= LIGHT:
         SOURCES.keep(key, source)
     return source
+
+
+def with_head(
+    model: Any, n_outputs: int, features: str | None, output: int | str | None, random_state: np.random.RandomState
+) -> tuple[onnx.ModelProto, str]:
+    """Return an ONNX model with a new last layer, and the name of its output."""
+    if not is_onnx(model):
+        raise ParameterError(
+            f"head='new' replaces the last layer of an ONNX model, got {type(model).__name__}: an estimator gets "
+            "another number of outputs where it is fitted."
+        )
+    changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
+    return changed, changed.graph.output[-1].name
 
 
 def fitted_on(

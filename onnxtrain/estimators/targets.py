@@ -124,7 +124,10 @@ def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
         return found
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
-    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {', '.join(map(str, found[:10]))}.")
+    some = ", ".join(map(str, found[:10]))
+    raise DataError(
+        f"The model has {n_classes} classes, y has {len(found)}: {some}. head='new' gives it a last layer for these."
+    )
 
 
 @as_data_error()

@@ -56,6 +56,8 @@ PARAMETERS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
     "output_is": [StrOptions(set(OUTPUT_IS)), None],
     "l1_method": [StrOptions({"penalty", "proximal"})],
+    "head": [StrOptions({"keep", "new"})],
+    "features": [str, None],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, list, StrOptions({"balanced"}), None],
 }
