@@ -15,6 +15,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier, V
 from sklearn.impute import KNNImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -317,3 +318,19 @@ def test_rows_whose_neighbours_are_equally_far_are_named():
     imputed = model[:-1].transform(rows)
     tuned = OrtGradientRegressor(model[-1], learning_rate=1e-12, **ONE).fit(imputed, y)
     np.testing.assert_allclose(tuned.predict(imputed), model.predict(rows), rtol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [7, -3, 100], ["b", "a", "c"]], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_labels_and_scores_of_one_versus_one(labels, n_classes):
+    rows = n_classes > Y
+    features, y = X[rows], np.array(labels)[Y[rows]]
+    model = make_pipeline(StandardScaler(), OneVsOneClassifier(LogisticRegression())).fit(features, y)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(features, y)
+    scores = model.decision_function(features)
+    np.testing.assert_allclose(tuned.decision_function(features), scores, atol=1e-5)  # the shape as well
+    np.testing.assert_array_equal(tuned.predict(features), model.predict(features))
+    trained = tuned.set_params(max_iter=3).fit(features, y)
+    found, *_ = run(trained.get_trained_onnx(), {"X": features.astype(np.float32)})
+    np.testing.assert_array_equal(found.ravel(), trained.predict(features))
+    np.testing.assert_array_equal(trained.to_sklearn().predict(features), trained.predict(features))

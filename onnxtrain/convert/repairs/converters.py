@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -91,6 +92,53 @@ def without_flatten_transform(
         convert(scope, operator, container)
     finally:
         operator.raw_operator = original
+
+
+@repair(OneVsOneClassifier)
+def classes_and_one_score(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write the classes as labels, and of two classes one score: skl2onnx writes indices, and always a score each."""
+    from skl2onnx.common._registration import get_converter
+
+    if operator.type != "SklearnOneVsOneClassifier":  # the votes, an operator of the same object
+        get_converter(operator.type)(scope, operator, container)
+        return
+    convert(scope, operator, _OneVsOne(container, scope, operator))
+    if len(operator.raw_operator.classes_) == 2:
+        operator.outputs[1].type.shape = [None, 1]
+
+
+class _OneVsOne(Container):
+    """A container that replaces the two nodes that compute the outputs, a score of each class before them."""
+
+    def __init__(self, container: ModelComponentContainer, scope: Scope, operator: Operator):
+        super().__init__(container)
+        self._scope, self._classes = scope, operator.raw_operator.classes_
+        self._label, self._scores = (y.full_name for y in operator.outputs)
+        self._of_each_class = ""
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> None:
+        """Add a node, or what replaces it."""
+        add = self._container.add_node
+        if outputs == [self._scores]:  # comes before the label
+            (self._of_each_class,) = inputs
+            if len(self._classes) == 2:
+                add("Gather", [*inputs, self._constant("second", np.array([1]))], outputs, axis=1)
+                return
+        if outputs == self._label:
+            index = self._scope.get_unique_variable_name("index")
+            add("ArgMax", [self._of_each_class], [index], axis=1, keepdims=0)
+            classes = self._classes.astype(np.int64 if self._classes.dtype.kind in "iub" else str)
+            add("Gather", [self._constant("classes", classes), index], [self._label], axis=0)
+            return
+        add(op_type, inputs, outputs, **attributes)
+
+    def _constant(self, kind: str, values: np.ndarray) -> str:
+        name = self._scope.get_unique_variable_name(kind)
+        data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
+        self._container.add_initializer(name, data_type, list(values.shape), values.tolist())
+        return name
 
 
 # ------------------------------------------------------------ PowerTransformer
