@@ -26,7 +26,7 @@ from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.frames import InputForm, Rows, in_order
+from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
 from onnxtrain.estimators.preprocessing import PreprocessedForm, is_divisible, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
@@ -39,6 +39,7 @@ from onnxtrain.estimators.source import (
     source_of,
     stores_targets,
     takes_sparse,
+    warn_of_quantized,
     with_head,
 )
 from onnxtrain.estimators.targets import LabelDecoder
@@ -412,7 +413,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 UserWarning,
                 stacklevel=4,
             )
-        return self._with_initial_weights(known, rows)
+        begun = self._with_initial_weights(known, rows)
+        if is_onnx(estimator):
+            if rows.form.by_name:
+                warn_of_unknown(rows.X, known.model.features)
+            if self.weights_to_train is None or str(self.weights_to_train) == "all":
+                warn_of_quantized(known.model)
+        return begun
 
     def _with_initial_weights(self, source: Source, rows: Rows) -> tuple[TrainedModel, TrainingState]:
         """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
 
@@ -222,6 +222,9 @@ def check_named(
         X = {name: np.asarray(column) for name, column in X.items()}
         if not X:
             raise DataError("X is an empty dictionary.")
+        for name, column in X.items():
+            if not column.ndim:
+                raise DataError(f"X[{name!r}] is the scalar {column}: give an array with one entry a row.")
     with as_data_error():
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -229,6 +232,19 @@ def check_named(
         if y is not None:
             y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
     return X, y
+
+
+def warn_of_unknown(X: Features, inputs: Collection[str]) -> None:
+    """Warn of columns by name that an ONNX model does not take: misspelled, or meant for another model."""
+    names = [str(name) for name in (X if isinstance(X, Mapping) else X.columns)]
+    unknown = [name for name in names if name not in inputs]
+    if unknown and (isinstance(X, Mapping) or len(unknown) < len(names)):  # a frame may be one input, under any names
+        warnings.warn(
+            f"The model does not take the columns {', '.join(unknown)} of X: they have no effect. "
+            f"Its inputs are {', '.join(inputs)}.",
+            UserWarning,
+            stacklevel=6,
+        )
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:

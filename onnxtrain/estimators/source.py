@@ -40,7 +40,7 @@ from onnxtrain.training.model import (
     read_model,
     with_weights,
 )
-from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
+from onnxtrain.training.parameters import Role, Weight, quantized_weights, roles_by_exporter
 
 #: Packages whose objects are determined by their state, and their classes by name.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
@@ -215,6 +215,20 @@ def stores_targets(estimator: Model) -> bool:
     """Whether a model stores the targets of its rows as learned attributes."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     return isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor))
+
+
+def warn_of_quantized(model: TrainableModel) -> None:
+    """Warn of an ONNX model whose weights are integers in part: what is left to train are intercepts and scales."""
+    names = quantized_weights(model.graph())
+    if names:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        warnings.warn(
+            f"Quantized weights of the model: {len(names)} ({some}). They are integers, which have no derivative, and "
+            "stay as they are. Train the floating-point model it was made from, and quantize that again; name the "
+            "other weights in weights_to_train if they alone are meant.",
+            UserWarning,
+            stacklevel=6,
+        )
 
 
 def source_of(

@@ -57,6 +57,15 @@ _FACTORS = {
     "LSTM": (1, 2),
 }
 
+#: The positions of operands that are weights where they are quantized.
+_QUANTIZED = {
+    "ConvInteger": (0, 1),
+    "DequantizeLinear": (0,),
+    "MatMulInteger": (0, 1),
+    "QLinearConv": (0, 3),
+    "QLinearMatMul": (0, 3),
+}
+
 #: Operators that keep the elements of their first operand, or some of them.
 _CARRIERS = frozenset(
     {"Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}
@@ -110,6 +119,20 @@ def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
     """Return the floating-point initializers with respect to which an output has a derivative."""
     found = sources(model.graph, output)
     return [w for w in model.graph.initializers.values() if w in found and graph.is_float(w)]
+
+
+def quantized_weights(onx: onnx.ModelProto) -> list[str]:
+    """Return the names of the initializers that stand for weights as integers, directly or after changes of shape."""
+    operands = [node.input[i] for node in onx.graph.node for i in _QUANTIZED.get(node.op_type, ())]
+    if not operands:
+        return []
+    carried = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type in _CARRIERS}
+    reached = set()
+    for name in operands:
+        while name in carried:
+            name = carried[name]
+        reached.add(name)
+    return [i.name for i in onx.graph.initializer if i.name in reached]
 
 
 def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:

@@ -132,6 +132,44 @@ def test_inputs_of_an_onnx_model_are_found_by_name(change):
     np.testing.assert_array_equal(ours.predict(as_dict), ours.predict(X))
 
 
+ONE_INPUT = onnx.parser.parse_model(
+    """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[N, 3] X) => (float[N, 1] Y) <float[3, 1] W = {1, 2, 3}> { Y = MatMul(X, W) }"""
+)
+COLUMN = NUMBERS["a"].to_numpy()
+#: A model, rows, and the columns that it does not take.
+SURPLUS = {
+    "a dictionary": (BY_NAME, {"a": COLUMN, "b": COLUMN, "more": COLUMN, "w": COLUMN}, "more, w"),
+    "a frame": (BY_NAME, CHANGES["more"](NUMBERS[["a", "b"]]), "more"),
+    "one input by its name": (ONE_INPUT, {"X": NUMBERS.to_numpy(), "x": COLUMN}, "x"),
+    "a frame for one input": (ONE_INPUT, NUMBERS, ""),
+    "no more": (BY_NAME, NUMBERS[["b", "a"]], ""),
+}
+
+
+@pytest.mark.parametrize("model, rows, unknown", SURPLUS.values(), ids=SURPLUS)
+def test_columns_that_an_onnx_model_does_not_take(model, rows, unknown):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = OrtGradientRegressor(model, max_iter=2).fit(rows, COLUMN)
+        ours.predict(rows)
+        ours.partial_fit(rows, COLUMN)
+    words = [str(w.message) for w in caught if w.category is UserWarning]
+    inputs = ", ".join(i.name for i in model.graph.input)
+    expected = f"The model does not take the columns {unknown} of X: they have no effect. Its inputs are {inputs}."
+    assert words == ([expected] if unknown else [])
+    assert all(w.filename == __file__ for w in caught)
+
+
+def test_a_scalar_among_the_columns():
+    words = r"X\['b'\] is the scalar 3.0: give an array with one entry a row"
+    with pytest.raises(DataError, match=words):
+        OrtGradientRegressor(BY_NAME).fit({"a": COLUMN, "b": 3.0}, COLUMN)
+    ours = OrtGradientRegressor(BY_NAME, max_iter=0).fit(NUMBERS[["a", "b"]], Y)
+    with pytest.raises(DataError, match=words):
+        ours.predict({"a": COLUMN, "b": np.float32(3)})
+
+
 @pytest.mark.parametrize("name", [name for name, (_, X) in MODELS.items() if name != "columns by place"])
 def test_a_frame_of_polars_is_one_of_pandas(name):
     polars = pytest.importorskip("polars")

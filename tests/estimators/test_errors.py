@@ -90,6 +90,28 @@ def test_parameters(params, error, message):
         OrtGradientRegressor(**params).fit(X, y)
 
 
+HALF_QUANTIZED = model(
+    """g (float[N, 10] X) => (float[N, 1] Y)
+    <uint8[1, 10] Q = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float scale = {0.5}, float[1] b = {0}> {
+        R = Transpose <perm = [1, 0]> (Q)
+        q, s, z = DynamicQuantizeLinear(X)
+        m = MatMulInteger(q, R, z)
+        f = Cast <to = 1> (m)
+        t = Mul(s, scale)
+        p = Mul(f, t)
+        Y = Add(p, b)
+    }"""
+)
+
+
+def test_quantized_weights_beside_others():
+    with pytest.warns(UserWarning, match=r"Quantized weights of the model: 1 \(Q\).* Train the floating-point model"):
+        ours = OrtGradientRegressor(HALF_QUANTIZED, max_iter=2).fit(X, y)
+    ours.partial_fit(X, y)
+    assert list(ours.weights_) == ["b"]
+    OrtGradientRegressor(HALF_QUANTIZED, max_iter=2, weights_to_train=["b"]).fit(X, y)  # they alone are meant
+
+
 def test_no_gpu_is_an_error_before_any_work():
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime was built for GPUs")
