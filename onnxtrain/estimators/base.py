@@ -415,7 +415,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             )
         begun = self._with_initial_weights(known, rows)
         if is_onnx(estimator):
-            if rows.form.by_name:
+            if isinstance(rows.X, Mapping) or is_frame(rows.X):
                 warn_of_unknown(rows.X, known.model.features)
             if self.weights_to_train is None or str(self.weights_to_train) == "all":
                 warn_of_quantized(known.model)

@@ -219,12 +219,12 @@ def check_named(
     if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
         X = in_order(X, estimator.feature_names_in_, original)
     if isinstance(X, Mapping):
-        X = {name: np.asarray(column) for name, column in X.items()}
         if not X:
             raise DataError("X is an empty dictionary.")
         for name, column in X.items():
-            if not column.ndim:
-                raise DataError(f"X[{name!r}] is the scalar {column}: give an array with one entry a row.")
+            if np.ndim(column) == 0:
+                raise DataError(f"X[{name!r}] is the scalar {column!r}: give an array with one entry a row.")
+        X = {name: np.asarray(column) for name, column in X.items()}
     with as_data_error():
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -234,7 +234,7 @@ def check_named(
     return X, y
 
 
-def warn_of_unknown(X: Features, inputs: Collection[str]) -> None:
+def warn_of_unknown(X: Frame | Mapping[str, np.ndarray], inputs: Collection[str]) -> None:
     """Warn of columns by name that an ONNX model does not take: misspelled, or meant for another model."""
     names = [str(name) for name in (X if isinstance(X, Mapping) else X.columns)]
     unknown = [name for name in names if name not in inputs]
