@@ -1,6 +1,8 @@
-"""ONNX models of other exporters: with a fixed batch size, or with equal weights that were merged."""
+"""ONNX models of other exporters: with a fixed batch size, with equal weights that were merged; their own file."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -152,6 +154,43 @@ def _is_untrained(value: ir.Value) -> bool:
     if array is None or not graph.is_float(value) or array.ndim != 1 or array.size < 2:
         return False
     return bool(np.all(array == array[0])) and array[0] in (0, 1)
+
+
+def put_back(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto | None:
+    """Return a model with other bytes in some of its initializers and ``Constant`` nodes, all else as it came.
+
+    Parameters
+    ----------
+    original : onnx.ModelProto
+    weights : mapping of str to ndarray
+        Each is written in the type that it has there.
+
+    Returns
+    -------
+    onnx.ModelProto or None
+        None if a weight is none of these: it comes from an operator of ai.onnx.ml or a function, or
+        is one of several that the exporter had merged.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(original)
+    holders = {tensor.name: tensor for tensor in changed.graph.initializer}
+    for node in changed.graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    for name, w in weights.items():
+        tensor = holders.get(name)
+        if tensor is None or tuple(tensor.dims) != w.shape or _may_be_merged(original, tensor):
+            return None
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        for values in ("float_data", "int32_data", "double_data"):
+            tensor.ClearField(values)
+        tensor.raw_data = onnx.numpy_helper.from_array(np.asarray(w, dtype)).raw_data
+    return changed
+
+
+def _may_be_merged(onx: onnx.ModelProto, tensor: onnx.TensorProto) -> bool:
+    """Whether :func:`separate_merged` may have separated an initializer: several nodes use it."""
+    return sum(list(node.input).count(tensor.name) for node in onx.graph.node) > 1 and len(tensor.dims) == 1
 
 
 def _copied(model: ir.Model, value: ir.Value, name: str) -> ir.Value:

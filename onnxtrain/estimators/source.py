@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
-from onnxtrain.convert.foreign import open_batch, separate_merged
+from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
@@ -118,8 +118,11 @@ class Source:
             joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
             # the node that concatenates the scores of labels is needed for training only
             return graph.save(graph.load(own)) if joined else own
-        trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         original = onnx.load_model_from_string(self.original)
+        own_file = put_back(original, weights)
+        if own_file is not None:
+            return own_file
+        trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
         unread = {i.name for i in original.graph.input} - kept
         trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)

@@ -529,7 +529,8 @@ def test_a_network_of_keras(in_constants):
     assert set(model.weights_) == weights
     trained = model.get_trained_onnx()
     onnx.checker.check_model(trained)
-    assert weights <= {i.name for i in trained.graph.initializer}
+    in_file = {i.name for i in trained.graph.initializer} | {n.output[0] for n in trained.graph.node}
+    assert weights <= in_file
     again = OrtGradientClassifier(trained, max_iter=0).fit(rows, y)
     assert set(again.weights_) == weights
     np.testing.assert_allclose(again.predict_proba(rows), model.predict_proba(rows), rtol=1e-5)
@@ -545,6 +546,43 @@ def test_functions_of_the_model():
     onx.graph.initializer.extend([tensor("W", drawn(4, 3)), tensor("V", drawn(3, 1))])
     model = check_training(onx, X, np.tanh(SIZE))
     assert set(model.weights_) == {"W", "V"}
+
+
+def without_bytes(onx, names):
+    """Return a model without the bytes of some of its initializers and Constant nodes."""
+    left = onnx.ModelProto()
+    left.CopyFrom(onx)
+    holders = {t.name: t for t in left.graph.initializer}
+    holders.update((n.output[0], n.attribute[0].t) for n in left.graph.node if n.op_type == "Constant")
+    for name in names:
+        for values in ("raw_data", "float_data", "int32_data"):
+            holders[name].ClearField(values)
+    return left.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("holder", ["initializers", "nodes"])
+def test_the_file_that_comes_out_is_the_one_that_came_in(holder, dtype):
+    """Only the bytes of what was trained differ: not the opset, the IR version, the nodes, the names, the metadata."""
+    kind = TensorProto.DataType.Name(dtype).lower()
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 15], producer_name: "another's", metadata_props: ["kept": "yes"]>
+        g ({kind}[n, 4] X) => ({kind}[n, 1] Y)
+        {{ unused = Identity(X) H = MatMul(X, W) R = Relu(H) Z = MatMul(R, V) Y = Add(Z, c) }}"""
+    )
+    for name, w in {"W": drawn(4, 3), "V": drawn(3, 1), "c": drawn(1)}.items():
+        of_type = onnx.numpy_helper.from_array(w.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype)), name)
+        if holder == "nodes":
+            onx.graph.node.insert(0, helper.make_node("Constant", [], [name], value=of_type))
+        else:
+            onx.graph.initializer.append(of_type)
+    model = OrtGradientRegressor(onx, weights_to_train=["V", "c"], max_iter=5, learning_rate=0.1).fit(X, np.tanh(SIZE))
+    trained = model.get_trained_onnx()
+    assert trained.SerializeToString() != onx.SerializeToString()
+    assert without_bytes(trained, ["V", "c"]) == without_bytes(onx, ["V", "c"])
+    rows = X.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    tolerance = 1e-5 if dtype == TensorProto.FLOAT else 2e-2
+    np.testing.assert_allclose(run(trained, {"X": rows})[0].ravel(), model.predict(X), rtol=tolerance, atol=tolerance)
 
 
 # ------------------------------------------------------------ labels alone
