@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -508,6 +509,33 @@ def test_a_product_with_a_vector_has_a_column(shape, n_nodes):
     found = rewrite_model(onx)
     assert len(found.graph.node) == n_nodes
     np.testing.assert_allclose(run(found, {"X": X})[0], X @ w, rtol=1e-5)
+
+
+#: How a tensor (9, 3) is split, which element is taken, and whether it becomes a slice.
+SPLIT = {
+    "each alone": ("SplitToSequence <axis = 1> (X)", 2, True),
+    "each alone, without its axis": ("SplitToSequence <axis = -1, keepdims = 0> (X)", 1, True),
+    "in equal parts": ("SplitToSequence <axis = -1> (X, two)", 0, True),
+    "the last part": ("SplitToSequence <axis = 1> (X, two)", 1, True),
+    "of given sizes": ("SplitToSequence (X, sizes)", 1, True),
+    "from the end": ("SplitToSequence <axis = 1> (X)", -1, False),
+    "of no split": ("SequenceConstruct (X, X)", 1, False),
+}
+
+
+@pytest.mark.parametrize("sequence, index, rewritten", SPLIT.values(), ids=SPLIT)
+def test_an_element_of_a_split(sequence, index, rewritten):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[9, 3] X) => (float Y)
+        <int64 two = {{2}}, int64[2] sizes = {{4, 5}}, int64 i = {{{index}}}> {{
+            S = {sequence}
+            Y = SequenceAt(S, i)
+        }}"""
+    )
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = rewrite_model(onx)
+    np.testing.assert_array_equal(run(found, {"X": X})[0], run(onx, {"X": X})[0])
+    assert ("Slice" in {node.op_type for node in found.graph.node}) == rewritten
 
 
 def test_one_registers_a_rewriting_of_an_own_operator():
