@@ -11,6 +11,7 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -125,9 +126,7 @@ def train_outputs(estimator, conversion, scores, X, options):
         onx = tuned.get_trained_onnx()
         weights.update(tuned.weights_)
         losses += [tuned.loss_curve_[0], tuned.loss_curve_[-1]]
-    tuned.weights_, tuned.loss_curve_ = weights, losses
-    tuned.get_trained_onnx = lambda: onx
-    return tuned
+    return SimpleNamespace(weights_=weights, loss_curve_=losses, get_trained_onnx=lambda: onx)
 
 
 def judge(result, tuned, estimator, conversion) -> str:

@@ -39,8 +39,7 @@ class LossCurveDisplay:
     Examples
     --------
     >>> import numpy as np
-    >>> from onnxtrain.estimators.protocols import Estimator
-    from onnxtrain import LossCurveDisplay, OrtGradientRegressor
+    >>> from onnxtrain import LossCurveDisplay, OrtGradientRegressor
     >>> X = np.arange(6.0).reshape(-1, 1)
     >>> model = OrtGradientRegressor(max_iter=4).fit(X, X.ravel())
     >>> len(LossCurveDisplay.from_estimator(model).lines_[0].get_xdata())
