@@ -169,8 +169,13 @@ def put_back(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> on
     -------
     onnx.ModelProto or None
         None if a weight is none of these: it comes from an operator of ai.onnx.ml or a function, or
-        is one of several that the exporter had merged.
+        is one of several that the exporter had merged; and if onnxruntime has no kernel for operators of ai.onnx.ml
+        in float64, which training replaced.
     """
+    values = (*original.graph.input, *original.graph.output)
+    in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
+    if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
+        return None
     changed = onnx.ModelProto()
     changed.CopyFrom(original)
     holders = {tensor.name: tensor for tensor in changed.graph.initializer}
