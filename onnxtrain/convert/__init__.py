@@ -5,6 +5,7 @@ from onnxtrain.convert.check import answer, compare
 from onnxtrain.convert.learned import Binding
 from onnxtrain.convert.own import ConvertsToOnnx, converter
 from onnxtrain.convert.sklearn import documentation, register_converter, registered_converters
+from onnxtrain.convert.thresholds import compares_float64
 
 __all__ = [
     "Binding",
@@ -12,6 +13,7 @@ __all__ = [
     "ConvertsToOnnx",
     "answer",
     "compare",
+    "compares_float64",
     "convert",
     "converter",
     "documentation",

@@ -34,6 +34,7 @@ from onnxtrain.convert.learned import (
     put,
 )
 from onnxtrain.convert.sklearn import documentation, repaired_graph
+from onnxtrain.convert.thresholds import with_float32_splits
 from onnxtrain.convert.ties import keep_in_range, range_layout, tie
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.graph import unique_name
@@ -77,7 +78,7 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
     ----------
     estimator : fitted scikit-learn estimator or pipeline
     X : array or DataFrame of shape (n_samples, n_features)
-        Gives the types of the inputs.
+        Gives the types of the inputs, and decides where a row near a split of float64 falls in float32.
 
     Returns
     -------
@@ -110,6 +111,7 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
 
     if not by_column(X):
         estimator = positional(estimator)
+    estimator = with_float32_splits(estimator, X)
     known = list(learned(estimator))
     model = _trainable_graph(estimator, known, X)
     bindings = _bind(estimator, known, model, X)

@@ -11,19 +11,22 @@ import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT
-from onnxtrain.convert.columns import as_float32, by_column, feeds_of, positional, some_rows
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
+from onnxtrain.convert.learned import find_trees, inside
+from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.sklearn import documentation
+from onnxtrain.convert.thresholds import compares_float64
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.device import find_device
-from onnxtrain.runtime.session import Place, run, run_session
+from onnxtrain.runtime.session import Place, open_session, run_session
 from onnxtrain.runtime.threads import one_thread_of_blas
 
-#: Results of methods of an estimator for some rows, by name.
+#: Results of methods of an estimator for some rows, by name; those rows as "X".
 Answers: TypeAlias = dict[str, Any]
 
 #: Largest difference, relative to the largest value of an output.
@@ -31,6 +34,9 @@ TOLERANCE = 1e-4
 
 #: The same for an iteration that scikit-learn itself ends early.
 LOOSE = 1e-2
+
+#: Rows on which trees that do not compare float32 are compared besides: few of them lie close to a split.
+_ROWS_OF_TREES = 5000
 
 #: float32 leaves this much between two scores that are equal.
 _TIE = 1e-5
@@ -63,28 +69,72 @@ def compare(
     ConversionError
         See :func:`check`.
     """
-    rows = some_rows(X)
-    feeds = feeds_of(onx, rows)
     names = [y.name for y in onx.graph.output if outputs is None or y.name in outputs]
     if weights is None:
-        values = run(onx, feeds, n_threads=1, outputs=names, thorough=False)
+        session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
     else:
         # as that of predictions, whose session it is
         content = graph.initializers_as_inputs(onx, list(weights)).SerializeToString(deterministic=True)
         place = Place(find_device("cpu"), n_threads=1)
         session = place.open(content, shared=len(content) <= LIGHT, thorough=False)
-        values = run_session(session, {**feeds, **weights}, names)
     if not by_column(X):
         estimator = positional(estimator)
-    found = dict(zip(names, values, strict=True))
-    check(estimator, found, as_float32(rows), answers)
+    answers = {} if answers is None else answers
+    splits = compares_float64(estimator) or (isinstance(estimator, Pipeline) and _ends_in_trees(estimator))
+    for n_rows, known in [(_ROWS_OF_TREES, {}), (COMPARED_ROWS, answers)] if splits else [(COMPARED_ROWS, answers)]:
+        chosen = some_rows(X, n_rows)
+        values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
+        _check_either(estimator, dict(zip(names, values, strict=True)), chosen, known)
+
+
+def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers) -> None:
+    """Compare outputs with the estimator on rows as scikit-learn takes them, else on the rows rounded to float32.
+
+    Rounding moves a little what is continuous. Of trees it moves a row to the other side of a split.
+    """
+    exact, rounded = as_float64(X), as_float32(X)
+    answers.setdefault("X", exact)
+    try:
+        check(estimator, found, answers["X"], answers)
+        return
+    except ConversionError as e:
+        if answers["X"] is not exact or _are_equal(exact, rounded):
+            raise
+        differs = e
+    own: Answers = {"X": rounded}
+    try:
+        check(estimator, found, rounded, own)
+    except ConversionError as e:
+        if _is_moved(answers, own):
+            raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
+        raise
+    if _ends_in_trees(estimator):
+        raise ConversionError(without_remedy(differs, estimator) + _ON_A_SPLIT) from None
+    answers.clear()
+    answers.update(own)
+
+
+def _is_moved(exact: Answers, rounded: Answers) -> bool:
+    """Whether the results of the estimator itself change where its rows are rounded."""
+    floats = [name for name in exact.keys() & rounded.keys() - {"X"} if np.asarray(exact[name]).dtype.kind == "f"]
+    pairs = [(_dense(exact[name]), _dense(rounded[name])) for name in floats]
+    return any(np.abs(a - b).max(initial=0.0) > TOLERANCE * np.abs(a).max(initial=0.0) for a, b in pairs)
+
+
+def _ends_in_trees(estimator: BaseEstimator) -> bool:
+    return next(find_trees(last_step(estimator)), None) is not None
+
+
+def _are_equal(exact: Any, rounded: Any) -> bool:
+    return bool(exact.equals(rounded) if by_column(exact) else np.array_equal(exact, rounded, equal_nan=True))
 
 
 def answer(estimator: BaseEstimator, X: Any, answers: Answers, method: str) -> Any:
     """Return the result of a method of the estimator on the rows of :func:`compare`, from `answers` if present."""
     if not by_column(X):
         estimator = positional(estimator)
-    return _ask(estimator, method, as_float32(some_rows(X)), answers)
+    rows = answers["X"] if "X" in answers else as_float64(some_rows(X, COMPARED_ROWS))
+    return _ask(estimator, method, rows, answers)
 
 
 @one_thread_of_blas()
@@ -210,6 +260,13 @@ def _compare_labels(
         )
 
 
+#: Why trees differ on rows that float32 rounds.
+_ON_A_SPLIT = "The row lies on a split in float32: fit on X.astype(np.float32), the estimator too."
+
+#: Why others do.
+_ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astype(np.float32), the estimator too."
+
+
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return why a graph may differ from an estimator, and what to do."""
     if any(isinstance(found, KNNImputer) for found in inside(estimator)):
@@ -218,6 +275,14 @@ def remedy_of(estimator: BaseEstimator) -> str:
             "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
         )
     return f"Its converter does not do what the class does: {documentation(estimator)}"
+
+
+def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
+    """Return what differs, to which another cause is added."""
+    found = str(error)
+    for remedy in (remedy_of(estimator), _ON_A_SPLIT, _ROUNDED):
+        found = found.removesuffix(remedy)
+    return found
 
 
 def is_approximate(estimator: BaseEstimator) -> bool:

@@ -13,7 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 #: Rows on which graph and estimator are compared.
-_COMPARED_ROWS = 100
+COMPARED_ROWS = 100
 
 
 def by_column(X: Any) -> bool:
@@ -35,27 +35,31 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
     """Return the inputs of a converted graph for the rows `X`, by name."""
     inputs = list(onx.graph.input)
     if len(inputs) == 1 and not by_column(X):
-        return {inputs[0].name: _rounded(X, inputs[0])}
-    return {i.name: _rounded(X[i.name], i).reshape(-1, 1) for i in inputs}
+        return {inputs[0].name: _typed(X, inputs[0])}
+    return {i.name: _typed(X[i.name], i).reshape(-1, 1) for i in inputs}
 
 
-def _rounded(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
-    """Return values in the type of an input; floats are rounded to float32, see :func:`as_float32`."""
-    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
-    return np.asarray(x, dtype=np.float32 if dtype.kind == "f" else dtype).astype(dtype, copy=False)
+def _typed(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
+    """Return values in the type of an input."""
+    return np.asarray(x, dtype=onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
+
+
+def as_float64(X: Any) -> Any:
+    """Return the rows as scikit-learn takes them. A numeric matrix becomes an array."""
+    return X if by_column(X) else np.asarray(X, dtype=np.float64)
 
 
 def as_float32(X: Any) -> Any:
-    """Return the rows as the graph sees them: rounded to float32. A numeric matrix becomes an array."""
+    """Return the rows as a graph of float32 sees them. A numeric matrix becomes an array."""
     if not by_column(X):
         return np.asarray(X, dtype=np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)
 
 
-def some_rows(X: Any) -> Any:
+def some_rows(X: Any, n_rows: int) -> Any:
     """Return the rows on which graph and estimator are compared: evenly spread, dense."""
-    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, _COMPARED_ROWS).astype(int))
+    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, n_rows).astype(int))
     if hasattr(X, "toarray"):  # sparse
         return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]

@@ -373,14 +373,14 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if reset and names is not None and is_frame(X):
             X = in_order(X, names, self.estimator)
         original = None if model is None else model.source.estimator
-        X, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
+        rows, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
         y = self._check_y(y, reset=reset)
         weight = check_sample_weight(sample_weight, y, self._real)
-        return Rows(X, y, self._sample_weights(y, weight), form)
+        return Rows(rows, y, self._sample_weights(y, weight), form, form.exact(X, rows) if reset else rows)
 
     def _begin(self, rows: Rows, estimator: Any) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-        given, output = rows, self.output
+        given, output, exact = rows, self.output, rows.X
         if self.head == "new":
             n_outputs = self._n_outputs(rows.y)
             estimator, output = with_head(estimator, n_outputs, self.features, output, self._random_state)
@@ -391,10 +391,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
             self._check_estimator(estimator, rows.X)
             given = rows if fitted else self._rows_for_estimator(rows)
+            exact = rows.exact if fitted else rows.X  # it is fitted on those
         reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is)
         source = source_of(
             estimator,
-            rows.X,
+            exact,
             given[:3],
             reading,
             self.weights_to_train,
@@ -413,7 +414,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 UserWarning,
                 stacklevel=4,
             )
-        begun = self._with_initial_weights(known, rows)
+        begun = self._with_initial_weights(known, rows._replace(exact=exact))
         if is_onnx(estimator):
             if isinstance(rows.X, Mapping) or is_frame(rows.X):
                 warn_of_unknown(rows.X, known.model.features)
@@ -430,7 +431,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             wanted = head_weights(model.graph(), model.scores or model.output)
         names = choose_weights(model, wanted, converted=source.original is None)
         trained = self._with_objective(source, source.initial_weights(names), rows.form)
-        check_start(trained, rows.X, self._decoder(model.link))
+        check_start(trained, rows.exact, self._decoder(model.link))
         weights = trained.weights
         if self.init == "random":
             weights = draw_weights(weights, model.penalized, self._random_state)

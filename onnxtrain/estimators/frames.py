@@ -32,6 +32,9 @@ from onnxtrain.estimators.validation import as_data_error, check_features, check
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
+#: float32 holds every integer up to here.
+_COUNTED = 2**24
+
 
 @dataclass(frozen=True)
 class InputForm:
@@ -80,6 +83,17 @@ class InputForm:
         dtype = np.dtype(self.dtype)
         return check_X_y(estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric)
 
+    def exact(self, X: ArrayLike, rows: Features) -> Features:
+        """Return what `rows` were before they were rounded to float32, from `X` as it came; else `rows`."""
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
+            return rows
+        found = np.asarray(X)
+        if found.shape != rows.shape or found.dtype.itemsize < 8 or found.dtype.kind not in "fiu":
+            return rows
+        if found.dtype.kind != "f" and np.abs(found).max(initial=0) <= _COUNTED:
+            return rows
+        return found.astype(np.float64, copy=False)
+
     def check_shape(
         self, X: Features, shapes: Mapping[str, tuple[int | None, ...]], source: str = "the model takes"
     ) -> None:
@@ -114,12 +128,16 @@ class InputForm:
 
 
 class Rows(NamedTuple):
-    """Checked rows with their targets and sample weights, and the form in which they came."""
+    """Checked rows with their targets and sample weights, and the form in which they came.
+
+    `exact` are the rows as scikit-learn takes them, which the model may round to float32.
+    """
 
     X: Features
     y: np.ndarray
     weight: np.ndarray | None
     form: InputForm
+    exact: Features
 
 
 def declared_inputs(onx: OnnxModel) -> dict[str, tuple[np.dtype, int]]:

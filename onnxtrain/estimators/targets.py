@@ -95,14 +95,14 @@ def with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
 
     Frames stay as they are: there may be texts in them.
     """
-    X, y, weight, _ = rows
+    X, y, weight, *_ = rows
     if isinstance(X, Mapping) or not hasattr(X, "dtype"):
         return rows
     zeros = np.zeros((len(targets), *X.shape[1:]), X.dtype)
     X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
     if weight is not None:
         weight = np.concatenate([weight, np.full(len(targets), weight.mean())])
-    return Rows(X, np.concatenate([y, targets]), weight, rows.form)
+    return Rows(X, np.concatenate([y, targets]), weight, rows.form, X)
 
 
 def classes_of(y: np.ndarray, source: Source) -> np.ndarray:

@@ -20,8 +20,9 @@ from sklearn.base import BaseEstimator
 from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
+from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.learned import get
-from onnxtrain.errors import ConversionError
+from onnxtrain.errors import ConversionError, OnnxTrainError
 from onnxtrain.estimators.protocols import Estimator, Features
 from onnxtrain.training.model import TrainableModel, initial_weights, learned_constants, read_model, with_weights
 
@@ -36,6 +37,8 @@ _RECORDS = frozenset(
 
 #: Values closer than this, relatively, may be equal in a graph of float32.
 _VISIBLE = 1e-5
+
+_IN_FLOAT64 = "float32 holds too few digits of what it computes: train in dtype='float64'."
 
 #: Larger arrays that are not floating-point are not compared.
 _FEW = 10_000
@@ -224,13 +227,26 @@ def convert_once(
     model = replace(model, learned=tuple(binding.name for binding in bound))
     # converters round in their own ways: the result must not depend on what was converted before
     filled = _filled(model, conversion.bindings, estimator)
-    _compare(estimator, filled, X, answers)
+    try:
+        _compare(estimator, filled, X, answers)
+    except ConversionError as e:
+        if settings["dtype"] == "float32" and _agrees_in_float64(estimator, conversion, X, settings):
+            raise ConversionError(without_remedy(e, estimator) + _IN_FLOAT64) from e.__cause__
+        raise
     if parts is not None:
         paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
         varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
         new = _Template(conversion, model, parts.learned, paths, varying)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     return filled, conversion.bindings
+
+
+def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, settings: Mapping[str, Any]) -> bool:
+    with suppress(OnnxTrainError):
+        model = read_model(conversion.onnx, **{**settings, "dtype": "float64"}, default=conversion.default)
+        _compare(estimator, _filled(model, conversion.bindings, estimator), X, {})
+        return True
+    return False
 
 
 def _compare(estimator: Estimator, model: TrainableModel, X: Features, answers: dict[str, Any]) -> None:

@@ -69,8 +69,27 @@ class _WritesWhole(Container):
 def integers_for_booleans(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write booleans in a list of integers as integers: onnx refuses them."""
-    convert(scope, operator, WithAttributes(container, _without_booleans))
+    """Write booleans in a list of integers as integers, which onnx refuses, and the inverse of a logarithmic link."""
+    container = WithAttributes(container, _without_booleans)
+    if operator.raw_operator.loss not in ("poisson", "gamma"):
+        convert(scope, operator, container)
+        return
+    y, logarithm = operator.outputs[0].full_name, scope.get_unique_variable_name("logarithm")
+    convert(scope, operator, _Renames(container, {y: logarithm}))
+    container.add_node("Exp", [logarithm], [y], name=scope.get_unique_operator_name("Exp"), op_version=13)
+
+
+class _Renames(Container):
+    """A container that gives outputs of nodes other names."""
+
+    def __init__(self, container: ModelComponentContainer, names: dict[str, str]):
+        super().__init__(container)
+        self._names = names
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, **kwargs: Any) -> Any:
+        """Add a node with other names of its outputs."""
+        found = [outputs] if isinstance(outputs, str) else outputs
+        return self._container.add_node(op_type, inputs, [self._names.get(y, y) for y in found], **kwargs)
 
 
 def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:

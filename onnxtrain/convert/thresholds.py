@@ -1,0 +1,114 @@
+"""Splits of histogram gradient boosting in float32: it alone compares the rows in float64.
+
+A row x goes left where ``x <= t``. With r(x) the float32 nearest to x, ``r(x) <= r(t)`` says the same of every row
+whose r(x) is not r(t). Of the others all go left by the threshold r(t), and none by the float32 before it: the rows
+decide which of the two is right.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from onnxtrain.convert.columns import by_column
+from onnxtrain.convert.learned import inside
+from onnxtrain.errors import ConversionError
+
+HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+
+#: Values of a column that decide: a tenth of a second each.
+_MANY = 2**20
+
+#: Attributes that hold estimators which see the columns that the holder sees.
+_MEMBERS = ("estimators_", "best_estimator_", "regressor_", "calibrated_classifiers_", "estimator")
+
+
+def compares_float64(estimator: BaseEstimator) -> bool:
+    """Whether an estimator compares rows with thresholds in float64; other trees round the rows to float32 first."""
+    return any(isinstance(found, HISTOGRAMS) for found in inside(estimator))
+
+
+def with_float32_splits(estimator: BaseEstimator, X: Any = None) -> BaseEstimator:
+    """Return an estimator with thresholds that are float32 and decide alike on the rows `X`, rounded to float32.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        It stays as it is; one without such thresholds is returned itself.
+    X : array-like of shape (n_samples, n_features), optional
+        Where no row decides, as without rows, the threshold is the largest float32 not above it.
+
+    Raises
+    ------
+    ConversionError
+        Two rows on different sides of a threshold are one float32.
+    """
+    if not compares_float64(estimator):
+        return estimator
+    changed = copy.deepcopy(estimator)
+    decided = X is not None and not by_column(X) and not hasattr(X, "toarray")
+    seen = dict(_columns_seen(changed, np.asarray(X, dtype=np.float64))) if decided else {}
+    for found in inside(changed):
+        if isinstance(found, HISTOGRAMS) and hasattr(found, "_predictors"):
+            # categories come first in front of the trees
+            _move(found, seen.get(id(found)) if found.is_categorical_ is None else None)
+    return changed
+
+
+def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Return the ids of an estimator and of those inside it that see columns of `X` as they are, with these."""
+    yield id(estimator), X
+    members = [member for name in _MEMBERS for member in _flat(getattr(estimator, name, ()))]
+    subsets = getattr(estimator, "estimators_features_", [slice(None)] * len(members))  # of bagging
+    for member, columns in zip(members, subsets, strict=False):
+        yield from _columns_seen(member, X[:, columns])
+
+
+def _flat(members: Any) -> list[Any]:
+    """Return one estimator or a list, or an array, of several as a list."""
+    found = members.ravel() if isinstance(members, np.ndarray) else members
+    return list(found) if isinstance(found, (list, tuple, np.ndarray)) else [found]
+
+
+def _move(estimator: Any, X: np.ndarray | None) -> None:
+    """Replace the thresholds of a fitted estimator, in place."""
+    trees = [tree for iteration in estimator._predictors for tree in iteration]
+    nodes = np.concatenate([tree.nodes for tree in trees])
+    for column in np.unique(nodes["feature_idx"]):
+        chosen = (nodes["feature_idx"] == column) & (nodes["is_leaf"] == 0)
+        thresholds, where = np.unique(nodes["num_threshold"][chosen], return_inverse=True)
+        nodes["num_threshold"][chosen] = _decided(thresholds, X, column)[where]
+    ends = np.cumsum([len(tree.nodes) for tree in trees])
+    for tree, changed in zip(trees, np.split(nodes, ends[:-1]), strict=True):
+        tree.nodes = changed
+
+
+def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
+    """Return float32 thresholds for those of one column, sorted."""
+    with np.errstate(over="ignore"):
+        nearest = t.astype(np.float32)
+        before = np.nextafter(nearest, np.float32(-np.inf))
+        below = np.where(nearest > t, before, nearest)
+        if X is None:
+            return below
+        x = X[:: max(1, len(X) // _MANY), column]
+        order = np.argsort(x)[: np.count_nonzero(~np.isnan(x))]
+        x, rounded = x[order], x[order].astype(np.float32)
+    # rows first to last have the float32 of the threshold; those up to `middle` lie on its left
+    first, last = np.searchsorted(rounded, nearest), np.searchsorted(rounded, nearest, side="right")
+    middle = np.clip(np.searchsorted(x, t, side="right"), first, last)
+    left, right = middle > first, middle < last
+    if np.any(left & right):
+        i = int(np.argmax(left & right))
+        row, other = (int(order[j]) * max(1, len(X) // _MANY) for j in (middle[i], middle[i] - 1))
+        raise ConversionError(
+            f"Row {row} lies on a split in float32: {X[row, column]!r} in column {column}, and {X[other, column]!r} of "
+            f"row {other}, which lies on the other side, are one float32. Fit on X.astype(np.float32), the estimator "
+            "too."
+        )
+    return np.where(left, nearest, np.where(right, before, below))

@@ -1,0 +1,162 @@
+"""Tables of float64, as scikit-learn loads them, in models of float32: equal on all rows, or refused with the reason."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.ensemble import (
+    BaggingRegressor,
+    ExtraTreesClassifier,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingRegressor,
+    VotingRegressor,
+)
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.convert.thresholds import with_float32_splits
+from onnxtrain.errors import ConversionError
+
+DIABETES = load_diabetes(return_X_y=True)
+CLASSES = {
+    "breast cancer": load_breast_cancer(return_X_y=True),
+    "wine": load_wine(return_X_y=True),
+    "digits": tuple(part[:200] for part in load_digits(return_X_y=True)),
+    "iris": load_iris(return_X_y=True),
+}
+HISTOGRAM = HistGradientBoostingRegressor(max_iter=20, random_state=0)
+REGRESSORS = {
+    "histogram": HISTOGRAM,
+    "histogram, poisson": HistGradientBoostingRegressor(loss="poisson", max_iter=8, random_state=0),
+    "histogram, gamma": HistGradientBoostingRegressor(loss="gamma", max_iter=8, random_state=0),
+    "boosting": GradientBoostingRegressor(n_estimators=20, random_state=0),
+    "forest": RandomForestRegressor(20, random_state=0),
+    "scaled, histogram": make_pipeline(StandardScaler(), HISTOGRAM),
+    "filled in, histogram": make_pipeline(SimpleImputer(), HISTOGRAM),
+    "scaled, tree": make_pipeline(StandardScaler(), DecisionTreeRegressor(random_state=0)),
+    "vote": VotingRegressor([("trees", HISTOGRAM), ("ridge", Ridge())]),
+    "stack": StackingRegressor([("trees", HISTOGRAM), ("ridge", Ridge())]),
+    "bags of columns": BaggingRegressor(HISTOGRAM, 2, max_features=0.5, random_state=0),
+}
+CLASSIFIERS = {
+    "histogram": HistGradientBoostingClassifier(max_iter=5, random_state=0),
+    "boosting": GradientBoostingClassifier(n_estimators=10, random_state=0),
+    "forest": RandomForestClassifier(20, random_state=0),
+    "extra trees": ExtraTreesClassifier(20, random_state=0),
+    "scaled, histogram": make_pipeline(StandardScaler(), HistGradientBoostingClassifier(max_iter=5, random_state=0)),
+    "calibrated": CalibratedClassifierCV(HistGradientBoostingClassifier(max_iter=5, random_state=0), cv=2),
+}
+
+
+def tuned(model, rows, **settings):
+    kind = OrtGradientClassifier if is_classifier(model) else OrtGradientRegressor
+    return kind(model, max_iter=0, **settings).fit(*rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regressors_of_trees_predict_the_same_for_every_row(name, dtype):
+    X, y = DIABETES
+    model = clone(REGRESSORS[name]).fit(X, y)
+    expected = model.predict(X)
+    start = tuned(model, DIABETES, dtype=dtype)
+    np.testing.assert_allclose(start.predict(X), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(start.to_sklearn().predict(X), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("table", CLASSES)
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_of_trees_predict_the_same_for_every_row(name, table):
+    X, y = CLASSES[table]
+    model = clone(CLASSIFIERS[name]).fit(X, y)
+    np.testing.assert_allclose(tuned(model, (X, y)).predict_proba(X), model.predict_proba(X), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [DIABETES, CLASSES["breast cancer"]], ids=["diabetes", "breast cancer"])
+def test_histogram_boosting_is_trained_and_its_graph_is_the_estimator(rows, run):
+    X, y = rows
+    model = clone(HISTOGRAM).fit(X, y)
+    trained = OrtGradientRegressor(model, learning_rate=1e-2, max_iter=5, random_state=0).fit(X, y + np.sin(y))
+    assert trained.loss_curve_[-1] < trained.loss_curve_[0]
+    expected = trained.to_sklearn().predict(X)
+    (found,) = run(trained.get_trained_onnx(), {"X": X.astype(np.float32)})
+    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+STEP = np.float32(1) + np.spacing(np.float32(1))  # the float32 that follows 1
+
+#: Values of a column, of which scikit-learn splits the second from the third; whether float32 can.
+NEIGHBOURS = {
+    "two neighbours in float32": ([0.0, 1.0, STEP, 2.0], True),
+    "a value that is rounded up": ([0.0, 1.1 - 1e-12, 1.2, 2.0], True),
+    "values in one float32 but for rounding": ([0.0, 1 + 0.49 * (STEP - 1), 1 + 0.51 * (STEP - 1), 2.0], True),
+    "one float32": ([0.0, 1.0, 1 + 1e-12, 2.0], False),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_stay_on_their_sides(name):
+    values, can = NEIGHBOURS[name]
+    X = np.repeat(np.array(values, dtype=np.float64), 30).reshape(-1, 1)
+    y = np.repeat([0.0, 0.0, 1.0, 1.0], 30)
+    model = HistGradientBoostingRegressor(max_iter=3, min_samples_leaf=5).fit(X, y)
+    assert np.ptp(model.predict(X)[30:90]) > 0.1
+    if can:
+        np.testing.assert_allclose(tuned(model, (X, y)).predict(X), model.predict(X), atol=1e-6)
+        return
+    with pytest.raises(ConversionError, match=r"Row 60 lies on a split in float32: .* row 59.*X.astype\(np.float32\)"):
+        tuned(model, (X, y))
+    rounded = X.astype(np.float32)
+    again = clone(model).fit(rounded, y)
+    np.testing.assert_allclose(tuned(again, (rounded, y)).predict(rounded), again.predict(rounded), atol=1e-6)
+
+
+def test_a_threshold_that_is_a_value_of_the_rows_keeps_it_on_its_side():
+    X = np.repeat([[0.0], [0.1 + 2**-40], [0.3]], 20, axis=0)
+    model = HistGradientBoostingRegressor(max_iter=1).fit(X, np.repeat([0.0, 0.0, 1.0], 20))
+    nodes = model._predictors[0][0].nodes
+    for value in (X[20, 0], np.nextafter(X[20, 0], 1)):
+        nodes["num_threshold"][0] = value
+        (moved,) = with_float32_splits(model, X)._predictors[0]
+        assert (X.astype(np.float32) <= moved.nodes["num_threshold"][0]).sum() == 40
+        assert nodes["num_threshold"][0] == value  # the estimator stays as it is
+
+
+REFUSED = {
+    "Gaussian process": (GaussianProcessRegressor(1e4 * RBF(1e-5), optimizer=None), DIABETES),
+    "multinomial": (MultinomialNB(), CLASSES["breast cancer"]),
+    "a large offset": (LinearRegression(), (DIABETES[0] + 1e5, DIABETES[1])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:float32 rounds the columns:UserWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
+    model, (X, y) = REFUSED[name]
+    model = clone(model).fit(X, y)
+    with pytest.raises(ConversionError, match="float32 holds too few digits of what it computes.*dtype='float64'") as e:
+        tuned(model, (X, y))
+    assert "Its converter" not in str(e.value)
+    method = "predict_proba" if is_classifier(model) else "predict"
+    start = tuned(model, (X, y), dtype="float64")
+    np.testing.assert_allclose(getattr(start, method)(X), getattr(model, method)(X), rtol=1e-6, atol=1e-9)
+
+
+def test_trees_inside_others_behind_other_steps_say_that_rounding_is_the_cause():
+    X, y = DIABETES
+    model = VotingRegressor([("trees", make_pipeline(StandardScaler(), HISTOGRAM)), ("ridge", Ridge())]).fit(X, y)
+    with pytest.raises(ConversionError, match=r"float32.*fit on X.astype\(np.float32\)"):
+        tuned(model, (X, y))
