@@ -105,7 +105,7 @@ def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: 
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        if _is_moved(answers, own):
+        if _is_moved(answers, own) and not _has_ties(estimator):
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
     if _ends_in_trees(estimator):
@@ -116,9 +116,9 @@ def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: 
 
 def _is_moved(exact: Answers, rounded: Answers) -> bool:
     """Whether the results of the estimator itself change where its rows are rounded."""
-    floats = [name for name in exact.keys() & rounded.keys() - {"X"} if np.asarray(exact[name]).dtype.kind == "f"]
-    pairs = [(_dense(exact[name]), _dense(rounded[name])) for name in floats]
-    return any(np.abs(a - b).max(initial=0.0) > TOLERANCE * np.abs(a).max(initial=0.0) for a, b in pairs)
+    shared = exact.keys() & rounded.keys() - {"X"}
+    pairs = [(exact[k], rounded[k]) for k in shared if getattr(exact[k], "dtype", np.dtype(int)).kind == "f"]
+    return any(np.abs(_dense(a) - b).max() > TOLERANCE * np.abs(_dense(a)).max() for a, b in pairs)
 
 
 def _ends_in_trees(estimator: BaseEstimator) -> bool:
@@ -269,12 +269,16 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return why a graph may differ from an estimator, and what to do."""
-    if any(isinstance(found, KNNImputer) for found in inside(estimator)):
+    if _has_ties(estimator):
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
             "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
         )
     return f"Its converter does not do what the class does: {documentation(estimator)}"
+
+
+def _has_ties(estimator: BaseEstimator) -> bool:
+    return any(isinstance(found, KNNImputer) for found in inside(estimator))
 
 
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:

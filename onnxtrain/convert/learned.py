@@ -119,6 +119,19 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
         pending.extend(item for _, item in parts(found))
 
 
+def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:
+    """Return an estimator and those inside it, each with the names of the steps that lead there."""
+    path = path or type(estimator).__name__.lower()
+    yield path, estimator
+    steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
+    held = getattr(estimator, steps) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
+    for name, value in held.items():
+        members = {name: value} if isinstance(value, BaseEstimator) else dict(parts(value))
+        for key, member in members.items():
+            if isinstance(member, BaseEstimator):
+                yield from paths(member, f"{path}.{name}" if member is value else f"{path}.{name.strip('_')}.{key}")
+
+
 def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:
     """Return every learned array of an estimator and of those inside it, in the order they were set."""
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 import threading
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.columns import input_types
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.learned import inside, paths
 from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
@@ -36,6 +37,9 @@ _ENTRIES = threading.Lock()
 #: The tables of converters as they were last seen, and their version: in the key of a cache they would be 380 kB.
 _SEEN: tuple[int, tuple[Any, ...]] = (0, ())
 _NUMBERS = itertools.count(1)
+
+#: skl2onnx's developers cannot help with a conversion that is ours.
+_INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
 
 
 def _unlock_in_child() -> None:
@@ -61,11 +65,39 @@ def repaired_graph(estimator: BaseEstimator, X: Any) -> onnx.ModelProto:
         try:
             onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3})
         except Exception as e:  # converters raise exceptions of any class
-            raise ConversionError(
-                f"{type(estimator).__name__} cannot be converted to ONNX: {type(e).__name__}: {str(e).strip()} "
-                f"See {documentation(estimator)} and https://onnx.ai/sklearn-onnx/supported.html."
-            ) from e
+            raise ConversionError(_failure(estimator, e)) from e
     return repair_graph(estimator, onx)
+
+
+def _failure(estimator: BaseEstimator, error: Exception) -> str:
+    """Return which step cannot be converted, by its path, and why."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
+
+    steps = {id(step): (path, step) for path, step in paths(estimator)}
+    path, step = steps.get(id(_failed_step(error)), (type(estimator).__name__, estimator))
+    if isinstance(error, (MissingConverter, MissingShapeCalculator, KeyError)):
+        known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
+        unknown = [at for at in steps.values() if type(at[1]) not in known and not isinstance(at[1], ConvertsToOnnx)]
+        path, step = unknown[0] if unknown else (path, step)
+    if isinstance(error, (MissingConverter, MissingShapeCalculator)) or error.args == (type(step),):
+        why = f"there is no converter of {type(step).__name__}; onnxtrain.converter registers one."
+    else:
+        why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
+    name = type(step).__name__ if step is estimator else path
+    return (
+        f"{name} cannot be converted to ONNX: {why} "
+        f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
+    )
+
+
+def _failed_step(error: Exception) -> object:
+    """Return the estimator whose converter raised an error: the innermost that skl2onnx was at."""
+    found, at = None, error.__traceback__
+    while at is not None:
+        found = getattr(at.tb_frame.f_locals.get("operator"), "raw_operator", None) or found
+        at = at.tb_next
+    return found
 
 
 def documentation(estimator: BaseEstimator) -> str:

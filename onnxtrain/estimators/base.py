@@ -351,7 +351,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             )
         form = PreprocessedForm.of_pipeline(fitted, self._real)
         rows = self._check_rows(X, y, sample_weight, None, form)
-        return rows, *self._begin(rows, form.last)
+        try:
+            return rows, *self._begin(rows, form.last)
+        except ConversionError as e:
+            raise ConversionError(f"{form.path}: {e}") from e.__cause__
 
     def _check_rows(
         self,

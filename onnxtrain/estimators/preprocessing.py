@@ -19,6 +19,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert import compares_float64
+from onnxtrain.convert.learned import paths
 from onnxtrain.errors import ExportError, ModelError
 from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
@@ -69,6 +70,11 @@ class PreprocessedForm(InputForm):
     def last(self) -> Any:
         """The step that is trained."""
         return _flat(self.pipeline)[-1][1]
+
+    @property
+    def path(self) -> str:
+        """The names of the steps that lead to the one that is trained."""
+        return next(path for path, step in paths(self.pipeline) if step is self.last)
 
     def check(
         self,

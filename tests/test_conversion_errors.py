@@ -1,0 +1,71 @@
+"""What cannot be converted is named by its path in the pipeline, with the reason; skl2onnx's own error is the cause."""
+
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import VotingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
+
+from onnxtrain import OrtGradientRegressor
+from onnxtrain.convert import convert
+from onnxtrain.errors import ConversionError
+
+X, Y = load_diabetes(return_X_y=True)
+SPLINES = ColumnTransformer([("num", make_pipeline(SimpleImputer(), SplineTransformer()), [0, 1])])
+UNION = FeatureUnion([("kept", "passthrough"), ("curved", SplineTransformer())])
+BINS = ColumnTransformer([("num", KBinsDiscretizer(4, quantile_method="averaged_inverted_cdf"), [2, 3])])
+
+#: Model, the path of the step, words of the reason.
+MODELS = {
+    "alone": (SplineTransformer(), "SplineTransformer", "no converter of SplineTransformer; onnxtrain.converter"),
+    "columns": (
+        make_pipeline(SPLINES, Ridge()),
+        "pipeline.columntransformer.num.splinetransformer",
+        "no converter of SplineTransformer; onnxtrain.converter registers one",
+    ),
+    "union": (make_pipeline(UNION, Ridge()), "pipeline.featureunion.curved", "no converter of SplineTransformer"),
+    "vote": (
+        VotingRegressor([("kernel", KernelRidge()), ("ridge", Ridge())]),
+        "votingregressor.named_estimators.kernel",
+        "no converter of KernelRidge",
+    ),
+    "function": (
+        make_pipeline(StandardScaler(), FunctionTransformer(np.tanh), Ridge()),
+        "pipeline.functiontransformer",
+        "not supported unless the transform function is None",
+    ),
+    "option": (make_pipeline(BINS, Ridge()), "pipeline.columntransformer.num", "onehot encoding not supported"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_step_is_named_by_its_path(name):
+    model, path, why = MODELS[name]
+    model.fit(X, Y)
+    with pytest.raises(ConversionError, match=why) as e:
+        convert(model, X)
+    assert str(e.value).startswith(f"{path} cannot be converted to ONNX: ")
+    assert not {"issue", "isue", "sklearn-onnx/issues"} & set(str(e.value).split())
+    assert "raise an" not in str(e.value)
+    assert e.value.__cause__ is not None
+    assert not isinstance(e.value.__cause__, ConversionError)
+
+
+@pytest.mark.parametrize(
+    "model, path",
+    [
+        (make_pipeline(SplineTransformer(), KernelRidge()), "pipeline.kernelridge: KernelRidge"),
+        (make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), KernelRidge())), "pipeline.pipeline.kernelri"),
+    ],
+)
+def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
+    with pytest.raises(ConversionError, match="no converter of KernelRidge") as e:
+        OrtGradientRegressor(model.fit(X, Y)).fit(X, Y)
+    assert str(e.value).startswith(path)
+    assert e.value.__cause__ is not None
+    assert not isinstance(e.value.__cause__, ConversionError)
