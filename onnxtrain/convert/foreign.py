@@ -187,8 +187,8 @@ def put_back(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> on
         if tensor is None or tuple(tensor.dims) != w.shape or _may_be_merged(original, tensor):
             return None
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        for values in ("float_data", "int32_data", "double_data"):
-            tensor.ClearField(values)
+        for field in ("float_data", "int32_data", "double_data"):
+            tensor.ClearField(field)
         tensor.raw_data = onnx.numpy_helper.from_array(np.asarray(w, dtype)).raw_data
     return changed
 
