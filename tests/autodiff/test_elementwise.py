@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
+
+from onnxtrain import onnx_derivative
 
 rng = np.random.default_rng(0)
 
@@ -70,3 +73,22 @@ ROWS = [
 @pytest.mark.parametrize("op_type, arrays, attributes", ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_rule(check_rule, op_type, arrays, attributes):
     check_rule(op_type, arrays, attributes)
+
+
+@pytest.mark.parametrize("logistic", ["Y = Reciprocal(D)", "Y = Div(one, D)"])
+def test_a_logistic_function_of_an_infinite_power_is_flat(check_model, logistic):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        logistic (double[2, 2] X) => (double[2, 2] Y) <double one = {{1.0}}> {{ E = Exp(X) D = Add(one, E) {logistic} }}""")
+    check_model(onx, {"X": np.array([[0.5, -2.0], [1000.0, -1000.0]])})
+
+
+@pytest.mark.parametrize(
+    "body", ["Y = Exp(X)", "E = Exp(X) D = Add(one, E) Y = Log(D)", "E = Exp(X) D = Add(one, E) Y = Div(D, one)"]
+)
+def test_another_power_is_taken_as_it_is(check_model, body):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        power (double[2, 2] X) => (double[2, 2] Y) <double one = {{1.0}}> {{ {body} }}""")
+    check_model(onx, {"X": A[:, :2]})
+    assert "IsInf" not in {node.op_type for node in onnx_derivative(onx).graph.node}

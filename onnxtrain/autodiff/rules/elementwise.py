@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
+
 from onnxtrain.autodiff.broadcast import scalar_like
 from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.errors import GradientError
@@ -96,7 +98,15 @@ def sqrt(op, node, dy):
 @gradient_rule("Exp")
 def exp(op, node, dy):
     (y,) = node.outputs
-    return op.Mul(dy, y)
+    return op.Mul(dy, op.Where(op.IsInf(y), 0.0, y) if _is_of_logistic(y) else y)
+
+
+def _is_of_logistic(y: ir.Value) -> bool:
+    """Whether the graph computes 1 / (1 + y) only: of an infinite y its gradient is 0, and 0 * inf is NaN."""
+    sums = [node for node, _ in y.uses()]
+    users = [use for node in sums if node.op_type == "Add" for use in node.outputs[0].uses()]
+    inverted = all(node.op_type == "Reciprocal" or (node.op_type, i) == ("Div", 1) for node, i in users)
+    return bool(users) and inverted and all(node.op_type == "Add" for node in sums)
 
 
 @gradient_rule("Log")
