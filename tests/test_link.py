@@ -29,7 +29,15 @@ from onnxtrain import graph
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.sklearn import to_onnx as repaired_onnx
 from onnxtrain.errors import ModelError
-from onnxtrain.losses.link import Link, choose_output, is_affine_score, n_columns, scores_behind
+from onnxtrain.losses.link import (
+    Link,
+    Scores,
+    choose_output,
+    is_affine_score,
+    n_columns,
+    normalized_sigmoids,
+    scores_behind,
+)
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.runtime.session import run as run_onnxruntime
@@ -351,6 +359,32 @@ def test_a_last_layer_makes_scores(nodes, expected):
 def test_number_of_columns(shape, expected):
     model = graph.load(parse(f"(float{shape} S) => (float{shape} Y) {{ Y = Relu(S) }}"))
     assert n_columns(model.graph.outputs[0]) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_normalized_sigmoids_do_not_underflow(dtype):
+    model = graph.load(parse(K.replace("float", dtype) + "{ Y = Identity(S) }"))
+    s, op = model.graph.inputs[0], graph.builder(model).op
+    p = normalized_sigmoids(op, s)
+    assert scores_behind(p, op) == Scores(s, Link.NORMALIZED_SIGMOID)
+    rows = np.array([[1, 0, -3], [-110, -111, -130], [-800, -217, -218], [800, 0, -800], [-746, -800, -1e5]])
+    (found,) = run_onnxruntime(graph.save(model, outputs=[("p", p)]), {"S": rows.astype(dtype.replace("float", "f4"))})
+    expected = expit(np.maximum(rows, -700)) + (rows.max(axis=1, keepdims=True) < -745)
+    np.testing.assert_allclose(found, expected / expected.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "L = LogSoftmax(S) B = Where(C, S, L) Y = Softmax(B)",
+        "M = Relu(S) L = Sub(S, M) B = Where(C, S, L) Y = Softmax(B)",
+        "Z = ReduceMax(S) D = Less(Z, zero) M = Min(S, zero) L = Sub(M, S) B = Where(D, zero, L) Y = Softmax(B)",
+    ],
+)
+def test_a_softmax_of_another_choice_has_that_as_scores(nodes):
+    model = graph.load(parse(f"(float[n, 3] S, bool[n, 1] C) => (float[n, 3] Y) {GUARD} {{ {nodes} }}"))
+    found = scores_behind(model.graph.outputs[0])
+    assert (found.link, found.value.name) == (Link.SOFTMAX, "B")
 
 
 # --------------------------------------------------------- scikit-learn

@@ -16,7 +16,7 @@ from sklearn.base import is_classifier, is_regressor
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
-from onnxtrain.convert.check import is_approximate, remedy_of
+from onnxtrain.convert.check import is_approximate, remedy_of, vanished
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -351,7 +351,9 @@ def _compare_with_classifier(
     scores = found[model.scores]
     own = {"decision_function": scores} if decoder.link is Link.IDENTITY else {}
     if decoder.likely:
-        own["predict_proba"] = decoder.probabilities(scores if own else found[model.source.model.output])
+        own["predict_proba"] = decoder.probabilities(
+            scores if decoder.takes_scores else found[model.source.model.output]
+        )
     for method, values in own.items():
         if hasattr(estimator, method):
             _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
@@ -391,7 +393,7 @@ def _check_values(
         found = found[:, 1:]
     with np.errstate(invalid="ignore"):
         differences = np.abs(found - expected)
-    differences[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    differences[(found == expected) | (np.isnan(found) & np.isnan(expected)) | vanished(found, expected)] = 0.0
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     if not np.all(differences <= tolerance * max(largest, 1e-30)):
         row = int(np.argmax(np.where(np.isnan(differences), np.inf, differences).max(axis=1)))

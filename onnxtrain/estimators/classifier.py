@@ -355,6 +355,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each class, or of each label that the row has it.
 
+        Those of the classes sum to one: of a model with a Sigmoid for each class they are the Sigmoids divided by
+        their sum, which are those that the loss trains.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
@@ -364,7 +367,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
         """
         model, decoder = self._model, self._model_decoder()
-        output = model.scores if decoder.link is Link.IDENTITY else model.source.model.output
+        output = model.scores if decoder.takes_scores else model.source.model.output
         return decoder.probabilities(self._predicted(X, output))
 
     def predict(self, X: ArrayLike) -> np.ndarray:

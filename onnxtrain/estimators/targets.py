@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, softmax
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -17,11 +17,8 @@ from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import as_data_error
-from onnxtrain.losses.link import Link
+from onnxtrain.losses.link import LOWEST_LOGIT, Link
 from onnxtrain.registry import did_you_mean
-
-#: How far float32 may leave the sum of many probabilities from one.
-_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,25 @@ class LabelDecoder:
         """The score of a tie."""
         return 0.5 if self.link is Link.PROBABILITY else 0.0
 
+    @property
+    def takes_scores(self) -> bool:
+        """Whether probabilities are computed of the scores; else the output of the model holds them."""
+        of_classes = not self.n_labels and self.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID)
+        return self.link is Link.IDENTITY or of_classes
+
     def probabilities(self, found: np.ndarray) -> np.ndarray:
-        """Return probabilities of scores, or of probabilities, one or more columns."""
+        """Return probabilities of scores (:attr:`takes_scores`) or of probabilities, one or more columns.
+
+        Those of classes sum to one, as in the loss: a model with a Sigmoid for each class leaves that open.
+        """
         if self.link is Link.IDENTITY:
             found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
+        elif self.takes_scores:  # of their logarithms: the probabilities may all be 0
+            vanish = found.max(axis=1, keepdims=True) < LOWEST_LOGIT
+            found = softmax(np.where(vanish, 0, log_expit(found)), axis=1)
         elif found.shape[1] > 1 and not self.n_labels:
-            sums = found.sum(axis=1, keepdims=True)  # rounded in float32, they miss one by more than float64 allows
-            found = found / np.where(np.abs(sums - 1) < _ROUNDING, sums, 1)
+            sums = found.sum(axis=1, keepdims=True)
+            found = found / np.where(sums > 0, sums, 1)
         return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
 
     def labels(self, found: np.ndarray) -> np.ndarray:

@@ -223,7 +223,7 @@ def convert_once(
             return model, bindings
     conversion = convert(estimator, X)
     bound = _written(conversion.bindings)
-    model = read_model(conversion.onnx, **settings, default=conversion.default)
+    model = read_model(conversion.onnx, **settings, default=conversion.default, converted=True)
     model = replace(model, learned=tuple(binding.name for binding in bound))
     # converters round in their own ways: the result must not depend on what was converted before
     filled = _filled(model, conversion.bindings, estimator)

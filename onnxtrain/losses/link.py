@@ -36,6 +36,9 @@ from onnxtrain.registry import did_you_mean
 #: The declarations of a classifier's output that a user may give.
 OUTPUT_IS = ("scores", "probabilities")
 
+#: Below it a Sigmoid is 0 in float64.
+LOWEST_LOGIT = -745.13
+
 
 class Link(enum.Enum):
     """The function that maps scores to an output."""
@@ -287,7 +290,31 @@ def _softmax(value: ir.Value, op: Op | None) -> Scores | None:
     node = made_by(value, "Softmax")
     if node is None or axis(node) not in (-1, 1) or rank(value) != 2:
         return None
-    return Scores(input_of(node), Link.SOFTMAX)
+    z = input_of(node)
+    s = _before_logistic(z)
+    return Scores(z, Link.SOFTMAX) if s is None else Scores(s, Link.NORMALIZED_SIGMOID)
+
+
+def normalized_sigmoids(op: Op, s: ir.Value) -> ir.Value:
+    r"""Return :math:`\sigma(s_k) / \sum_j \sigma(s_j)`, (n, K), as the Softmax of :math:`\log \sigma(s_k)`.
+
+    In float32 all K probabilities are 0 long before they are in float64, and one class is as likely as another.
+    Where they all are in float64, too, the row is uniform: so it is in scikit-learn.
+    """
+    log_p = op.Sub(op.Min(s, 0.0), op.Log(op.Add(op.Exp(op.Neg(op.Abs(s))), 1.0)))
+    vanish = op.Less(op.ReduceMax(s, [1], keepdims=1), LOWEST_LOGIT)
+    return op.Softmax(op.Where(vanish, 0.0, log_p), axis=1)
+
+
+def _before_logistic(value: ir.Value) -> ir.Value | None:
+    """Return s if the Softmax of a value is :func:`normalized_sigmoids` of s."""
+    choice = made_by(value, "Where")
+    difference = made_by(choice.inputs[2], "Sub") if choice is not None else None
+    if choice is None or difference is None or made_by(choice.inputs[0], "Less") is None:
+        return None
+    s = operand_of(difference.inputs[0], "Min")
+    power = operand_of(other(made_by(operand_of(difference.inputs[1], "Log"), "Add"), 1), "Exp")
+    return s if s is not None and operand_of(operand_of(power, "Neg"), "Abs") is s else None
 
 
 def _flat_softmax(value: ir.Value, op: Op | None) -> Scores | None:

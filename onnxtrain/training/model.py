@@ -14,7 +14,16 @@ from onnx import ModelProto
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.errors import ModelError, WeightError
-from onnxtrain.losses.link import Link, Scores, choose_output, join_labels, scores_behind
+from onnxtrain.losses.link import (
+    Link,
+    Scores,
+    choose_output,
+    join_labels,
+    normalized_sigmoids,
+    scores_behind,
+    skip,
+)
+from onnxtrain.losses.ranges import before_normalization
 from onnxtrain.training.objective import weights_as_inputs
 from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
 
@@ -114,13 +123,15 @@ def read_model(
     roles: Mapping[str, Role] | None = None,
     default: Container[str] | None = None,
     output_is: str | None = None,
+    converted: bool = False,
 ) -> TrainableModel:
     """Return a model of ai.onnx operators in trainable form, its floating-point type `dtype`.
 
     With `n_labels` the output is multilabel, one column per label; outputs of
     one label each are concatenated. With `labels` an output of labels is trained by the scores from which they are
     computed. The weights in `default` are trained by default; without, those whose role is
-    that of a parameter, by `roles`, which the exporter recorded, or by a guess.
+    that of a parameter, by `roles`, which the exporter recorded, or by a guess. Probabilities of a model that was
+    `converted` from an estimator are computed as they do not underflow; those of a user's own graph stay as they are.
 
     Raises
     ------
@@ -141,6 +152,9 @@ def read_model(
         raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
     if default is None:
         default = _names(w for w in weights if role_of(w, roles or {}) is Role.PARAMETER)
+    if converted and behind.link is Link.NORMALIZED_SIGMOID:
+        _label_by(behind.value, (chosen, before_normalization(skip(chosen))))
+        chosen = _replaced(model, chosen, normalized_sigmoids(op, behind.value))
     output = _as_output(model, chosen)
     scores = None if behind.link is Link.PROBABILITY else _as_output(model, behind.value)
     inputs = [v for v in model.graph.inputs if not v.is_initializer()]
@@ -196,6 +210,24 @@ def _as_output(model: ir.Model, value: ir.Value) -> str:
     if not any(value is y for y in model.graph.outputs):
         model.graph.outputs.append(value)
     return str(value.name)
+
+
+def _label_by(scores: ir.Value, probabilities: Iterable[ir.Value | None]) -> None:
+    """Let the label be the class of the largest score: several probabilities may be 0, or 1."""
+    users = [node for p in probabilities if p is not None for node in p.consumers()]
+    for node in users:
+        if node.op_type == "ArgMax":
+            node.replace_input_with(0, scores)
+
+
+def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
+    """Let another value take the place, and the name, of a value."""
+    names = _names(model.graph.outputs)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    old.name, name = None, old.name
+    new.name = name
+    graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
+    return new
 
 
 def _width(output: ir.Value) -> int:

@@ -8,12 +8,15 @@ import numpy as np
 import onnx
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_iris
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -341,3 +344,43 @@ def test_training_goes_on_from_the_weights_the_user_put_in(diabetes, watched):
     model.weights_["coef"] = np.zeros_like(model.weights_["coef"])
     model.set_params(learning_rate=1e-9).partial_fit(X, y)  # a step so short is none
     assert np.abs(model.weights_["coef"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "model", [SGDClassifier(loss="log_loss"), OneVsRestClassifier(SGDClassifier(loss="log_loss"))], ids=["sgd", "ovr"]
+)
+def test_probabilities_one_against_the_rest_that_underflow_in_float32(model, dtype):
+    X, y = load_digits(return_X_y=True)
+    getattr(model, "estimator", model).set_params(random_state=0)
+    model.fit(X, y)
+    ours = OrtGradientClassifier(model, dtype=dtype, max_iter=0).fit(X, y)
+    expected = model.predict_proba(X)
+    assert (model.decision_function(X).max(axis=1) < -104).any()
+    np.testing.assert_allclose(ours.predict_proba(X), expected, atol=1e-4)
+    np.testing.assert_array_equal(ours.predict(X), model.predict(X))
+    labels, p = run(ours.get_trained_onnx(), {"X": X.astype(dtype)})
+    np.testing.assert_allclose(p, expected, atol=1e-4)
+    np.testing.assert_array_equal(labels, model.predict(X))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_probabilities_that_underflow_in_float64_are_uniform(dtype):
+    X, y = load_wine(return_X_y=True)  # not scaled: scores of 1e5
+    model = OneVsRestClassifier(SGDClassifier(loss="log_loss", random_state=0)).fit(X, y)
+    expected = model.predict_proba(X)
+    lost = ~expected.any(axis=1)
+    assert 0 < lost.sum() < len(X)
+    ours = OrtGradientClassifier(model, dtype=dtype, max_iter=0).fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X), np.where(lost[:, None], 1 / 3, expected), atol=1e-4)
+    np.testing.assert_array_equal(ours.predict(X), model.predict(X))
+
+
+def test_a_calibrated_classifier_has_no_loss_that_is_not_a_number():
+    X, y = load_breast_cancer(return_X_y=True)  # not scaled: powers of the scores are infinite in float32
+    model = CalibratedClassifierCV(LinearSVC(random_state=0), cv=2).fit(X, y)
+    single, double = (
+        OrtGradientClassifier(model, dtype=dtype, max_iter=15, random_state=0).fit(X, y)
+        for dtype in ("float32", "float64")
+    )
+    np.testing.assert_allclose(single.loss_curve_, double.loss_curve_, rtol=1e-2)

@@ -629,3 +629,47 @@ def test_a_model_that_gives_labels_alone(text, shape, link, y, output):
     np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
     with pytest.raises(ModelError, match="None of the outputs holds floats|does not hold floats"):
         OrtGradientRegressor(parse(text, W=drawn(*shape)), output=output).fit(X, SIZE)
+
+
+# ------------------------------------------------ probabilities of classes
+
+#: Outputs (n, 3) of S = X W that are positive and do not sum to one, and their links.
+NOT_NORMALIZED = {
+    "Sigmoid": ("Y = Sigmoid(S)", Link.SIGMOIDS),
+    "columns of Sigmoid": (
+        "A, B, C = Split <axis = 1, num_outputs = 3> (S) P = Sigmoid(A) Q = Sigmoid(B) R = Sigmoid(C)"
+        " Y = Concat <axis = 1> (P, Q, R)",
+        Link.SIGMOIDS,
+    ),
+    "roots": ("P = Softmax(S) Y = Sqrt(P)", Link.PROBABILITY),
+    "Exp": ("M = Relu(S) N = Neg(M) Y = Exp(N)", Link.EXP),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("nodes, link", NOT_NORMALIZED.values(), ids=NOT_NORMALIZED)
+def test_probabilities_of_classes_sum_to_one_and_are_those_of_the_loss(nodes, link, dtype):
+    onx = parse(f"(float[n, 4] X) => (float[n, 3] Y) {{ S = MatMul(X, W) {nodes} }}", W=drawn(4, 3))
+    y = classes(3)
+    for max_iter in (0, 5):
+        model = OrtGradientClassifier(onx, dtype=dtype, max_iter=max_iter, learning_rate=0.02, random_state=0).fit(X, y)
+        assert model._model.source.model.link is link
+        p, (given,) = model.predict_proba(X), run(model.get_trained_onnx(), {"X": X})
+        np.testing.assert_allclose(p, given / given.sum(axis=1, keepdims=True), rtol=1e-4)
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-6)
+        np.testing.assert_allclose(model.losses(X, y), -np.log(p[np.arange(N), y]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nodes", [NOT_NORMALIZED["Sigmoid"][0], NOT_NORMALIZED["columns of Sigmoid"][0]])
+def test_sigmoids_of_classes_that_are_all_zero_are_compared_by_their_scores(nodes):
+    onx = parse(
+        f"(float[n, 4] X) => (float[n, 3] Y) {{ Z = MatMul(X, W) S = Sub(Z, far) {nodes} }}",
+        W=drawn(4, 3),
+        far=np.float32([300] * 3),
+    )
+    y = classes(3)
+    model = OrtGradientClassifier(onx, max_iter=0).fit(X, y)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(model.losses(X, y), -np.log(p[np.arange(N), y]), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(p.argmax(axis=1), model.predict(X))
