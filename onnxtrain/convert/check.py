@@ -105,7 +105,7 @@ def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: 
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        if _is_moved(answers, own) and not _has_ties(estimator):
+        if _is_moved(answers, own) and not (_has_ties(estimator) or _has_trees_behind(estimator)):
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
     if _ends_in_trees(estimator):
@@ -285,11 +285,25 @@ def remedy_of(estimator: BaseEstimator) -> str:
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
             "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
         )
+    if _has_trees_behind(estimator):
+        return (
+            "A row lies on a split in float32, of trees behind other steps: put these steps in front, "
+            f"make_pipeline(steps, {type(estimator).__name__}(...)), where scikit-learn runs them in float64."
+        )
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
 def _has_ties(estimator: BaseEstimator) -> bool:
     return any(isinstance(found, KNNImputer) for found in inside(estimator))
+
+
+def _has_trees_behind(estimator: BaseEstimator) -> bool:
+    """Whether trees that compare float64 lie behind other steps inside an estimator that is not split there."""
+    return any(found is not estimator and compares_float64(found) for found in _pipelines(estimator))
+
+
+def _pipelines(estimator: BaseEstimator) -> list[Pipeline]:
+    return [found for found in inside(estimator) if isinstance(found, Pipeline)]
 
 
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
