@@ -597,6 +597,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def gradient(self, X: ArrayLike, y: ArrayLike | None = None, wrt: str = "X") -> np.ndarray:
         """Return the gradient with respect to the rows.
 
+        If scikit-learn runs the first steps of a pipeline (:attr:`onnx_status_`), with respect to what these return.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
