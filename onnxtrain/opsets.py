@@ -1,6 +1,10 @@
-"""Operators of ONNX at an opset: their schemas, and which of them mean the same at another one."""
+"""Operators of ONNX at an opset: their schemas, which of them mean the same at another one, and who runs them."""
 
 from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
 import onnx
 
@@ -20,6 +24,20 @@ WIDENED = frozenset(
 
 #: The last type that operators accept at opset 18; later ones have higher values in the enumeration.
 _NEWEST_TYPE_AT_18 = onnx.TensorProto.BFLOAT16
+
+
+#: The distributions that install the module onnxruntime.
+_FLAVOURS = ("", "-gpu", "-training", "-training-cpu", "-webgpu", "-directml", "-openvino", "-qnn")
+
+
+@table(maxsize=1)
+def runtime_version() -> tuple[int, ...]:
+    """Return the version of onnxruntime that is installed, (major, minor), the newest if there are several."""
+    found = []
+    for flavour in _FLAVOURS:
+        with suppress(PackageNotFoundError):
+            found.append(tuple(int(part) for part in version(f"onnxruntime{flavour}").split(".")[:2]))
+    return max(found, default=(sys.maxsize,))
 
 
 @table(maxsize=4096)

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_max_pool
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DataError, ModelError, OnnxTrainError
@@ -312,7 +313,10 @@ def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
 
 
 class MaxPool(OpRun):
-    """MaxPool of onnxruntime: the indices of onnx.reference are wrong where windows overlap."""
+    """MaxPool of onnxruntime: the indices of onnx.reference are wrong where windows overlap.
+
+    An onnxruntime that is older than the opset leaves it to onnx.reference.
+    """
 
     op_domain = ""
 
@@ -324,7 +328,10 @@ class MaxPool(OpRun):
         outputs = [onnx.helper.make_tensor_value_info(y, t, None) for y, t in zip(node.output, types, strict=False)]
         graph = onnx.helper.make_graph([node], "pool", [x_info], outputs)
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=graphs.IR_VERSION)
-        return tuple(_onnxruntime(model)({node.input[0]: x}))
+        try:
+            return tuple(_onnxruntime(model)({node.input[0]: x}))
+        except ModelError:
+            return tuple(op_max_pool.MaxPool(node, self.run_params)._run(x, **attributes))
 
 
 def _reference(onx: onnx.ModelProto) -> Evaluator:

@@ -18,7 +18,7 @@ from onnxtrain.errors import ConversionError
 X, Y = load_diabetes(return_X_y=True)
 SPLINES = ColumnTransformer([("num", make_pipeline(SimpleImputer(), SplineTransformer()), [0, 1])])
 UNION = FeatureUnion([("kept", "passthrough"), ("curved", SplineTransformer())])
-BINS = ColumnTransformer([("num", KBinsDiscretizer(4, quantile_method="averaged_inverted_cdf"), [2, 3])])
+BINS = ColumnTransformer([("num", KBinsDiscretizer(4, strategy="uniform"), [2, 3])])
 
 #: Model, the path of the step, words of the reason.
 MODELS = {

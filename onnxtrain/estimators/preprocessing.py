@@ -195,6 +195,7 @@ def to_bytes(front: Pipeline) -> np.ndarray:
 #: Types that skops asks about, and which hold numbers alone: bins, splines, the fitted imputers of IterativeImputer.
 _HARMLESS = (
     "numpy.dtype",
+    "sklearn.compose._column_transformer._RemainderColsList",
     "scipy.interpolate._bsplines.BSpline",
     "scipy.interpolate._bsplines._BSpline",
     "sklearn.impute._iterative._ImputerTriplet",

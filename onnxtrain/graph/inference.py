@@ -19,7 +19,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import unique_name
 from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
-from onnxtrain.opsets import find_schema
+from onnxtrain.opsets import find_schema, runtime_version
 
 #: A dimension is a length, a name or unknown; a shape is None if the rank is unknown.
 _Shape: TypeAlias = "list[int | str | None] | None"
@@ -279,11 +279,16 @@ def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     return typed
 
 
+#: The first onnxruntime that leaves out, at every opset, a pooling window that starts in the padding at the end.
+_WITHOUT_WINDOWS_OF_PADDING = (1, 21)
+
+
 def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model for which onnx infers the shapes of this one, itself if it does so anyway."""
     nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
-    # before opset 22 onnx counts a window that starts in the padding at the end, which onnxruntime always leaves out
+    # before opset 22 onnx counts a window that starts in the padding at the end
     rounded = opset_of(proto) == 21 and any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
+    rounded = rounded and runtime_version() >= _WITHOUT_WINDOWS_OF_PADDING
     if not rounded and _INFERRED_AS.keys().isdisjoint(node.op_type for node in nodes):
         return proto
     read = copy_of(proto)

@@ -198,5 +198,5 @@ def _log(op: Op, p: ir.Value, eps: float) -> ir.Value:
     stay so. Above :math:`1 - \epsilon` the gradient is 0.
     """
     p = op.Clip(p, 0.0, 1 - eps)
-    c = op.Clip(p, math.exp(_RISE) * eps)
+    c = op.Clip(p, math.exp(_RISE) * eps, 1.0)  # with a maximum: in float16 onnxruntime 1.19 takes none for 0
     return op.Add(op.Log(c), op.Mul(op.Sub(op.Div(p, c), 1.0), _RISE))  # p / p is exactly 1
