@@ -111,7 +111,7 @@ REFUSED = {
     ),
     "a connection around it": (
         "s = MatMul(r, V)  m = ReduceMean <axes = [1]> (X)  Y = Add(s, m)",
-        "no last linear layer.*hb: FLOAT|no last linear layer",
+        "no last linear layer.*features=",
     ),
 }
 

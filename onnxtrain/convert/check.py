@@ -280,7 +280,7 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 
 def remedy_of(estimator: BaseEstimator) -> str:
-    """Return why a graph may differ from an estimator, and what to do."""
+    """Return the likely cause of a difference between a graph and an estimator, with its remedy."""
     if _has_ties(estimator):
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
@@ -308,7 +308,7 @@ def _pipelines(estimator: BaseEstimator) -> list[Pipeline]:
 
 
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
-    """Return what differs, to which another cause is added."""
+    """Return the message of a difference without its remedy: another cause is added to it."""
     found = str(error)
     for remedy in (remedy_of(estimator), _ON_A_SPLIT, _ROUNDED):
         found = found.removesuffix(remedy)

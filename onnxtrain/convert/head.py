@@ -239,7 +239,7 @@ def _replaced(
 
 
 def _added(model: ir.Model, product: ir.Node, bias: ir.Value) -> ir.Value:
-    """Append an intercept to a product without one; what used the product uses the sum."""
+    """Append an intercept to a product without one; consumers of the product take the sum."""
     (y,) = product.outputs
     node = ir.node("Add", [y, bias])
     total = node.outputs[0]

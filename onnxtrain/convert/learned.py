@@ -95,7 +95,7 @@ class Learned:
 
 
 def parts(holder: Any) -> list[tuple[Any, Any]]:
-    """Return what an estimator, a list, a dictionary or an array of objects holds, each with its key."""
+    """Return the members of an estimator, a list, a dictionary or an array of objects, each with its key."""
     if isinstance(holder, dict):
         return list(holder.items())
     if isinstance(holder, (list, tuple)) or (isinstance(holder, np.ndarray) and holder.dtype == object):

@@ -263,7 +263,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 
 def check_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None) -> None:
-    """Compare the predictions of a model, with its initial weights, on some rows with those of what was handed over.
+    """Compare the predictions of a model, with its initial weights, on some rows with those of the original model.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class InputForm:
         return check_X_y(estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric)
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return what `rows` were before they were rounded to float32, from `X` as it came; else `rows`."""
+        """Return `rows` before their rounding to float32, from `X` as it came; else `rows`."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             return rows
         found = np.asarray(X)

@@ -139,7 +139,7 @@ def _check_names(estimator: Estimator, X: Features, *, reset: bool) -> None:
 
 
 def rounds(pipeline: Estimator | None, X: ArrayLike) -> bool:
-    """Whether rounding the rows to float32 changes more than the last digits of what the steps in front return.
+    """Whether rounding the rows to float32 changes the results of the steps in front by more than their last digits.
 
     A row that lies on a threshold, of a bin for example, may fall to the other side.
     """

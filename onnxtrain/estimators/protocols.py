@@ -1,4 +1,4 @@
-"""The types of what users hand over, and of rows once they are checked."""
+"""The types of models and rows as users give them, and of checked rows."""
 
 from __future__ import annotations
 

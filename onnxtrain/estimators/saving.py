@@ -43,7 +43,8 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     """Write a fitted estimator to one file: its trained model, its parameters, the memory of the optimizer.
 
     The file is an ONNX model that any runtime reads; all the rest lies beside the graph as
-    JSON and tensors. There is no code in it, and nothing that is run when it is read. It
+    JSON and tensors. There is no code in it, and nothing that is run when it is read. Steps of a
+    pipeline that scikit-learn runs are kept by skops, which must be installed. The file
     replaces a file of that name in one piece: there is never half of it. A link to a file
     stays one, and the file keeps its permissions.
 

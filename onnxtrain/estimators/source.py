@@ -221,7 +221,7 @@ def stores_targets(estimator: Model) -> bool:
 
 
 def warn_of_quantized(model: TrainableModel) -> None:
-    """Warn of an ONNX model whose weights are integers in part: what is left to train are intercepts and scales."""
+    """Warn of an ONNX model whose weights are integers in part: left to train are intercepts and scales."""
     names = quantized_weights(model.graph())
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""The trained model: what ``fit`` gives to an estimator, ``load`` builds, checkpoints write and callbacks see."""
+"""The trained model: ``fit`` gives it to an estimator, ``load`` builds it, checkpoints write it."""
 
 from __future__ import annotations
 

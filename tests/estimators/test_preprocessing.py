@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 )
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ExportError, ModelError, ParameterError
+from onnxtrain.errors import ConversionError, ExportError, ModelError, ParameterError
 
 X, Y = load_diabetes(return_X_y=True)
 RNG = np.random.default_rng(0)
@@ -134,7 +134,7 @@ def test_texts(fitted):
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(TEXTS), tuned.predict_proba(TEXTS), atol=1e-6)
 
 
-def test_columns_stay_sparse(monkeypatch):
+def test_columns_stay_sparse():
     model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, LABELS)
     tuned = OrtGradientClassifier(model, max_iter=1).fit(TEXTS, LABELS)
     columns = tuned._model.check(tuned, TEXTS)
@@ -172,5 +172,5 @@ def test_a_last_step_without_graph_is_an_error_about_it():
         def predict(self, rows):
             return np.ones(rows.shape[0])
 
-    with pytest.raises(Exception, match="Constant"):
+    with pytest.raises(ConversionError, match="Constant"):
         OrtGradientRegressor(make_pipeline(FunctionTransformer(np.tanh), Constant())).fit(X, Y)

@@ -138,7 +138,7 @@ class _OneVsOne(Container):
         self._of_each_class = ""
 
     def add_node(self, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> None:
-        """Add a node, or what replaces it."""
+        """Add a node, or its replacement."""
         add = self._container.add_node
         if outputs == [self._scores]:  # comes before the label
             (self._of_each_class,) = inputs
