@@ -12,6 +12,7 @@ from onnxtrain.autodiff.registry import RULES, has_function_body
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import as_model_error, inline_functions
 from onnxtrain.graph.inference import infer_shapes
+from onnxtrain.graph.messages import bodies_of, nodes_in, opset_of
 
 
 def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -64,7 +65,7 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _count(proto: onnx.ModelProto, names: list[str]) -> Counter[str]:
     """Return the number of nodes of each operator."""
-    return Counter(node.op_type for node in _nodes(proto.graph.node) if node.op_type in names)
+    return Counter(node.op_type for node in nodes_in(proto.graph.node) if node.op_type in names)
 
 
 def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> list[str]:
@@ -76,10 +77,10 @@ def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> 
     with_local : bool
         Look into the model's own functions as well.
     """
-    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
-    nodes = list(_nodes(proto.graph.node))
+    opset = opset_of(proto) or 1
+    nodes = list(nodes_in(proto.graph.node))
     for function in proto.functions if with_local else ():
-        nodes += _nodes(function.node)
+        nodes += nodes_in(function.node)
     candidates = {n.op_type for n in nodes if n.domain in ("", "ai.onnx") and n.op_type not in RULES}
     return sorted(name for name in candidates if has_function_body(name, opset))
 
@@ -104,9 +105,9 @@ def _call_bodies_with_gaps(proto: onnx.ModelProto, names: list[str]) -> None:
     onnx's inliner asks for the type of each operand, also of omitted ones. Here the
     bodies are requested directly, without a type for omitted operands.
     """
-    opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+    opset = opset_of(proto)
     types = {v.name: v.type for v in _typed_values(proto.graph)}
-    for number, node in enumerate(_nodes(proto.graph.node)):
+    for number, node in enumerate(nodes_in(proto.graph.node)):
         if node.op_type not in names or "" not in node.input:
             continue
         schema = onnx.defs.get_schema(node.op_type, opset, "")
@@ -129,15 +130,5 @@ def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     for w in graph.initializer:
         yield onnx.helper.make_tensor_value_info(w.name, w.data_type, list(w.dims))
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _typed_values(attribute.g)
-
-
-def _nodes(nodes: object) -> Iterator[onnx.NodeProto]:
-    """Yield nodes and, recursively, those of their subgraphs."""
-    for node in nodes:  # type: ignore[attr-defined]
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g.node)
+        for body in bodies_of(node):
+            yield from _typed_values(body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -113,17 +113,6 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
 def derivative_of(node: ir.Node) -> Derivative | None:
     """Return the registered derivative of the operator of a node, None if it has none."""
     return RULES.get(operator_name(node.op_type, node.domain))
-
-
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, the schema's default if it is not set."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
-def attributes(node: ir.Node, *names: str) -> dict[str, Any]:
-    """Return the attributes of these names that are set, to be given to another node."""
-    return {name: node.attributes[name].value for name in names if name in node.attributes}
 
 
 # ----------------------------------------------------------------- the table

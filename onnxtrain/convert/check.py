@@ -224,14 +224,10 @@ def _compare(
             f"{expected.shape}. {remedy_of(estimator)}"
         )
     found = found.reshape(expected.shape)
-    finite = np.abs(expected[np.isfinite(expected)])
-    differences = np.abs(found - expected) / max(finite.max(initial=0.0), 1e-30)
-    differences[(found == expected) | (np.isnan(found) & np.isnan(expected)) | vanished(found, expected)] = 0.0
-    largest = differences.max(initial=0.0)
+    off = differences(found, expected)
+    largest = off.max(initial=0.0)
     if not largest <= tolerance and not (largest <= LOOSE and is_approximate(estimator)):
-        row = int(
-            np.nanargmax(np.where(np.isnan(differences), np.inf, differences).reshape(len(found), -1).max(axis=1))
-        )
+        row = worst_row(off)
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from {method} by "
             f"{largest:.1e} of the largest value in row {row}: {found[row]} instead of {expected[row]}. "
@@ -240,7 +236,21 @@ def _compare(
     return found
 
 
-def vanished(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return by how much values differ, relative to the largest one that is expected; not at all where both are NaN."""
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(found - expected) / max(largest, 1e-30)
+    off[(found == expected) | (np.isnan(found) & np.isnan(expected)) | _vanished(found, expected)] = 0.0
+    return off
+
+
+def worst_row(off: np.ndarray) -> int:
+    """Return the row of the largest difference."""
+    return int(np.argmax(np.where(np.isnan(off), np.inf, off).reshape(len(off), -1).max(axis=1)))
+
+
+def _vanished(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return where, by row, uniform probabilities stand for an estimator's that are all 0, (n, 1) or nothing at all.
 
     OneVsRestClassifier has such rows: those in which every class underflows. Rows of a graph sum to one.

@@ -16,7 +16,7 @@ from sklearn.base import is_classifier, is_regressor
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
-from onnxtrain.convert.check import is_approximate, remedy_of, vanished
+from onnxtrain.convert.check import differences, is_approximate, remedy_of, worst_row
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -391,12 +391,9 @@ def _check_values(
         if found.shape[1] != 2 or expected.shape[1] != 1:
             return  # another form of the same: the graph was compared where it was made
         found = found[:, 1:]
-    with np.errstate(invalid="ignore"):
-        differences = np.abs(found - expected)
-    differences[(found == expected) | (np.isnan(found) & np.isnan(expected)) | vanished(found, expected)] = 0.0
-    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    if not np.all(differences <= tolerance * max(largest, 1e-30)):
-        row = int(np.argmax(np.where(np.isnan(differences), np.inf, differences).max(axis=1)))
+    off = differences(found, expected)
+    if not off.max(initial=0.0) <= tolerance:
+        row = worst_row(off)
         raise error(
             f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
             f"row {row} of {len(found)} that were compared. {remedy()}"

@@ -107,3 +107,14 @@ def scalar(value: ir.Value | None) -> float | None:
 def alike(a: ir.Value | None, b: ir.Value | None) -> bool:
     """Whether two values are known to have one shape."""
     return a is not None and b is not None and (a is b or same_shape(a, b))
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """Return the value of an attribute, `default` if it is not set."""
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def attributes(node: ir.Node, *names: str) -> dict[str, Any]:
+    """Return the attributes of these names that are set, to be given to another node."""
+    return {name: node.attributes[name].value for name in names if name in node.attributes}

@@ -63,8 +63,6 @@ class Optimizer(ABC):
     slots: ClassVar[tuple[str, ...]] = ()
     #: The interval of each parameter that has one, such as ``"[0, 1)"``.
     ranges: ClassVar[Mapping[str, str]] = {}
-    #: Whether :meth:`scalars` is computed in double because it loses digits in float32.
-    scalars_in_double: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_ranges(self, self.ranges)
@@ -119,14 +117,6 @@ class Optimizer(ABC):
         The step is the first scalar times the gradient, divided by this metric.
         """
         return None
-
-    def graph_scalars(self, op: Op, learning_rate: ir.Value, step: ir.Value) -> tuple[ir.Value, ...]:
-        """Append the computation of :meth:`scalars` to a graph, in double if float32 loses digits."""
-        dtype, double = learning_rate.dtype, ir.DataType.DOUBLE
-        if not self.scalars_in_double or dtype in (None, double):
-            return self.scalars(op, learning_rate, step)
-        found = self.scalars(op, op.Cast(learning_rate, to=double), op.Cast(step, to=double))
-        return tuple(op.Cast(x, to=dtype) for x in found)
 
     def scalar_table(self, learning_rates: ArrayLike, steps: ArrayLike) -> np.ndarray:
         """Return the values of :meth:`scalars` for many steps, precomputed in double.

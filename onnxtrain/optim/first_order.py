@@ -115,7 +115,6 @@ class Adam(Optimizer):
     epsilon: float = 1e-8
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
     ranges: ClassVar[Mapping[str, str]] = {"beta_1": "[0, 1)", "beta_2": "[0, 1)", "epsilon": "(0, inf)"}
-    scalars_in_double: ClassVar[bool] = True  # 1 - 0.999 ** t has four digits left in float32
 
     def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) = rate / eta * M / (sqrt(V) + eps * root)

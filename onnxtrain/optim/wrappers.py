@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
 
@@ -62,7 +62,6 @@ class Proximal(Optimizer):
     """
 
     optimizer: Optimizer
-    scalars_in_double: ClassVar[bool] = True  # a sum of powers loses digits
 
     def __post_init__(self) -> None:
         if type(self.optimizer).pull is Optimizer.pull:

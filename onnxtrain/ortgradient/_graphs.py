@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError, ModelError
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
+from onnxtrain.graph.messages import dimensions
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,8 @@ class Tensor:
     @classmethod
     def of(cls, value: onnx.ValueInfoProto) -> Tensor:
         """Return the description of an input or an output of a model."""
-        tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
-            return cls(value.name, tensor.elem_type, None)
-        dims = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
-        return cls(value.name, tensor.elem_type, dims)
+        shape = dimensions(value)
+        return cls(value.name, value.type.tensor_type.elem_type, None if shape is None else tuple(shape))
 
 
 @dataclass(frozen=True)

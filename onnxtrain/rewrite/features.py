@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import constant, is_float, made_by, rank, scalar
-from onnxtrain.rewrite.registry import as_float, attribute, floats, rewrite, weight
+from onnxtrain.graph import attribute, constant, is_float, made_by, rank, scalar
+from onnxtrain.rewrite.registry import as_float, floats, rewrite, weight
 
 
 @rewrite("ai.onnx.ml", "Scaler")

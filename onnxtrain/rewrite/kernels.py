@@ -13,10 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op
+from onnxtrain.graph import Op, attribute
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rewrite.linear import affine, class_labels, labels_at, labels_of_best, post_transform
-from onnxtrain.rewrite.registry import as_float, attribute, floats, mask, rewrite, weight
+from onnxtrain.rewrite.registry import as_float, floats, mask, rewrite, weight
 
 
 @rewrite("ai.onnx.ml", "SVMRegressor")

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, rank
-from onnxtrain.rewrite.registry import as_float, attribute, constant, floats, rewrite, weight
+from onnxtrain.graph import Op, attribute, rank
+from onnxtrain.rewrite.registry import as_float, constant, floats, rewrite, weight
 
 
 @rewrite("ai.onnx.ml", "LinearRegressor")

@@ -9,13 +9,12 @@ the node.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, Rule, operator_name
+from onnxtrain.graph import Op, Rule, attribute, operator_name
 from onnxtrain.registry import Registry
 
 REWRITES: Registry[Rule] = Registry("rewriting", RewriteError)
@@ -62,12 +61,6 @@ def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Ru
     ...     return op.Mul(x, 2.0)
     """
     return REWRITES.register(*(operator_name(op_type, domain) for op_type in op_types), override=override)
-
-
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, `default` if it is not set."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
 
 
 def floats(node: ir.Node, name: str) -> np.ndarray:

@@ -15,9 +15,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import BUFFER, Op
+from onnxtrain.graph import BUFFER, Op, attribute
 from onnxtrain.rewrite.linear import class_labels, labels_of_best, labels_of_sign, post_transform
-from onnxtrain.rewrite.registry import attribute, floats, mask, rewrite, weight
+from onnxtrain.rewrite.registry import floats, mask, rewrite, weight
 
 #: float32 counts exactly up to here.
 _MOST_LEAVES = 2**24

@@ -247,11 +247,11 @@ class StepLoop:
 
     def _known_scalars(self) -> np.ndarray:
         """Return the table of per-step scalars with the columns filled that do not depend on the step's number."""
-        scalars = np.zeros((self._n_ahead, len(self.step.scalars)), self.step.dtype.numpy())
+        scalars = np.zeros((self._n_ahead, len(self.step.step_scalars)), self.step.dtype.numpy())
         n_batches = self.n_batches
         scalars[:, 0] = 1 / self.batch_size
         scalars[n_batches - 1 :: n_batches, 0] = 1 / (self.n_rows - (n_batches - 1) * self.batch_size)
-        scalars[:, len(self.step.scalars) - len(self._strengths) :] = self._strengths
+        scalars[:, len(self.step.step_scalars) - len(self._strengths) :] = self._strengths
         return scalars
 
     def _last_inputs(self) -> dict[str, np.ndarray]:

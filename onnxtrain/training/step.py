@@ -93,9 +93,10 @@ class StepGraph(BatchGraph):
         The rest of the state, each 0 at first: ``"loss_sum"``, the sum over the epoch of the objective times the
         weight of its batch. In a gathered step also ``"offset"``, the start of the batch in ``rows``, and
         ``"index"``, the row of ``scalars``.
-    scalars : tuple of str
-        The columns of that input: ``share``, one over the weight of the batch; ``scalar_0``, ``scalar_1``, ...,
-        those of ``optimizer.scalar_table``; ``l1_0``, ..., ``l2_0``, ..., the strengths of the penalties.
+    step_scalars : tuple of str
+        The columns of the input ``scalars``: ``share``, one over the weight of the batch; ``scalar_0``,
+        ``scalar_1``, ..., those of ``optimizer.scalar_table``; ``l1_0``, ..., ``l2_0``, ..., the strengths of the
+        penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
     """
@@ -103,7 +104,7 @@ class StepGraph(BatchGraph):
     weights: Mapping[str, Wire] = field(default_factory=dict)
     slots: Mapping[tuple[str, str], Wire] = field(default_factory=dict)
     counters: Mapping[str, Wire] = field(default_factory=dict)
-    scalars: tuple[str, ...] = ()
+    step_scalars: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
 
     @property
@@ -211,7 +212,7 @@ def build_step(
         weights=wires(weights),
         slots=wires(slots),
         counters=wires(counters),
-        scalars=names,
+        step_scalars=names,
         constants=tuple(str(x.name) for x in g.constants),
     )
 

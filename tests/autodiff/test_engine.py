@@ -11,10 +11,10 @@ import pytest
 from onnxtrain import graph as graphs
 from onnxtrain.autodiff import backpropagate, dependents, gradient_rule, no_gradient
 from onnxtrain.autodiff.engine import _path, sources
-from onnxtrain.autodiff.registry import RULES, attribute, derivative_of
+from onnxtrain.autodiff.registry import RULES, derivative_of
 from onnxtrain.errors import GradientError, ModelError
 from onnxtrain.grad_helper import onnx_derivative
-from onnxtrain.graph import captured, operands
+from onnxtrain.graph import attribute, captured, operands
 
 VECTOR = "program (double[3] X, double[3] A) => (double[3] Y{}) {{ {} }}"
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import attribute
 
 # ---------------------------------------------------------- piecewise linear
 

@@ -10,8 +10,8 @@ import math
 import onnx_ir as ir
 
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
-from onnxtrain.graph import Op, rank
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import Op, attribute, attributes, rank
 
 _MICROSOFT = "com.microsoft"
 

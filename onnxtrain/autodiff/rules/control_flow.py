@@ -20,9 +20,9 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import backpropagate
-from onnxtrain.autodiff.registry import Gradient, attribute, gradient_rule
+from onnxtrain.autodiff.registry import Gradient, gradient_rule
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, captured, constant, inner_builder, is_float, put_out, unique_name
+from onnxtrain.graph import Op, attribute, captured, constant, inner_builder, is_float, put_out, unique_name
 
 
 @gradient_rule("If")

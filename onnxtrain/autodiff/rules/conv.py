@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, lengths, reshape_like, size_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.interpolation import interpolated, linear_taps, real_length
 from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import (
@@ -34,7 +34,7 @@ from onnxtrain.autodiff.rules.window import (
     transposed_pads,
 )
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, constant, describe, rank, static_shape
+from onnxtrain.graph import Op, attribute, attributes, constant, describe, rank, static_shape
 
 
 @gradient_rule("Conv")

@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
-from onnxtrain.graph import constant, rank
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import attribute, constant, rank
 
 
 @gradient_rule("DFT")

@@ -22,9 +22,9 @@ from onnxtrain.autodiff.broadcast import (
     summing_type,
     zeros_like,
 )
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import add_at_positions, pad_along
-from onnxtrain.graph import constant, rank, static_shape
+from onnxtrain.graph import attribute, constant, rank, static_shape
 
 
 @gradient_rule("Gather")

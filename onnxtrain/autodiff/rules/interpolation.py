@@ -18,9 +18,9 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import length_of, scalar_like, shape_of, size_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.window import along_axes, array_like
-from onnxtrain.graph import Op, constant, rank, same_dimension
+from onnxtrain.graph import Op, attribute, attributes, constant, rank, same_dimension
 
 #: The parameter of the cubic kernel in the ONNX specification.
 _A = -0.75

@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, shape_of, sum_to
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import same_dimension
+from onnxtrain.graph import attribute, same_dimension
 
 
 @gradient_rule("MatMul")

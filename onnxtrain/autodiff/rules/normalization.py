@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, reshape_like, scalar_like, size_of, sum_to
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import Gradient, attribute, gradient_rule
+from onnxtrain.autodiff.registry import Gradient, gradient_rule
 from onnxtrain.autodiff.rules.window import covering
-from onnxtrain.graph import Op, rank
+from onnxtrain.graph import Op, attribute, rank
 
 
 @gradient_rule("BatchNormalization")

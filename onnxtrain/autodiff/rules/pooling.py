@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import add_into_zeros, expand_like, integers, reshape_like, shape_of, size_of
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.window import Window, along_axes, array_like, covering, explicit, sliding, sliding_pads
-from onnxtrain.graph import Op, constant, rank, static_shape
+from onnxtrain.graph import Op, attribute, constant, rank, static_shape
 
 
 @gradient_rule("MaxPool")

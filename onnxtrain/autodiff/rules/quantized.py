@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of, lengths, reshape_like, sum_to, summing_type
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, attributes, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import concatenated, pad_along
-from onnxtrain.graph import Op
+from onnxtrain.graph import Op, attribute, attributes
 
 
 @gradient_rule("DequantizeLinear")

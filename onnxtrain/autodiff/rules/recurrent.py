@@ -16,9 +16,9 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, scan
+from onnxtrain.graph import Op, attribute, scan
 
 #: A step of the recurrence: (op, x_t, states) -> new states.
 Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]

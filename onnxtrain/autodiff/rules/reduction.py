@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import expand_like, known_rank, size_of
-from onnxtrain.autodiff.registry import attribute, gradient_rule
-from onnxtrain.graph import constant, rank
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import attribute, constant, rank
 
 # -------------------------------------------------------------------- shapes
 

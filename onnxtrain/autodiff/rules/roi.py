@@ -19,11 +19,11 @@ import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import lengths, scalar_like, size_of
 from onnxtrain.autodiff.engine import differentiate
-from onnxtrain.autodiff.registry import attribute, gradient_rule
+from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.interpolation import real_length
 from onnxtrain.autodiff.rules.slice_pad import concatenated
 from onnxtrain.autodiff.rules.window import array_like
-from onnxtrain.graph import Op
+from onnxtrain.graph import Op, attribute
 
 
 class _Samples(NamedTuple):

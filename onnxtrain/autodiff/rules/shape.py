@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from onnxtrain.autodiff.broadcast import integers, known_rank, length_of, reshape_like, shape_of, zeros_like
-from onnxtrain.autodiff.registry import attribute, gradient_rule
-from onnxtrain.graph import constant, rank, static_shape
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import attribute, constant, rank, static_shape
 
 # ------------------------------------------------------------------- shapes
 

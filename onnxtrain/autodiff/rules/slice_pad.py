@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import add_into_zeros, integers, known_rank, length_of, reshape_like, shape_of
-from onnxtrain.autodiff.registry import attribute, gradient_rule
-from onnxtrain.graph import constant, rank, same_shape, static_shape
+from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.graph import attribute, constant, rank, same_shape, static_shape
 
 #: A slice with an end beyond this extends to the end of the axis, whatever its length.
 _FAR = 2**31 - 2

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import size_of
-from onnxtrain.autodiff.registry import attribute, gradient_rule, no_gradient
+from onnxtrain.autodiff.registry import gradient_rule, no_gradient
 from onnxtrain.autodiff.rules.window import array_like
-from onnxtrain.graph import Op, rank
+from onnxtrain.graph import Op, attribute, rank
 
 no_gradient("Hardmax")
 

@@ -13,8 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import shape_of
-from onnxtrain.autodiff.registry import attribute
-from onnxtrain.graph import Op, rank
+from onnxtrain.graph import Op, attribute, rank
 
 __all__ = [
     "Window",
