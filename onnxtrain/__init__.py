@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnxtrain.convert import converter
     from onnxtrain.convert.head import with_new_head
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
+    from onnxtrain.estimators.lora import LoRA
     from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.source import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 #: Where each public name lives; a module's home is the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
+    "LoRA": "onnxtrain.estimators.lora",
     "LossCurveDisplay": "onnxtrain.estimators",
     "OrtGradientClassifier": "onnxtrain.estimators",
     "OrtGradientForwardBackward": "onnxtrain.ortgradient",
@@ -64,6 +66,7 @@ _HOMES = {
 
 __all__ = [
     "DerivativeOptions",
+    "LoRA",
     "LossCurveDisplay",
     "OrtGradientClassifier",
     "OrtGradientForwardBackward",

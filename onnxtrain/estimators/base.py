@@ -27,6 +27,7 @@ from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
+from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.preprocessing import PreprocessedForm, is_divisible, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
@@ -77,7 +78,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         l1: float = 0.0,
         l2: float = 0.0,
         penalty: Mapping[str, Any] | None = None,
-        weights_to_train: str | Sequence[str] | None = None,
+        weights_to_train: str | Sequence[str] | LoRA | None = None,
         init: str = "estimator",
         solver: str | Optimizer = "adam",
         learning_rate: float | str | Schedule | Callable[[int], float] = 1e-3,
@@ -430,10 +431,14 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self._learn_target(rows.y, source)
         model = source.model
         wanted = self.weights_to_train
-        if wanted == "head":
-            wanted = head_weights(model.graph(), model.scores or model.output)
-        names = choose_weights(model, wanted, converted=source.original is None)
-        trained = self._with_objective(source, source.initial_weights(names), rows.form)
+        if isinstance(wanted, LoRA):
+            model, given = adapted(model, wanted, head=self.head == "new", random_state=self._random_state)
+            source = replace(source, model=model)
+        else:
+            if wanted == "head":
+                wanted = head_weights(model.graph(), model.scores or model.output)
+            given = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
+        trained = self._with_objective(source, given, rows.form)
         check_start(trained, rows.exact, self._decoder(model.link))
         weights = trained.weights
         if self.init == "random":
@@ -553,7 +558,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         model = self._model
         if part == "whole":
             model.form.check_whole()
-        return model.to_onnx()
+        wanted = self.weights_to_train
+        return model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
 
     @property
     def onnx_status_(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
 from onnxtrain.estimators.source import Source, is_fitted, takes_labels
 from onnxtrain.estimators.targets import (
@@ -144,7 +145,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         l1: float = 0.0,
         l2: float = 0.0,
         penalty: Mapping[str, Any] | None = None,
-        weights_to_train: str | Sequence[str] | None = None,
+        weights_to_train: str | Sequence[str] | LoRA | None = None,
         init: str = "estimator",
         solver: str | Optimizer = "adam",
         learning_rate: float | str | Schedule | Callable[[int], float] = 1e-3,

@@ -27,6 +27,7 @@ import onnx
 
 from onnxtrain import graph
 from onnxtrain.errors import ExportError, FileError, ModelError
+from onnxtrain.estimators.lora import LoRA
 from onnxtrain.optim import OPTIMIZERS, Optimizer
 from onnxtrain.optim.schedules import SCHEDULES, Schedule
 
@@ -199,6 +200,7 @@ class Encoder:
             (np.dtype, "dtype", lambda v, _: v.str),
             (np.random.RandomState, "random_state", self._random_state),
             (Optimizer, "optimizer", lambda v, what: self._registered(v, OPTIMIZERS, what)),
+            (LoRA, "lora", lambda v, what: self.encode(v.get_params(deep=False), what)),
             (Schedule, "schedule", lambda v, what: self._registered(v, SCHEDULES, what)),
             (tuple, "tuple", self._items),
             (list, "list", self._items),
@@ -303,6 +305,7 @@ _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "random_state": Decoder._random_state,
     "optimizer": lambda d, content: d._registered(content, OPTIMIZERS),
     "schedule": lambda d, content: d._registered(content, SCHEDULES),
+    "lora": lambda d, content: LoRA(**d.decode(content)),
     "tuple": lambda d, content: tuple(d._items(content)),
     "list": lambda d, content: d._items(content),
     "dict": lambda d, content: dict(d._items(pair) for pair in content),

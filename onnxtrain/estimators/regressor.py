@@ -51,10 +51,11 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     penalty : dict, optional
         Penalties of single weights, added to those: ``{name: {"l1": a, "l2": b}}`` or
         ``{name: b}``.
-    weights_to_train : str or sequence of str, optional
+    weights_to_train : str, sequence of str or LoRA, optional
         Names of weights. None: those of the predictor, not the statistics of the
         preprocessing in front of it; of an ONNX model every float initializer of one
-        axis or more on which the output depends. ``"all"``: every floating-point initializer.
+        axis or more on which the output depends. ``"all"``: every floating-point initializer. ``"head"``: those of
+        the last linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors beside weight matrices.
     init : {"estimator", "random"}
         Start from the weights of the estimator, or draw them anew: Glorot uniform,
         intercepts at zero.

@@ -27,6 +27,7 @@ from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
+from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
@@ -111,10 +112,28 @@ class Source:
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
 
-    def with_weights(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """Return the model that came with other weights: its inputs, outputs and types."""
+    @property
+    def factors(self) -> list[LowRank]:
+        """The low-rank factors beside weights."""
+        return [LowRank(*fields) for fields in self.model.low_rank]
+
+    def merged(self, weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return trained weights by the names that they have in the model that came: without factors."""
+        if not self.factors:
+            return weights
+        return merged(weights, self.factors, self.initial_weights(tuple(f.weight for f in self.factors)))
+
+    def with_weights(self, weights: Mapping[str, np.ndarray], *, merge: bool = True) -> onnx.ModelProto:
+        """Return the model that came with other weights: its inputs, outputs and types.
+
+        Without `merge` its factors stand beside its weights.
+        """
+        if self.factors and not merge:
+            return self._with_factors(weights)
+        weights = self.merged(weights)
         if self.original is None:
-            own = with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+            plain = without_factors(self.model.graph(), self.factors) if self.factors else self.model.onnx
+            own = with_weights(plain, weights, outputs=self.model.outputs)
             joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
             # the node that concatenates the scores of labels is needed for training only
             return graph.save(graph.load(own)) if joined else own
@@ -129,6 +148,17 @@ class Source:
         del trained.graph.input[:]
         trained.graph.input.extend(original.graph.input)
         return graph.with_maps_of(trained, original)
+
+    def _with_factors(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """Return the file that came with factors beside its weights, if these are its initializers."""
+        if self.original is not None:
+            own = {name for f in self.factors for name in (f.a, f.b)}
+            original = onnx.load_model_from_string(self.original)
+            put = put_back(original, {name: w for name, w in weights.items() if name not in own})
+            found = None if put is None else with_factors(put, self.factors, weights)
+            if found is not None:
+                return found
+        return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
 
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return the weights as they came, by name."""
@@ -239,7 +269,7 @@ def source_of(
     X: Features,
     rows: Given,
     reading: Reading,
-    weights_to_train: str | Sequence[str] | None = None,
+    weights_to_train: Any = None,
     *,
     structure_only: bool,
     random_state: np.random.RandomState,
@@ -367,7 +397,7 @@ def _is_what_it_says(part: object) -> bool:
 
 
 def _from_few_rows(
-    estimator: Estimator, X: Features, rows: Given, weights_to_train: str | Sequence[str] | None, reading: Reading
+    estimator: Estimator, X: Features, rows: Given, weights_to_train: Any, reading: Reading
 ) -> Source | None:
     """Return the source from a few rows of each class, None if all rows might give another one.
 

@@ -212,9 +212,9 @@ class TrainedModel:
             return self
         return replace(self, device=device, n_threads=n_threads)
 
-    def to_onnx(self) -> onnx.ModelProto:
-        """Return the model as it came, with the trained weights."""
-        return self.source.with_weights(self.weights)
+    def to_onnx(self, *, merge: bool = True) -> onnx.ModelProto:
+        """Return the model as it came, with the trained weights; without `merge` low-rank factors are beside them."""
+        return self.source.with_weights(self.weights, merge=merge)
 
     def to_sklearn(self) -> Any:
         """Return a copy of the estimator as it came, with the trained weights.
@@ -229,7 +229,8 @@ class TrainedModel:
                 "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
                 "there is no estimator to write to. Take get_trained_onnx()."
             )
-        return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, self.weights))
+        weights = self.source.merged(self.weights)
+        return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, weights))
 
 
 def run_rows(

@@ -23,6 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
@@ -37,7 +38,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "l1": _STRENGTH,
     "l2": _STRENGTH,
     "penalty": [dict, None],
-    "weights_to_train": [str, "array-like", None],
+    "weights_to_train": [str, "array-like", LoRA, None],
     "init": [StrOptions({"estimator", "random"})],
     "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     "max_iter": [Interval(Integral, 0, None, closed="left")],
@@ -62,6 +63,15 @@ PARAMETERS: dict[str, list[Any]] = {
     "class_weight": [dict, list, StrOptions({"balanced"}), None],
 }
 
+#: The constraints on the parameters of LoRA; words are those of `weights_to_train`.
+_OF_LORA: dict[str, list[Any]] = {
+    "rank": [Interval(Integral, 1, None, closed="left")],
+    "alpha": [Interval(Real, 0, None, closed="neither")],
+    "weights": [str, list, tuple],
+    "besides": [str, list, tuple, None],
+    "merge": ["boolean"],
+}
+
 
 def check_parameters(estimator: Estimator) -> None:
     """Check the parameters of an estimator against :data:`PARAMETERS`."""
@@ -71,11 +81,23 @@ def check_parameters(estimator: Estimator) -> None:
         if value is not default:  # a check takes longer than an epoch
             check = _check_once if isinstance(value, (bool, int, float, str)) else _check_parameter
             check(kind.__name__, name, value)
+    lora = getattr(estimator, "weights_to_train", None)
+    if isinstance(lora, LoRA):
+        _check_lora(lora, estimator)
 
 
-def _check_parameter(caller: str, name: str, value: object) -> None:
+def _check_lora(lora: LoRA, estimator: Any) -> None:
+    for name, value in lora.get_params(deep=False).items():
+        _check_parameter("LoRA", name, value, _OF_LORA)
+    if estimator.init == "random":
+        raise ParameterError(
+            "init='random' draws the weights anew, LoRA trains beside weights that were learned: set init='estimator'."
+        )
+
+
+def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
     try:
-        validate_parameter_constraints(PARAMETERS, {name: value}, caller_name=caller)
+        validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
         raise ParameterError(str(e)) from e
 

@@ -66,6 +66,8 @@ class TrainableModel:
         those that are not trained are inputs of the graphs, which all fits then share.
     certain : bool
         Whether the graph proves ``link``; otherwise rows have to confirm it.
+    low_rank : tuple
+        The factors beside weights, as the fields of :class:`~onnxtrain.convert.low_rank.LowRank`.
     proto : onnx.ModelProto or None
         What ``onnx`` holds, not to be changed; None of a large model, and of one that was unpickled.
     """
@@ -85,6 +87,7 @@ class TrainableModel:
     penalized: tuple[str, ...]
     learned: tuple[str, ...] = ()
     certain: bool = True
+    low_rank: tuple[tuple[str, str, str, float, bool], ...] = ()
     proto: ModelProto | None = field(default=None, repr=False, compare=False)
 
     def with_graph(self, proto: ModelProto) -> TrainableModel:

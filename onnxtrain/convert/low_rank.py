@@ -1,0 +1,170 @@
+r"""Low-rank factors beside weight matrices: :math:`x W` becomes :math:`x W + s\,(x A)\,B`.
+
+Merged, that is :math:`x (W + s A B)`. The model stays the user's own: its opset, nodes and names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+
+#: The first opset at which Gemm needs nothing to add.
+_GEMM_ALONE = 11
+
+#: The products of rows by a weight, and whether each turns the weight as it is stored.
+Products: TypeAlias = "list[tuple[ir.Node, bool]]"
+
+
+class LowRank(NamedTuple):
+    """The factors beside one weight.
+
+    Attributes
+    ----------
+    weight, a, b : str
+        Names of the initializers: W, A of shape (p, r), B of shape (r, q).
+    scale : float
+    turned : bool
+        W is stored as (q, p), its outputs first.
+    """
+
+    weight: str
+    a: str
+    b: str
+    scale: float
+    turned: bool
+
+
+def matrices(model: ir.Model) -> dict[str, Products]:
+    """Return the weights that can have factors, with the products of each.
+
+    All uses of such a weight are second operands of MatMul or Gemm, directly or transposed, all in the same way.
+    """
+    weights = model.graph.initializers.items()
+    found = {str(name): _products(model, w) for name, w in weights if graph.rank(w) == 2 and graph.is_float(w)}
+    return {name: uses for name, uses in found.items() if uses and len({turned for _, turned in uses}) == 1}
+
+
+def _products(model: ir.Model, value: ir.Value, turned: bool = False) -> Products:
+    """Return the products by a matrix; none if it is used in any other way."""
+    found: Products = []
+    for node, position in value.uses():
+        y = node.outputs[0]
+        if graph.made_by(y, "MatMul", "Gemm") is not None and position == 1 and node.graph is model.graph:
+            found.append((node, turned != bool(_attribute(node, "transB", 0))))
+        elif graph.made_by(y, "Transpose", "Identity") is not None and not y.is_graph_output():
+            inner = _products(model, y, turned != (node.op_type == "Transpose"))
+            if not inner:
+                return []
+            found += inner
+        else:
+            return []
+    return [] if value.is_graph_output() else found
+
+
+def _attribute(node: ir.Node, name: str, default: float) -> float:
+    return node.attributes[name].value if name in node.attributes else default
+
+
+def with_factors(
+    onx: onnx.ModelProto, factors: Sequence[LowRank], values: Mapping[str, np.ndarray]
+) -> onnx.ModelProto | None:
+    """Return a model with factors beside its weights, all else as it was; None if that is not possible.
+
+    That is so if a weight is not one of its matrices, if a name is taken, and before opset 11, where Gemm has a bias.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto
+    factors : sequence of LowRank
+    values : mapping of str to ndarray
+        The values of the factors; they get the types of the weights.
+    """
+    model = ir.from_proto(onx)
+    known = matrices(model)
+    names = graph.names_in(model.graph)
+    if (
+        model.opset_imports.get("", 0) < _GEMM_ALONE
+        or any(f.weight not in known or known[f.weight][0][1] != f.turned for f in factors)
+        or any(name in names for f in factors for name in (f.a, f.b))
+    ):
+        return None
+    for f in factors:
+        dtype = model.graph.initializers[f.weight].dtype
+        a, b = (_initializer(model, name, values[name], dtype) for name in (f.a, f.b))  # type: ignore[arg-type]
+        names |= {f.a, f.b}
+        for product, _ in known[f.weight]:
+            _add_beside(model, product, a, b, f.scale, names)
+    return ir.to_proto(model)
+
+
+def _initializer(model: ir.Model, name: str, array: np.ndarray, dtype: ir.DataType) -> ir.Value:
+    tensor = ir.tensor(np.asarray(array).astype(dtype.numpy()), dtype=dtype, name=name)
+    value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=tensor)
+    model.graph.register_initializer(value)
+    return value
+
+
+def _add_beside(model: ir.Model, product: ir.Node, a: ir.Value, b: ir.Value, scale: float, names: set[str]) -> None:
+    """Add the product by two factors to the one by their weight; the sum takes its name and its place."""
+    x, y = product.inputs[0], product.outputs[0]
+    narrow = None if y.shape is None else [*y.shape[:-1], a.shape[1]]  # type: ignore[index]
+    nodes: list[ir.Node] = []
+
+    def made(op_type: str, operands: Sequence[ir.Value | None], shape: Any, **attributes: Any) -> ir.Value:
+        node = ir.node(op_type, operands, attributes)
+        (found,) = node.outputs
+        found.name, found.type = graph.unique_name(f"{y.name}_low_rank", names), y.type
+        found.shape = None if shape is None else ir.Shape(shape)
+        nodes.append(node)
+        return found
+
+    if product.op_type == "Gemm":
+        factor = scale * _attribute(product, "alpha", 1.0)
+        thin = made("Gemm", [x, a], narrow, alpha=factor, transA=int(_attribute(product, "transA", 0)))
+    else:
+        factor = ir.tensor(np.array(scale, a.dtype.numpy()), dtype=a.dtype)  # type: ignore[union-attr, assignment]
+        thin = made("Mul", [made("MatMul", [x, a], narrow), made("Constant", [], [], value=factor)], narrow)
+    beside = made(product.op_type, [thin, b], y.shape)
+    total = made("Add", [y, beside], y.shape)
+    y.name, total.name = total.name, y.name
+    ir.convenience.replace_all_uses_with(y, total, replace_graph_outputs=True)
+    nodes[-1].replace_input_with(0, y)
+    model.graph.insert_after(product, nodes)
+
+
+def without_factors(onx: onnx.ModelProto, factors: Sequence[LowRank]) -> onnx.ModelProto:
+    """Return a model that :func:`with_factors` made as it was before: each sum is the product by the weight alone."""
+    model = ir.from_proto(onx)
+    for f in factors:
+        b = model.graph.initializers[f.b]
+        for beside in [node for node, _ in b.uses()]:
+            ((addition, _),) = beside.outputs[0].uses()
+            y, total = addition.inputs[0], addition.outputs[0]
+            name = total.name
+            ir.convenience.replace_all_uses_with(total, y, replace_graph_outputs=True)  # type: ignore[arg-type]
+            total.name, y.name = y.name, name  # type: ignore[union-attr]
+    return graph.save(model)
+
+
+def merged(
+    weights: Mapping[str, np.ndarray], factors: Sequence[LowRank], frozen: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return trained weights with the product of each pair of factors added to the frozen weight beside it."""
+    own = {name for f in factors for name in (f.a, f.b)}
+    found = {name: w for name, w in weights.items() if name not in own}
+    return found | dict(_sums(weights, factors, frozen))
+
+
+def _sums(
+    weights: Mapping[str, np.ndarray], factors: Sequence[LowRank], frozen: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
+    for f in factors:
+        w = frozen[f.weight]
+        product = f.scale * (weights[f.a].astype(np.float64) @ weights[f.b].astype(np.float64))
+        yield f.weight, (w + (product.T if f.turned else product)).astype(w.dtype)

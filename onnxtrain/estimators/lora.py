@@ -1,0 +1,149 @@
+"""LoRA as a value of ``weights_to_train``: low-rank factors are trained instead of the weights beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from onnxtrain import graph
+from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
+from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.training.model import TrainableModel, initial_weights
+from onnxtrain.training.parameters import select_weights
+
+
+class LoRA(BaseEstimator):
+    r"""Low-rank adaptation, for ``weights_to_train``: two thin factors are trained beside each chosen weight matrix.
+
+    .. math:: x W \quad\text{becomes}\quad x W + \frac{\alpha}{r}\,(x A)\,B
+
+    with A of shape (p, r) and B of shape (r, q) for a layer of p features and q outputs, in ``weights_`` under the
+    names ``W.lora_A`` and ``W.lora_B``. At first A is uniform in :math:`\pm 1/\sqrt{p}`, drawn by ``random_state``, and
+    B is zero, as in peft: training starts at the predictions of the model. All other weights stay as they are.
+
+    Parameters
+    ----------
+    rank : int, default 8
+        r.
+    alpha : float, default 16
+        :math:`\alpha`.
+    weights : str or sequence of str
+        The weight matrices that get factors, as ``weights_to_train`` takes them: names, patterns, steps, a leading
+        minus to exclude. ``"*"`` is every one that would be trained by default. A weight matrix is one by which a
+        MatMul or a Gemm multiplies rows, and which nothing else uses.
+    besides : str or sequence of str, optional
+        Weights that are trained as they are, in the same words; ``"head"`` is the last layer. None: with
+        ``head="new"`` that layer, else none. They get no factors.
+    merge : bool
+        Of the exported ONNX model: True is the model that came, with :math:`W + \frac{\alpha}{r} A B` in place of W;
+        False has the factors beside W. It may be changed after ``fit``. ``to_sklearn`` always merges.
+
+    Notes
+    -----
+    ``l1``, ``l2`` and the decay of AdamW are on the factors, as in peft, not on their product.
+
+    References
+    ----------
+    Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
+
+    Examples
+    --------
+    The hidden layer of 64 by 32 weights is adapted by 2 (64 + 32) of them:
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from onnxtrain import LoRA, OrtGradientClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> mlp = MLPClassifier((32,), tol=0.1, random_state=0).fit(X / 16, y)
+    >>> adapted = OrtGradientClassifier(
+    ...     mlp, weights_to_train=LoRA(rank=2, weights="*coefs_0"), max_iter=5, random_state=0
+    ... ).fit(X / 16, y)
+    >>> {name: w.shape for name, w in adapted.weights_.items()}
+    {'coefs_0.lora_A': (64, 2), 'coefs_0.lora_B': (2, 32)}
+    >>> int(np.linalg.matrix_rank(adapted.to_sklearn().coefs_[0] - mlp.coefs_[0], tol=1e-5))
+    2
+    """
+
+    def __init__(
+        self,
+        rank: int = 8,
+        alpha: float = 16,
+        weights: str | Sequence[str] = "*",
+        *,
+        besides: str | Sequence[str] | None = None,
+        merge: bool = True,
+    ):
+        self.rank = rank
+        self.alpha = alpha
+        self.weights = weights
+        self.besides = besides
+        self.merge = merge
+
+
+def adapted(
+    model: TrainableModel, lora: LoRA, *, head: bool, random_state: np.random.RandomState
+) -> tuple[TrainableModel, dict[str, np.ndarray]]:
+    """Return a model with low-rank factors, and the initial values of all that is trained.
+
+    `head` says that the last layer is new: it is trained unless ``lora.besides`` names others.
+
+    Raises
+    ------
+    WeightError
+        A word of ``lora.weights`` or ``lora.besides`` matches none that it may stand for.
+    """
+    proto = model.graph()
+    besides = _besides(model, "head" if lora.besides is None and head else lora.besides)
+    known = matrices(graph.reload(proto))
+    chosen = _chosen(model, lora, [name for name in model.weights if name in known and name not in besides])
+    names = {w.name for w in proto.graph.initializer}
+    factors, drawn = [], {}
+    for weight, w in initial_weights(proto, chosen).items():
+        turned = known[weight][0][1]
+        p, q = w.shape[::-1] if turned else w.shape
+        a, b = (graph.unique_name(f"{weight}.lora_{which}", names) for which in "AB")
+        factors.append(LowRank(weight, a, b, float(lora.alpha / lora.rank), turned))
+        drawn[a] = (random_state.uniform(-1, 1, (p, lora.rank)) / math.sqrt(p)).astype(w.dtype)
+        drawn[b] = np.zeros((lora.rank, q), w.dtype)
+    # the model holds zeros for both: fits that differ in what was drawn share its graphs
+    found = with_factors(proto, factors, {name: np.zeros_like(w) for name, w in drawn.items()})
+    if found is None:
+        raise ModelError(f"The model has values of the names of factors: {', '.join(drawn)}.")
+    changed = replace(
+        model.with_graph(found),
+        weights=(*model.weights, *drawn),
+        default=(*drawn, *besides),
+        penalized=(*model.penalized, *drawn),
+        low_rank=tuple(factors),
+    )
+    return changed, drawn | initial_weights(proto, besides)
+
+
+def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[str]:
+    """Return the weights that are trained as they are."""
+    if wanted is None:
+        return []
+    if wanted == "head":
+        wanted = head_weights(model.graph(), model.scores or model.output)
+    return select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=model.default)
+
+
+def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str]:
+    """Return the matrices that get factors, of those that may."""
+    default = [name for name in names if name in model.default]
+    if not names or (lora.weights == "*" and not default):
+        raise WeightError(
+            "LoRA stands beside weight matrices by which a MatMul or Gemm multiplies rows, and the model has none "
+            "that may be trained. Train weights as they are: weights_to_train='head', or names of "
+            "onnxtrain.trainable_weights."
+        )
+    if isinstance(lora.weights, str) and lora.weights == "*":
+        return default
+    kind = "weight matrix by which a MatMul or Gemm multiplies rows and that nothing else uses: LoRA has no other"
+    return select_weights(names, lora.weights, kind, of=default)
