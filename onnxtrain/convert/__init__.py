@@ -2,21 +2,22 @@
 
 from onnxtrain.convert.bind import Conversion, convert
 from onnxtrain.convert.check import answer, compare
-from onnxtrain.convert.learned import Binding
+from onnxtrain.convert.learned import Binding, holds
 from onnxtrain.convert.own import ConvertsToOnnx, converter
 from onnxtrain.convert.sklearn import documentation, register_converter, registered_converters
-from onnxtrain.convert.thresholds import compares_float64
+from onnxtrain.convert.thresholds import HISTOGRAMS
 
 __all__ = [
+    "HISTOGRAMS",
     "Binding",
     "Conversion",
     "ConvertsToOnnx",
     "answer",
     "compare",
-    "compares_float64",
     "convert",
     "converter",
     "documentation",
+    "holds",
     "register_converter",
     "registered_converters",
 ]

@@ -28,13 +28,14 @@ from onnxtrain.convert.learned import (
     ProbabilityBinding,
     find_trees,
     get,
+    holds,
     last_columns,
     leaf_values,
     learned,
     put,
 )
 from onnxtrain.convert.sklearn import documentation, repaired_graph
-from onnxtrain.convert.thresholds import with_float32_splits
+from onnxtrain.convert.thresholds import HISTOGRAMS, with_float32_splits
 from onnxtrain.convert.ties import keep_in_range, range_layout, tie
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.graph import unique_name
@@ -111,7 +112,8 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
 
     if not by_column(X):
         estimator = positional(estimator)
-    estimator = with_float32_splits(estimator, X)
+    if holds(estimator, HISTOGRAMS):
+        estimator = with_float32_splits(estimator, X)
     known = list(learned(estimator))
     model = _trainable_graph(estimator, known, X)
     bindings = _bind(estimator, known, model, X)

@@ -17,10 +17,10 @@ from sklearn.svm import SVC, NuSVC
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
-from onnxtrain.convert.learned import find_trees, inside
+from onnxtrain.convert.learned import find_trees, holds, inside
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.sklearn import documentation
-from onnxtrain.convert.thresholds import compares_float64
+from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place, open_session, run_session
@@ -80,7 +80,7 @@ def compare(
     if not by_column(X):
         estimator = positional(estimator)
     answers = {} if answers is None else answers
-    splits = compares_float64(estimator) or (isinstance(estimator, Pipeline) and _ends_in_trees(estimator))
+    splits = holds(estimator, HISTOGRAMS) or (isinstance(estimator, Pipeline) and _ends_in_trees(estimator))
     for n_rows, known in [(_ROWS_OF_TREES, {}), (COMPARED_ROWS, answers)] if splits else [(COMPARED_ROWS, answers)]:
         chosen = some_rows(X, n_rows)
         values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
@@ -105,7 +105,7 @@ def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: 
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        if _is_moved(answers, own) and not (_has_ties(estimator) or _has_trees_behind(estimator)):
+        if _is_moved(answers, own) and not (holds(estimator, KNNImputer) or _has_trees_behind(estimator)):
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
     if _ends_in_trees(estimator):
@@ -291,7 +291,7 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return the likely cause of a difference between a graph and an estimator, with its remedy."""
-    if _has_ties(estimator):
+    if holds(estimator, KNNImputer):
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
             "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
@@ -304,17 +304,10 @@ def remedy_of(estimator: BaseEstimator) -> str:
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
-def _has_ties(estimator: BaseEstimator) -> bool:
-    return any(isinstance(found, KNNImputer) for found in inside(estimator))
-
-
 def _has_trees_behind(estimator: BaseEstimator) -> bool:
     """Whether trees that compare float64 lie behind other steps inside an estimator that is not split there."""
-    return any(found is not estimator and compares_float64(found) for found in _pipelines(estimator))
-
-
-def _pipelines(estimator: BaseEstimator) -> list[Pipeline]:
-    return [found for found in inside(estimator) if isinstance(found, Pipeline)]
+    pipelines = [found for found in inside(estimator) if isinstance(found, Pipeline) and found is not estimator]
+    return any(holds(found, HISTOGRAMS) for found in pipelines)
 
 
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:

@@ -119,6 +119,11 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
         pending.extend(item for _, item in parts(found))
 
 
+def holds(estimator: BaseEstimator, kinds: type | tuple[type, ...]) -> bool:
+    """Whether an estimator is one of some classes, or holds one that is."""
+    return any(isinstance(found, kinds) for found in inside(estimator))
+
+
 def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:
     """Return an estimator and those inside it, each with the names of the steps that lead there."""
     path = path or type(estimator).__name__.lower()

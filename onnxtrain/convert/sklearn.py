@@ -26,6 +26,7 @@ from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, optio
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, find_schema
+from onnxtrain.graph.messages import assign
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -143,9 +144,9 @@ def to_onnx(
         onx = convert_topology(
             topology, f"ONNX({type(estimator).__name__})", "", target_opset, options=options, remove_identity=False
         )
-    for opset in onx.opset_import:  # operators are written for this one, whichever is the highest that they need
-        if opset.domain == "":
-            opset.version = target_opset[""]
+    others = [opset for opset in onx.opset_import if opset.domain]
+    # operators are written for this one, whichever is the highest that they need
+    assign(onx.opset_import, [onnx.helper.make_opsetid("", target_opset[""]), *others])
     return onx
 
 

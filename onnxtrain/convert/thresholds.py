@@ -19,6 +19,7 @@ from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError
 
+#: The estimators that compare rows with thresholds in float64; other trees round the rows to float32 first.
 HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 
 #: Values of a column that decide: a tenth of a second each.
@@ -28,18 +29,13 @@ _MANY = 2**20
 _MEMBERS = ("estimators_", "best_estimator_", "regressor_", "calibrated_classifiers_", "estimator")
 
 
-def compares_float64(estimator: BaseEstimator) -> bool:
-    """Whether an estimator compares rows with thresholds in float64; other trees round the rows to float32 first."""
-    return any(isinstance(found, HISTOGRAMS) for found in inside(estimator))
-
-
 def with_float32_splits(estimator: BaseEstimator, X: Any = None) -> BaseEstimator:
     """Return an estimator with thresholds that are float32 and decide alike on the rows `X`, rounded to float32.
 
     Parameters
     ----------
     estimator : fitted estimator
-        It stays as it is; one without such thresholds is returned itself.
+        It stays as it is.
     X : array-like of shape (n_samples, n_features), optional
         Where no row decides, as without rows, the threshold is the largest float32 not above it.
 
@@ -48,8 +44,6 @@ def with_float32_splits(estimator: BaseEstimator, X: Any = None) -> BaseEstimato
     ConversionError
         Two rows on different sides of a threshold are one float32.
     """
-    if not compares_float64(estimator):
-        return estimator
     changed = copy.deepcopy(estimator)
     decided = X is not None and not by_column(X) and not hasattr(X, "toarray")
     seen = dict(_columns_seen(changed, np.asarray(X, dtype=np.float64))) if decided else {}

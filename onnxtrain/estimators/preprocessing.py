@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from onnxtrain.convert import compares_float64
+from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.learned import paths
 from onnxtrain.errors import ExportError, ModelError
 from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
@@ -99,7 +99,7 @@ class PreprocessedForm(InputForm):
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
         """Return the columns that the last step takes before they are rounded to float32, where it does not itself."""
-        return super().exact(self.front.transform(X), rows) if compares_float64(self.last) else rows
+        return super().exact(self.front.transform(X), rows) if holds(self.last, HISTOGRAMS) else rows
 
     def _columns(self, X: Features) -> Features:
         allows_nan = self.pipeline is not None and get_tags(self.last).input_tags.allow_nan

@@ -64,6 +64,7 @@ from onnxtrain.graph.query import (
     same_shape,
     scalar,
     static_shape,
+    values_in,
 )
 from onnxtrain.graph.rewriting import Rewritings, Rule, rewrite_nodes
 from onnxtrain.opsets import OPSET, at_opset, find_schema
@@ -131,6 +132,7 @@ __all__ = [
     "tensor",
     "tidy",
     "unique_name",
+    "values_in",
     "with_maps_of",
     "without_maps",
 ]

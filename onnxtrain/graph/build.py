@@ -11,7 +11,7 @@ from onnxscript import GraphBuilder
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.query import describe
+from onnxtrain.graph.query import describe, values_in
 from onnxtrain.graph.shapes import infer_simply
 from onnxtrain.opsets import find_schema
 
@@ -135,12 +135,7 @@ def builder(model: ir.Model) -> Builder:
 
 def names_in(graph: ir.Graph) -> set[str]:
     """Return every name of a value in a graph and in the graphs inside it."""
-    names = {v.name for v in (*graph.inputs, *graph.initializers.values()) if v.name}
-    for node in graph.all_nodes():
-        names.update(v.name for v in node.outputs if v.name)
-    for inner in graph.subgraphs():
-        names.update(v.name for v in (*inner.inputs, *inner.initializers.values()) if v.name)
-    return names
+    return {v.name for v in values_in(graph) if v.name}
 
 
 def _names_shared_on(graph: ir.Graph) -> set[str]:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.build import Op
-from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float
+from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, values_in
 from onnxtrain.graph.rewriting import Rewritings
 from onnxtrain.opsets import find_schema
 
@@ -21,6 +21,8 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     has in one type only (``scales`` of Resize), and all of the operators of
     ai.onnx.ml, keep their type, and are cast before and after.
     """
+    if all(value.dtype == dtype for value in values_in(model.graph) if is_float(value) or value.dtype is None):
+        return
     kept = _constants_of_one_type(model, dtype)
     values = (x for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs))
     before = {x: x.dtype for x in values if x is not None and x.dtype is not None}

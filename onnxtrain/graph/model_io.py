@@ -134,11 +134,11 @@ def load(onx: ModelLike) -> ir.Model:
 def load_converted(proto: onnx.ModelProto) -> ir.Model:
     """Return a model that a converter in this process has just made: it was in no file that could be damaged.
 
-    It is not checked, its values have no types yet, and `proto` may be changed.
+    It is of :data:`OPSET`, it is not checked, its values have no types yet, and `proto` may be changed.
     """
     proto = inline_functions(proto)
     name_dimensions(proto.graph)
-    model = ir.from_proto(convert_opset(proto))
+    model = ir.from_proto(proto)
     put_in_order(model)
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,14 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has subgraphs, which may capture values from outside: If, Loop, Scan."""
     return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
+
+
+def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the values of a graph and of the graphs inside it."""
+    for part in (graph, *graph.subgraphs()):
+        yield from (*part.inputs, *part.initializers.values())
+        for node in part:
+            yield from node.outputs
 
 
 def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
-from onnxtrain.graph import ModelLike, Op, builder, names_in, unique_name
+from onnxtrain.graph import ModelLike, Op, builder, names_in, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.rows import add_row_loss
 from onnxtrain.losses import Prediction, find_loss
@@ -155,14 +155,6 @@ def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | 
     if len(set(chosen.values())) < len(chosen):
         raise LossError(f"The names must differ, got {', '.join(f'{a}={n!r}' for a, n in chosen.items())}.")
     taken = names_in(model.graph) | set(chosen.values())
-    for value in _values_in(model.graph):
+    for value in values_in(model.graph):
         if value.name in chosen.values():
             value.name = unique_name(str(value.name), taken)
-
-
-def _values_in(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the values of a graph and of the graphs inside it."""
-    for part in (graph, *graph.subgraphs()):
-        yield from (*part.inputs, *part.initializers.values())
-        for node in part:
-            yield from node.outputs
