@@ -31,6 +31,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
+def is_of_package(definition: object) -> bool:
+    """Whether a function or a class is of this package: whatever is of the user may read anything."""
+    return (getattr(definition, "__module__", None) or "").partition(".")[0] == "onnxtrain"
+
+
 def _code(definition: object) -> object:
     """Return an identity of a function or class: its code and the values in it."""
     if isinstance(definition, type):

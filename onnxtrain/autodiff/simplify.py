@@ -13,16 +13,17 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph import (
+    WITHOUT_EFFECT,
     Op,
     Rewritings,
     alike,
+    broadcasts_to,
     builder,
     constant,
     is_float,
     made_by,
     rank,
     rewrite_nodes,
-    same_dimension,
     scalar,
     static_shape,
     tensor,
@@ -30,7 +31,7 @@ from onnxtrain.graph import (
 
 __all__ = ["simplify"]
 
-TABLE = Rewritings()
+TABLE = Rewritings(WITHOUT_EFFECT)
 rewriting = TABLE.rule
 
 
@@ -65,15 +66,20 @@ def _target(expand: ir.Node) -> ir.Value | None:
 
 @rewriting("Add", "Sub", "Mul", "Div", "Where", "Min", "Max", "Sum", "Pow")
 def stretched_by_the_operator(op: Op, node: ir.Node) -> ir.Value | None:
-    # a * Expand(b, Shape(a)) is a * b
+    # a * Expand(b, Shape(a)) is a * b, and so it is where a has the full shape or more
     (y,) = node.outputs
     for i, x in enumerate(node.inputs):
         expand = made_by(x, "Expand")
         others = [other for j, other in enumerate(node.inputs) if j != i]
-        if expand is not None and any(alike(other, y) or alike(other, _target(expand)) for other in others):
+        if expand is not None and any(_makes_up_for(other, expand, y) for other in others):
             node.replace_input_with(i, expand.inputs[0])
             return y
     return None
+
+
+def _makes_up_for(x: ir.Value | None, expand: ir.Node, y: ir.Value) -> bool:
+    """Whether broadcasting with `x` gives the shape that an Expand gives."""
+    return alike(x, y) or alike(x, _target(expand)) or broadcasts_to(expand.outputs[0], x)
 
 
 @rewriting("Expand")
@@ -163,12 +169,6 @@ def minus_negated(op: Op, node: ir.Node) -> ir.Value | None:
     return None if inner is None else op.Add(a, inner.inputs[0])
 
 
-@rewriting("Cast")
-def cast_to_the_same(op: Op, node: ir.Node) -> ir.Value | None:
-    x = node.inputs[0]
-    return x if x is not None and x.dtype is not None and x.dtype == node.outputs[0].dtype else None
-
-
 # ------------------------------------------------------------- transpositions
 
 
@@ -224,16 +224,8 @@ def added_by_gemm(op: Op, node: ir.Node) -> ir.Value | None:
         matmul = made_by(product, "MatMul")
         if matmul is None or product is None or len(product.uses()) > 1 or not is_float(product):
             continue
-        if all(x is not None and rank(x) == 2 for x in matmul.inputs) and _stretched_by(c, product):
+        if all(x is not None and rank(x) == 2 for x in matmul.inputs) and broadcasts_to(c, product):
             gemm = op.Gemm(*matmul.inputs, c)
             node.outputs[0].name, gemm.name = gemm.name, node.outputs[0].name  # an output of the model keeps its name
             return gemm
     return None
-
-
-def _stretched_by(c: ir.Value | None, product: ir.Value) -> bool:
-    """Whether `c` is known to broadcast to the shape of `product`, and not the other way round."""
-    if c is None or c.shape is None or product.shape is None or len(c.shape) > len(product.shape):
-        return False
-    pairs = zip(reversed(tuple(c.shape)), reversed(tuple(product.shape)), strict=False)
-    return all(dim == 1 or same_dimension(dim, other) for dim, other in pairs)

@@ -112,6 +112,14 @@ def scalar(value: ir.Value | None) -> float | None:
     return None if array is None else float(array.reshape(()))
 
 
+def broadcasts_to(x: ir.Value | None, y: ir.Value | None) -> bool:
+    """Whether a value is known to broadcast to the shape of another, which stays as it is."""
+    if x is None or x.shape is None or y is None or y.shape is None or len(x.shape) > len(y.shape):
+        return False
+    pairs = zip(reversed(tuple(x.shape)), reversed(tuple(y.shape)), strict=False)
+    return all(a == 1 or same_dimension(a, b) for a, b in pairs)
+
+
 def alike(a: ir.Value | None, b: ir.Value | None) -> bool:
     """Whether two values are known to have one shape."""
     return a is not None and b is not None and (a is b or same_shape(a, b))

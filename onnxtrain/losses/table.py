@@ -36,7 +36,7 @@ import onnx_ir as ir
 from onnxtrain.errors import LossError, OnnxTrainError, as_number
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
-from onnxtrain.registry import Registry, did_you_mean
+from onnxtrain.registry import Registry, did_you_mean, is_of_package
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,9 +169,12 @@ def row_loss(
         return a float value of shape (n, 1).
     """
     name, entry = _name(loss), find_loss(loss, params)
-    own = OperandOp(op, y_pred.dtype)
     try:
-        rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
+        if is_of_package(entry.function):  # without Python's operators and functions of numpy
+            rows = entry.function(op, y_true, y_pred, **params)
+        else:
+            own = OperandOp(op, y_pred.dtype)
+            rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
     except OnnxTrainError:
         raise
     except (AttributeError, TypeError) as e:

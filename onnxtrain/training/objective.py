@@ -17,6 +17,7 @@ from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.cache import Cache
 from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import find_loss
+from onnxtrain.registry import is_of_package
 from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
 
 #: For each product of a model its gradient has two: for the one operand, and for the other.
@@ -91,7 +92,7 @@ def is_ours(part: Any) -> bool:
     if is_dataclass(part) and not isinstance(part, type):
         parts = (getattr(part, item.name) for item in fields(part))
         return is_ours(type(part)) and all(map(is_ours, parts))
-    return (getattr(part, "__module__", None) or "").partition(".")[0] == "onnxtrain"
+    return is_of_package(part)
 
 
 #: By their bytes as they came.

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.simplify import times_one
+from onnxtrain.autodiff.simplify import stretched_by_the_operator, times_one
 from onnxtrain.graph import (
     Op,
     Rewritings,
@@ -120,16 +120,8 @@ def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
     return reduce(term.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
 
 
-@ANYWHERE.rule("Add", "Sub", "Mul", "Div", "Where")
-def stretched_by_the_operator(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.06 to 1.10: an operator that broadcasts takes the small operand, if another one has the full shape or more
-    for i, x in enumerate(node.inputs):
-        expand = made_by(x, "Expand")
-        others = [other for j, other in enumerate(node.inputs) if j != i and other is not None]
-        if expand is not None and x is not None and any(_covers(other, x) for other in others):
-            node.replace_input_with(i, expand.inputs[0])
-            return node.outputs[0]
-    return None
+# 1.06 to 1.10: an operator that broadcasts takes the small operand, if another one has the full shape or more
+ANYWHERE.rule("Add", "Sub", "Mul", "Div", "Where")(stretched_by_the_operator)
 
 
 @ANYWHERE.rule("Neg")
@@ -143,14 +135,6 @@ def stretched_last(op: Op, node: ir.Node) -> ir.Value | None:
 def _typed(*values: ir.Value | None) -> bool:
     """Whether the types of values are known: the gradient of another builder does not tell all of them."""
     return all(v is not None and v.dtype is not None for v in values)
-
-
-def _covers(x: ir.Value, other: ir.Value) -> bool:
-    """Whether broadcasting `x` with `other` gives the shape of `x`."""
-    if x.shape is None or other.shape is None or len(x.shape) < len(other.shape):
-        return False
-    pairs = zip(reversed(list(x.shape)), reversed(list(other.shape)), strict=False)
-    return all(same_dimension(a, b) or b == 1 for a, b in pairs)
 
 
 # 1.05 of a linear model with penalties, whose gradients are products with the gradient of a sum, 1
