@@ -13,6 +13,7 @@ FILES = (
     "linear.py",
     "grid_search.py",
     "predict.py",
+    "frozen.py",
     "growth.py",
     "memory.py",
     "inputs.py",

@@ -9,12 +9,19 @@ A model is cut where its trained weights begin::
 A value can only be on the border if its first axis is the rows: batches select rows of it.
 Its shape must not contradict this, and runs on rows of the user must confirm it: in batches of several
 sizes, in another order. If a value fails, the cut is made before it.
+
+The border is computed in pieces of bounded memory. A small one is kept in memory, a larger one in a temporary file
+that no folder lists, so that it is gone with the process or before. One that is larger than the rows, several times, is
+computed with each batch.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +30,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, cached
-from onnxtrain.errors import DataError, ModelError
+from onnxtrain.errors import DataError, FileError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
 from onnxtrain.training.objective import Objective, multiplications
@@ -31,8 +38,11 @@ from onnxtrain.training.objective import Objective, multiplications
 #: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
 _WORTH_A_CUT = 2**28
 
-#: Maximum size of the border, in bytes or in multiples of the bytes of the rows.
-_MOST_BYTES, _MOST_TIMES = 2**26, 4
+#: Maximum bytes of the border in memory.
+IN_MEMORY = 2**28
+
+#: Maximum size of the border in a file, in multiples of the bytes of the rows.
+_MOST_TIMES = 4
 
 #: Batch sizes of the runs that confirm a border.
 _SIZES = (8, 5, 2)
@@ -75,21 +85,79 @@ class Front:
         return self.multiplications + self.elements
 
     def run(self, data: TrainingData, features: Mapping[str, Any], place: Place) -> dict[str, np.ndarray]:
-        """Return the border for rows `features`, in the types of `data`, in pieces that bound the memory between."""
+        """Return the border for rows `features`, in the types of `data`: in memory, or in a file if it is large.
+
+        Raises
+        ------
+        DataError
+            A value of the border has not one entry a row.
+        OSError
+            The disk is full.
+        """
         (n_rows,) = {x.shape[0] for x in features.values()}
         session = place.for_work(n_rows * self.work).open(self.onnx, shared=len(self.onnx) <= LIGHT)
         read = {i.name for i in session.get_inputs()}
         features = {name: x for name, x in features.items() if name in read}
         known = {name: data.constants[name] for name in self.constants}
         size = min(rows_at_once(features, data.dtypes), max(GROUP, int(_PIECE // (8 * max(self.elements, 1)))))
-        parts = [
-            run_session(
-                session, known | {name: dense(x[rows], data.dtypes[name]) for name, x in features.items()}, self.border
-            )
-            for rows in batches(n_rows, size)
-        ]
-        found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-        return dict(zip(self.border, found, strict=True))
+
+        def border(rows: slice) -> dict[str, np.ndarray]:
+            some = {name: dense(x[rows], data.dtypes[name]) for name, x in features.items()}
+            return dict(zip(self.border, run_session(session, known | some, self.border), strict=True))
+
+        return _joined(map(border, batches(n_rows, size)), n_rows, size)
+
+
+def _joined(pieces: Iterator[dict[str, np.ndarray]], n_rows: int, size: int) -> dict[str, np.ndarray]:
+    """Return the rows of all pieces, which have `size` each."""
+    first = next(pieces)
+    if n_rows <= size:
+        return first
+    keep = _in_memory if sum(y.nbytes for y in first.values()) / size * n_rows <= IN_MEMORY else _in_files
+    return keep(_checked(itertools.chain([first], pieces), n_rows, size), first, n_rows)
+
+
+def _checked(pieces: Iterable[dict[str, np.ndarray]], n_rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield pieces, or raise a DataError at one that has not the rows it should have."""
+    for rows, piece in zip(batches(n_rows, size), pieces, strict=True):
+        if any(y.shape[:1] != (rows.stop - rows.start,) for y in piece.values()):
+            raise DataError("The model has a value whose entries are not those of the rows.")
+        yield piece
+
+
+def _in_memory(
+    pieces: Iterable[Mapping[str, np.ndarray]], like: Mapping[str, np.ndarray], n_rows: int
+) -> dict[str, np.ndarray]:
+    """Return the rows of all pieces."""
+    found = {name: np.empty((n_rows, *y.shape[1:]), y.dtype) for name, y in like.items()}
+    start = 0
+    for piece in pieces:
+        stop = start + len(next(iter(piece.values())))
+        for name, y in piece.items():
+            found[name][start:stop] = y
+        start = stop
+    return found
+
+
+def _in_files(
+    pieces: Iterable[Mapping[str, np.ndarray]], like: Mapping[str, np.ndarray], n_rows: int
+) -> dict[str, np.ndarray]:
+    """Return the rows of all pieces, mapped from temporary files, which are deleted with the arrays.
+
+    They have no name, or are deleted by the system when they are closed (Windows): an interrupt leaves none behind.
+    """
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(tempfile.TemporaryFile(prefix="onnxtrain-")) for name in like}
+        for piece in pieces:
+            for name, y in piece.items():
+                files[name].write(np.ascontiguousarray(y).data.cast("B"))
+        for file in files.values():
+            file.flush()
+        # the map holds a handle of its own
+        return {
+            name: np.memmap(file, like[name].dtype, "r+", shape=(n_rows, *like[name].shape[1:]))
+            for name, file in files.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -151,9 +219,11 @@ def split_at_weights(
                 raise
             return None
         if not wrong:
-            if not texts and not _fits_memory(found, n_rows, data.features):
+            if not texts and not _may_be_kept(found, n_rows, data.features):
                 return None
-            computed = front.run(data, data.features, place)
+            computed = _computed(front, data, place, needed=texts)
+            if computed is None:
+                return None
             wrong = frozenset(name for name, y in found.items() if not _agree(computed[name][rows], y))
             if not wrong:
                 values = {**data.features, **found}
@@ -331,13 +401,27 @@ def _agree(a: np.ndarray, b: np.ndarray) -> bool:
     return np.allclose(a, b, rtol=_RTOL, atol=_RTOL * finite.max(initial=0), equal_nan=True)
 
 
-def _fits_memory(found: Mapping[str, np.ndarray], n_rows: int, features: Mapping[str, Any]) -> bool:
-    """Whether a border, of which some rows are known, may be kept for all rows beside the features."""
+def _may_be_kept(found: Mapping[str, np.ndarray], n_rows: int, features: Mapping[str, Any]) -> bool:
+    """Whether a border, of which some rows are known, may be kept for all rows, in memory or in a file."""
     total = sum(y.nbytes / len(y) for y in found.values()) * n_rows
-    return total <= max(_MOST_BYTES, _MOST_TIMES * sum(map(_bytes_in_memory, features.values())))
+    return total <= max(IN_MEMORY, _MOST_TIMES * sum(map(_n_bytes, features.values())))
 
 
-def _bytes_in_memory(x: Any) -> int:
-    if isinstance(x, np.memmap):
-        return 0
+def _n_bytes(x: Any) -> int:
     return x.data.nbytes if hasattr(x, "indptr") else x.nbytes
+
+
+def _computed(front: Front, data: TrainingData, place: Place, *, needed: bool) -> dict[str, np.ndarray] | None:
+    """Return the border for all rows; None if it cannot be kept and is not needed."""
+    try:
+        return front.run(data, data.features, place)
+    except DataError:  # a larger batch shows that its entries are not those of the rows
+        if needed:
+            raise
+    except OSError as e:
+        if needed:
+            raise FileError(
+                f"What the model makes of the texts is too large for memory, and cannot be written to "
+                f"{tempfile.gettempdir()!r}: {e.strerror or e}. Set the environment variable TMPDIR to another folder."
+            ) from e
+    return None

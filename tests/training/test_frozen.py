@@ -139,8 +139,69 @@ def test_a_border_that_is_larger_than_the_rows_is_computed_with_each_batch(monke
     onx = model(f"A = MatMul(X, W) H = Tanh(A) {HEAD}", W=rng.normal(size=(4, 40)), V=rng.normal(size=(40, 1)))
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     assert fitted(onx, X)._trained.front is not None
-    monkeypatch.setattr(frozen, "_MOST_BYTES", 4 * X.nbytes)
+    monkeypatch.setattr(frozen, "IN_MEMORY", 4 * X.nbytes)
     assert fitted(onx, X)._trained.front is None
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of temporary files."""
+    monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
+    monkeypatch.setattr(frozen, "_PIECE", 0)  # pieces of 16 rows
+    monkeypatch.setattr(frozen.tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+ROWS = model(f"{FRONTS['rows'][0]} {HEAD}", W=W, V=V)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_large_border_is_kept_in_a_file_that_no_folder_lists(folder, monkeypatch, solver):
+    estimator = OrtGradientRegressor(ROWS, max_iter=4, batch_size=16, weights_to_train=["V"], solver=solver)
+    estimator.set_params(early_stopping=True, random_state=0)
+    in_memory = clone(estimator).fit(X, y)
+    monkeypatch.setattr(frozen, "IN_MEMORY", 0)
+    made = []
+    in_files = frozen._in_files
+    monkeypatch.setattr(frozen, "_in_files", lambda *a: made.append(in_files(*a)) or made[-1])
+    in_file = clone(estimator).fit(X, y)
+    (border,) = made
+    assert isinstance(border["H"], np.memmap)
+    np.testing.assert_allclose(border["H"], np.tanh(X @ W.astype(np.float32)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(in_file.weights_["V"], in_memory.weights_["V"])
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_no_file_is_left_by_an_error(folder, monkeypatch, error):
+    monkeypatch.setattr(frozen, "IN_MEMORY", 0)
+    run, times = frozen.run_session, []
+
+    def fails(*args):
+        times.append(args)
+        if len(times) == 5:  # three runs confirm the border
+            raise error
+        return run(*args)
+
+    monkeypatch.setattr(frozen, "run_session", fails)
+    with pytest.raises(error):
+        fitted(ROWS, X)
+    assert len(times) == 5
+    assert not list(folder.iterdir())
+
+
+def full(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+
+def test_on_a_full_disk_the_front_is_computed_with_each_batch(folder, monkeypatch):
+    monkeypatch.setattr(frozen, "IN_MEMORY", 0)
+    expected = fitted(ROWS, X)
+    assert expected._trained.front is not None
+    monkeypatch.setattr(frozen.tempfile, "TemporaryFile", full)
+    found = fitted(ROWS, X)
+    assert found._trained.front is None
+    np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], atol=1e-6)
 
 
 def test_folds_share_a_step_behind_a_front(monkeypatch):
