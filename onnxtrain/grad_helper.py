@@ -20,7 +20,6 @@ from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
 from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, ParameterError, WeightError
 from onnxtrain.graph import Op
-from onnxtrain.graph.messages import dimensions
 from onnxtrain.registry import did_you_mean
 
 __all__ = ["DerivativeOptions", "gradients", "onnx_derivative", "random_feed"]
@@ -400,8 +399,7 @@ def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.Mod
     """Copy the metadata of a model; opset conversion loses some of it."""
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(result, field, getattr(source, field))
-    del result.metadata_props[:]
-    result.metadata_props.extend(source.metadata_props)
+    graphs.assign(result.metadata_props, source.metadata_props)
     result.graph.name = source.graph.name
     result.graph.doc_string = source.graph.doc_string
     return result
@@ -458,7 +456,7 @@ def random_feed(
 def _dtype_and_shape(value: Any) -> tuple[np.dtype, list[int | str | None]]:
     """Return the type and the shape of a ValueInfoProto or of onnxruntime's NodeArg."""
     if isinstance(value, onnx.ValueInfoProto):
-        code, shape = value.type.tensor_type.elem_type, dimensions(value) or []
+        code, shape = value.type.tensor_type.elem_type, graphs.dimensions(value) or []
     else:
         name = value.type.removeprefix("tensor(").removesuffix(")").upper()
         code, shape = getattr(onnx.TensorProto, name, 0), list(value.shape)

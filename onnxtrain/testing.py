@@ -290,8 +290,7 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return the model with its weights as inputs, so that they can be perturbed."""
-    opened = onnx.ModelProto()
-    opened.CopyFrom(onx)
+    opened = graphs.copy_of(onx)
     known = {i.name for i in onx.graph.input}
     for w in onx.graph.initializer:
         if w.name in names and w.name not in known:

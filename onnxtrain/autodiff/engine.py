@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import known_rank, sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import Op, as_model_error, describe, flow, is_float, is_taken_for_constant
+from onnxtrain.graph import Op, describe, flow, is_float, is_taken_for_constant
 from onnxtrain.graph.flow import operands
 
 
@@ -132,8 +132,7 @@ def _apply_rule(
         if dx is None or x is None or x not in active:
             continue
         if known.broadcast:
-            with as_model_error(f"The gradient of {_named(node)} does not fit {describe(x)}", GradientError):
-                dx = sum_to(op, with_shape_of(dx, node.outputs[0]), x)
+            dx = _summed(op, node, dx, x)
         _check(node, x, dx)
         yield x, dx
 
@@ -153,6 +152,17 @@ def _call(rule: Rule, op: Op, node: ir.Node, incoming: Sequence[Gradient]) -> li
             "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
         ) from e
     return [found] if isinstance(found, ir.Value) or found is None else list(found)
+
+
+def _summed(op: Op, node: ir.Node, dx: ir.Value, x: ir.Value) -> ir.Value:
+    """Return a gradient of the shape of the result as one of the shape of an operand that was broadcast."""
+    try:
+        return sum_to(op, with_shape_of(dx, node.outputs[0]), x)
+    except OnnxTrainError:
+        raise
+    except Exception as e:  # the node is malformed
+        fault = f"{type(e).__name__}: {e}"
+        raise GradientError(f"The gradient of {_named(node)} does not fit {describe(x)}: {fault}") from e
 
 
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:

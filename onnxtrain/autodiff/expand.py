@@ -10,9 +10,7 @@ import onnx.inliner
 
 from onnxtrain.autodiff.registry import RULES, has_function_body
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import as_model_error, inline_functions
-from onnxtrain.graph.inference import infer_shapes
-from onnxtrain.graph.messages import bodies_of, nodes_in, opset_of
+from onnxtrain.graph import as_model_error, bodies_of, infer_shapes, inline_functions, nodes_in, opset_of
 
 
 def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:

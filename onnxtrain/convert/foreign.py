@@ -35,8 +35,7 @@ def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
     size = batch_size(onx)
     if size is None:
         return onx
-    opened = onnx.ModelProto()
-    opened.CopyFrom(onx)
+    opened = graph.copy_of(onx)
     _open_reshapes(opened, size)
     del opened.graph.value_info[:]
     for value in (*_inputs(opened), *opened.graph.output):
@@ -176,8 +175,7 @@ def put_back(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> on
     in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
-    changed = onnx.ModelProto()
-    changed.CopyFrom(original)
+    changed = graph.copy_of(original)
     holders = {tensor.name: tensor for tensor in changed.graph.initializer}
     for node in changed.graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):

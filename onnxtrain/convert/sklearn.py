@@ -25,8 +25,7 @@ from onnxtrain.convert.learned import inside, paths
 from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
-from onnxtrain.graph import OPSET, find_schema
-from onnxtrain.graph.messages import assign
+from onnxtrain.graph import OPSET, assign, find_schema
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer

@@ -64,8 +64,7 @@ def write(
     """
     from onnxtrain import __version__
 
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model)
+    proto = graph.copy_of(model)
     text = json.dumps({"format": FORMAT, "written_by": __version__, **header}, allow_nan=False)
     proto.metadata_props.add(key=_HEADER, value=text)
     proto.training_info.add().algorithm.initializer.extend(tensors)
@@ -144,11 +143,9 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
 
 def _without_state(proto: onnx.ModelProto) -> onnx.ModelProto:
     others = [p for p in proto.metadata_props if p.key != _HEADER]
-    kept = onnx.ModelProto()
-    kept.CopyFrom(proto)
+    kept = graph.copy_of(proto)
     del kept.training_info[:]
-    del kept.metadata_props[:]
-    kept.metadata_props.extend(others)
+    graph.assign(kept.metadata_props, others)
     return kept
 
 

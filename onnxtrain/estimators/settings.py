@@ -55,7 +55,7 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
         clip_norm=estimator.clip_norm,
         l1=estimator.l1,
         l2=estimator.l2,
-        penalty=check_penalty(estimator.penalty or {}),
+        penalty=check_penalty(estimator.penalty) if estimator.penalty else {},
         builder=estimator.gradient_builder,
         products=HALVES.get(estimator.dtype),
     )

@@ -31,6 +31,7 @@ from onnxtrain.graph.edit import (
 )
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.inference import infer_shapes, infer_types
+from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of
 from onnxtrain.graph.model_io import (
     IR_VERSION,
     ModelLike,
@@ -85,17 +86,21 @@ __all__ = [
     "alike",
     "ancestors",
     "as_model_error",
+    "assign",
     "at_opset",
     "attribute",
     "attributes",
+    "bodies_of",
     "broadcasts_to",
     "builder",
     "captured",
     "cast_floats",
     "constant",
     "constants_as_nodes",
+    "copy_of",
     "dependents",
     "describe",
+    "dimensions",
     "find",
     "find_schema",
     "holds_graphs",
@@ -113,8 +118,10 @@ __all__ = [
     "load_converted",
     "made_by",
     "names_in",
+    "nodes_in",
     "operands",
     "operator_name",
+    "opset_of",
     "products_in",
     "prune",
     "put_in_order",

@@ -286,9 +286,7 @@ _WITHOUT_WINDOWS_OF_PADDING = (1, 21)
 def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model for which onnx infers the shapes of this one, itself if it does so anyway."""
     nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
-    # before opset 22 onnx counts a window that starts in the padding at the end
-    rounded = opset_of(proto) == 21 and any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
-    rounded = rounded and runtime_version() >= _WITHOUT_WINDOWS_OF_PADDING
+    rounded = opset_of(proto) == 21 and _leaves_out_windows(nodes)
     if not rounded and _INFERRED_AS.keys().isdisjoint(node.op_type for node in nodes):
         return proto
     read = copy_of(proto)
@@ -297,6 +295,12 @@ def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
     for opset in read.opset_import:
         opset.version = 22 if rounded and not opset.domain else opset.version
     return read
+
+
+def _leaves_out_windows(nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Whether onnxruntime leaves out windows in the padding at the end that onnx counts before opset 22."""
+    rounds_up = any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
+    return rounds_up and runtime_version() >= _WITHOUT_WINDOWS_OF_PADDING
 
 
 # ---------------------------------------------------------------- constants

@@ -518,6 +518,9 @@ def n_columns(value: ir.Value) -> int | None:
 #: Operators that keep the values of each row if they keep their number; Dropout unless in training mode.
 _KEEPS_ROWS = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Dropout")
 
+#: Operators that select columns.
+_SELECTS = ("Slice", "Gather", "ArrayFeatureExtractor")
+
 
 def skip(value: ir.Value) -> ir.Value:
     """Skip backward over nodes that preserve the values of each row."""
@@ -530,9 +533,9 @@ def skip(value: ir.Value) -> ir.Value:
 
 def _same_rows(value: ir.Value) -> ir.Value | None:
     """Return the operand whose values a node passes on."""
-    x = _column(value)
-    if x is not None:
-        return x
+    maker = value.producer()
+    if maker is not None and maker.op_type in _SELECTS:
+        return _column(maker)
     node = made_by(value, *_KEEPS_ROWS)
     if node is None or (node.op_type == "Concat" and len(node.inputs) > 1):
         return None
@@ -540,10 +543,9 @@ def _same_rows(value: ir.Value) -> ir.Value | None:
     return None if drops else node.inputs[0]
 
 
-def _column(value: ir.Value) -> ir.Value | None:
-    """Return x if value selects the single column x of Concat(..., x, ...)."""
-    node = value.producer()
-    if node is None or node.op_type not in ("Slice", "Gather", "ArrayFeatureExtractor") or n_columns(value) != 1:
+def _column(node: ir.Node) -> ir.Value | None:
+    """Return x if a node selects the single column x of Concat(..., x, ...)."""
+    if n_columns(node.outputs[0]) != 1:
         return None
     x, index, *more = node.inputs
     along = scalar(more[1] if len(more) > 1 else None) if node.op_type == "Slice" else axis(node)

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError, ModelError
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
-from onnxtrain.graph.messages import dimensions
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Tensor:
     @classmethod
     def of(cls, value: onnx.ValueInfoProto) -> Tensor:
         """Return the description of an input or an output of a model."""
-        shape = dimensions(value)
+        shape = graphs.dimensions(value)
         return cls(value.name, value.type.tensor_type.elem_type, None if shape is None else tuple(shape))
 
 

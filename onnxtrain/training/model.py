@@ -285,31 +285,22 @@ def without_weights(model: TrainableModel, names: tuple[str, ...]) -> bytes:
 
 def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
     """Return copies of the learned attributes that are not trained, by name: those left in the graph."""
-    names = set(model.learned) - set(trained)
-    if not names:
-        return {}
-    initializers = model.graph().graph.initializer
-    return {i.name: np.array(onnx.numpy_helper.to_array(i)) for i in initializers if i.name in names}
+    names = [name for name in model.learned if name not in trained]
+    return initial_weights(model.graph(), names) if names else {}
 
 
 def with_weights(
     onx: onnx.ModelProto | bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> onnx.ModelProto:
     """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
-    proto = onnx.ModelProto()
-    if isinstance(onx, bytes):
-        proto.ParseFromString(onx)
-    else:
-        proto.CopyFrom(onx)
+    proto = onnx.load_model_from_string(onx) if isinstance(onx, bytes) else graph.copy_of(onx)
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
             w = np.asarray(weights[initializer.name], dtype=dtype)
             initializer.CopyFrom(onnx.numpy_helper.from_array(w, initializer.name))
     if outputs is not None:
-        kept = [o for o in proto.graph.output if o.name in outputs]
-        del proto.graph.output[:]
-        proto.graph.output.extend(kept)
+        graph.assign(proto.graph.output, [o for o in proto.graph.output if o.name in outputs])
     return proto
 
 

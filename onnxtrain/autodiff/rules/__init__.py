@@ -1,6 +1,6 @@
 """The gradient rules of the operators, by family; importing a module registers its rules."""
 
-from onnxtrain.autodiff.rules import (
+from onnxtrain.autodiff.rules import (  # noqa: F401  (imported for the rules they register)
     activation,
     contrib,
     control_flow,
@@ -21,25 +21,3 @@ from onnxtrain.autodiff.rules import (
     slice_pad,
     softmax,
 )
-
-__all__ = [
-    "activation",
-    "contrib",
-    "control_flow",
-    "conv",
-    "elementwise",
-    "fourier",
-    "indexing",
-    "interpolation",
-    "linalg",
-    "non_differentiable",
-    "normalization",
-    "pooling",
-    "quantized",
-    "recurrent",
-    "reduction",
-    "roi",
-    "shape",
-    "slice_pad",
-    "softmax",
-]
