@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
     from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction
+    from onnxtrain.training.portable import average_states
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ _HOMES = {
     "OrtGradientRegressor": "onnxtrain.estimators",
     "WeightsDisplay": "onnxtrain.estimators",
     "add_loss_output": "onnxtrain.loss_helper",
+    "average_states": "onnxtrain.training.portable",
     "cache_info": "onnxtrain.cache",
     "clear_caches": "onnxtrain.cache",
     "converter": "onnxtrain.convert",
@@ -74,6 +76,7 @@ __all__ = [
     "OrtGradientRegressor",
     "WeightsDisplay",
     "add_loss_output",
+    "average_states",
     "cache_info",
     "clear_caches",
     "converter",

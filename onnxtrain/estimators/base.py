@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.convert.head import head_weights
 from onnxtrain.errors import ConversionError, DataError, ParameterError
+from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
 from onnxtrain.estimators.checkpoint import Checkpoint
@@ -268,7 +269,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             start = state.so_far()
             killed = file.restored(model, data, validation)
             if killed is None:
-                state.begin(validated=validation is not None)
+                state.begin(validated=validation is not None, weighted=data.weight is not None)
             else:
                 model, state, self._random_state = killed
         task = FitTask(self, X, y, sample_weight, model, state)
@@ -307,7 +308,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 self._random_state = check_random_state(self.random_state)
             rows, model, state = self._first(X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), 1)
-        state.begin(validated=False, one_epoch=True)
+        state.begin(validated=False, weighted=data.weight is not None, one_epoch=True)
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
         return self._train(model, fit, n_epochs=1)
 
@@ -580,6 +581,85 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             The model was an ONNX file, or a weight has no place in the estimator.
         """
         return self._model.to_sklearn()
+
+    def export_training_step(self, folder: str | os.PathLike, *, target: str = "cpu") -> None:
+        """Write the training step to files that any onnxruntime runs: in a browser, on a telephone, on another server.
+
+        ``step.onnx`` is a step of training from where the estimator stands (``fit`` with ``max_iter=0`` for the start):
+        rows, ``y``, the sample weights if the last fit had some, ``learning_rate`` and the state go in; ``loss`` and
+        the next state come out. The only rule a runner needs: what ``next_S`` gives is fed to ``S``.
+
+        * ``init.onnx`` has no inputs; it returns the state, with the step number ``step``.
+        * ``before.onnx``, if there is a part of the model in front of the trained weights, is run once a row: its
+          outputs are the rows of the step.
+        * ``predict.onnx`` is the whole model; it reads its weights from the state.
+        * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the parts of
+          packed state, and what is left to the host: the schedule of the learning rate, shuffling, stopping.
+
+        Penalties, clipping and the optimizer are in the graph; the batch may have any size.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is missing; files of these names are replaced.
+        target : {"cpu", "webgpu"}
+            ``"cpu"`` runs everywhere, WebAssembly too; on the rows of ``fit``, at its learning rates, the weights are
+            those of ``fit``, bit by bit. ``"webgpu"`` is for GPUs: no float64, each weight for itself.
+
+        Raises
+        ------
+        ExportError
+            The solver has no steps (``"lbfgs"``), the rows are sparse or texts, scikit-learn runs a part of the
+            pipeline, or the target lacks an operator.
+        FileError
+            The folder cannot be written.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np, onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = np.array([[0.0], [1.0], [2.0]], np.float32), np.array([1.0, 3.0, 5.0], np.float32)
+        >>> line = OrtGradientRegressor(solver="sgd", init="random", max_iter=0).fit(X, y)
+        >>> folder = tempfile.mkdtemp()
+        >>> line.export_training_step(folder)
+        >>> files = [os.path.join(folder, f"{name}.onnx") for name in ("step", "init")]
+        >>> step, init = map(onnxruntime.InferenceSession, files)
+        >>> state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {})))
+        >>> names = [o.name for o in step.get_outputs()]
+        >>> for _ in range(100):
+        ...     found = step.run(None, {"X": X, "y": y, "learning_rate": np.array([0.1]), **state})
+        ...     state = {name.removeprefix("next_"): x for name, x in zip(names, found) if name != "loss"}
+        >>> line.load_training_state(state).predict([[3.0]]).round(3).tolist()
+        [7.0]
+        """
+        check_is_fitted(self)
+        step_files.write(folder, self, target)
+
+    def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:
+        """Go on from the state that the files of :meth:`export_training_step` have reached elsewhere.
+
+        Afterwards ``predict``, ``to_sklearn``, ``partial_fit`` and another export begin there. Curves of the loss stay
+        those of the fits in this process.
+
+        Parameters
+        ----------
+        state : mapping of str to array-like, or path
+            The arrays by the names of ``init.onnx``; or a file, ``.npz`` of numpy or ``.onnx`` of the runner for
+            JavaScript; or a folder with ``state.npz`` or ``state.onnx``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            A name or a shape is not that of the step of this estimator, or a value is not finite.
+        """
+        check_is_fitted(self)
+        self._finish(*step_files.read(state, self))
+        return self
 
     def losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
         """Return the loss of each row, without penalties.

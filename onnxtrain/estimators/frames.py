@@ -47,11 +47,14 @@ class InputForm:
         The type of the array.
     ndim : int
         Its rank.
+    sparse : bool
+        The rows were sparse in ``fit``.
     """
 
     by_name: bool
     dtype: str
     ndim: int = 2
+    sparse: bool = False
 
     @classmethod
     def of(cls, X: ArrayLike, estimator: Model | None, dtype: str) -> InputForm:
@@ -59,10 +62,11 @@ class InputForm:
         if comes_by_name(X, estimator):
             return cls(True, dtype)
         declared = declared_inputs(estimator) if estimator is not None and is_onnx(estimator) else {}
+        sparse = scipy.sparse.issparse(X)
         if len(declared) != 1:
-            return cls(False, dtype)
+            return cls(False, dtype, sparse=sparse)
         ((own, ndim),) = declared.values()
-        return cls(False, dtype if own.kind == "f" else own.str, ndim)
+        return cls(False, dtype if own.kind == "f" else own.str, ndim, sparse)
 
     def check(
         self,

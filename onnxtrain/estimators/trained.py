@@ -104,7 +104,7 @@ class TrainedModel:
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
         """Compute the frozen front once, if that pays; return the model that is cut, and the rows of the rest."""
-        found = split_at_weights(self.objective, data, n_epochs, self._place(data), by_name=self.form.by_name)
+        found = split_at_weights(self.objective, data, n_epochs, self._place(data), always=self.form.by_name)
         return (replace(self, front=None), data) if found is None else (replace(self, front=found[0]), found[1])
 
     def behind_front(self, data: TrainingData) -> tuple[TrainedModel, TrainingData]:
@@ -115,6 +115,15 @@ class TrainedModel:
 
     def _place(self, data: TrainingData) -> Place:
         return Place(find_device("cpu") if has_texts(data) else self.device_at_hand(), self.n_threads)
+
+    @property
+    def cpu_place(self) -> Place:
+        """The CPU, with the threads that were asked for."""
+        return Place(find_device("cpu"), self.n_threads)
+
+    def with_front(self, front: Cut) -> TrainedModel:
+        """Return the same model, cut."""
+        return replace(self, front=front)
 
     # results out ------------------------------------------------------------
 

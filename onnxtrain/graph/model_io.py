@@ -25,6 +25,7 @@ from onnxtrain.graph.check import (
     check_nodes,
 )
 from onnxtrain.graph.edit import put_in_order, remove_identities, tidy
+from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.inference import infer_shapes
 from onnxtrain.graph.messages import assign, copy_of, dimensions, opset_of
 from onnxtrain.graph.normalize import (
@@ -36,6 +37,7 @@ from onnxtrain.graph.normalize import (
     without_maps,
 )
 from onnxtrain.graph.opset import convert_opset
+from onnxtrain.graph.query import holds_graphs
 from onnxtrain.opsets import OPSET
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
@@ -247,11 +249,23 @@ def prune(model: ir.Model) -> None:
     outputs = [y.name for y in model.graph.outputs]
     passes.CommonSubexpressionEliminationPass()(model)
     remove_identities(model)
+    _detach_unused_bodies(model.graph)
     passes.RemoveUnusedNodesPass()(model)
     model.graph.inputs[:] = inputs
     _restore_outputs(model.graph, outputs)
     for body in model.graph.subgraphs():
         _separate_outputs(body)
+
+
+def _detach_unused_bodies(graph: ir.Graph) -> None:
+    """Forget the values that the bodies of unused nodes capture: onnx-ir removes the node and still counts its uses."""
+    with_bodies = [node for node in graph if holds_graphs(node)]
+    used = ancestors(graph.outputs) if with_bodies else set()
+    for node in with_bodies:
+        if used.isdisjoint(node.outputs):
+            bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+            for inner in (inner for body in bodies for inner in body.all_nodes()):
+                inner.resize_inputs(0)
 
 
 def _separate_outputs(body: ir.Graph) -> None:

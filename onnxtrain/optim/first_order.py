@@ -314,8 +314,14 @@ class Adagrad(Optimizer):
 
 
 def _filled(op: Op, beta: float, step: Scalar) -> Scalar:
-    """Return ``1 - beta ** step``, the total weight of the gradients so far in a decaying average."""
-    return op.Sub(1.0, op.Exp(op.Mul(step, math.log(beta) if beta else -math.inf)))
+    r"""Return ``1 - beta ** step``, the total weight of the gradients so far in a decaying average.
+
+    In float32 four digits would be left of it: there it is :math:`1 - e^x = -\tanh(x / 2) (e^x + 1)`.
+    """
+    x = op.Mul(step, math.log(beta) if beta else -math.inf)
+    if isinstance(x, ir.Value) and x.dtype == ir.DataType.FLOAT:
+        return op.Neg(op.Mul(op.Tanh(op.Mul(x, 0.5)), op.Add(op.Exp(x), 1.0)))
+    return op.Sub(1.0, op.Exp(x))
 
 
 def _sum_of_powers(op: Op, beta: float, count: Scalar) -> Scalar | None:

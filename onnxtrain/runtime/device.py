@@ -47,6 +47,11 @@ class Capabilities:
         Arrays are copied to memory of its own, and stay there between runs.
     cpu_kernels : bool
         The rewritings apply that pay with the kernels of a CPU alone.
+    packs_weights : bool
+        The optimizer updates small weights packed in one row: fewer operators, but a Split and a Concat, which cannot
+        be recorded, and on WebGPU take longer than the operators that they save.
+    float64 : bool
+        It has kernels in float64; without, per-step scalars are computed in float32.
     bfloat16 : bool
         It has products in bfloat16.
     thorough : bool
@@ -62,6 +67,8 @@ class Capabilities:
     computed_bounds: bool = True
     holds_data: bool = False
     cpu_kernels: bool = True
+    packs_weights: bool = True
+    float64: bool = True
     bfloat16: bool = False
     thorough: bool = False
     opset: int | None = None
@@ -75,10 +82,12 @@ CAPABILITIES = {
         computed_bounds=False,
         holds_data=True,
         cpu_kernels=False,
+        packs_weights=False,
         bfloat16=True,
         thorough=True,
         opset=18,
     ),
+    "webgpu": Capabilities(computed_bounds=False, cpu_kernels=False, packs_weights=False, float64=False, thorough=True),
 }
 
 

@@ -184,7 +184,7 @@ def has_texts(data: TrainingData) -> bool:
 
 
 def split_at_weights(
-    whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, by_name: bool
+    whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, always: bool
 ) -> tuple[Cut, TrainingData] | None:
     """Cut an objective where its trained weights begin, where that is proven to be rows and pays.
 
@@ -195,8 +195,8 @@ def split_at_weights(
     n_epochs : int
         How often the front would be computed otherwise.
     place : Place
-    by_name : bool
-        Each input is given by its name: a cut always pays, as a step takes each input by itself.
+    always : bool
+        A cut always pays: where each input is given by its name, as a step takes each input by itself.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def split_at_weights(
     n_rows, texts = len(data.label), has_texts(data)
 
     def is_worth_it(work: float) -> bool:
-        return by_name or work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
+        return always or work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
 
     if not is_worth_it(multiplications(whole.model)):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from onnxtrain.errors import ConvergenceError, DataError
 from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom
-from onnxtrain.runtime.device import Buffer
+from onnxtrain.runtime.device import Buffer, Capabilities
 from onnxtrain.runtime.session import BoundRun, Place, recorded
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.objective import Objective, is_ours
@@ -62,7 +62,7 @@ class BoundStep:
         self._last = {name: device.buffer(array) for name, array in last.items()}
         zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
         self._zeros = {name: zeros.get(name, np.zeros(1, np.int64)) for name in step.counters}
-        arrays = _joined(state.weights, step.weights) | _joined(state.slots, step.slots)
+        arrays = joined(state.weights, step.weights) | joined(state.slots, step.slots)
         arrays |= {wire.input: self._zeros[name].copy() for name, wire in step.counters.items()}
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
@@ -148,12 +148,51 @@ class BoundStep:
         return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
 
 
-def _joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str, np.ndarray]:
+def joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str, np.ndarray]:
     """Return a new array for each input, the parts of one put together."""
     parts: dict[str, dict[K, Part | None]] = {}
     for key, wire in wires.items():
         parts.setdefault(wire.input, {})[key] = wire.part
     return {name: join(arrays, members) for name, members in parts.items()}
+
+
+def step_of(
+    objective: Objective,
+    optimizer: Optimizer,
+    settings: Settings,
+    capabilities: Capabilities,
+    *,
+    gathered: bool,
+    weighted: bool,
+) -> tuple[StepGraph, tuple[float, ...]]:
+    """Return the training step that settings describe, and the strengths of its penalties: the last of its scalars."""
+    l1, l2 = settings.penalty_groups(objective.penalized)
+    # a step of the user's optimizer is built in each fit: its formula may be another by now. Its session is found
+    build = build_step if is_ours(optimizer) else build_step.__wrapped__  # type: ignore[attr-defined]
+    step = build(
+        objective,
+        optimizer,
+        clip_norm=settings.clip_norm,
+        gathered=gathered,
+        weighted=weighted,
+        l1=tuple(l1),
+        l2=tuple(l2),
+        builder=settings.builder,
+        products=settings.products,
+        capabilities=capabilities,
+    )
+    return step, (*l1.values(), *l2.values())
+
+
+def fill_slots(state: TrainingState, step: StepGraph, optimizer: Optimizer) -> None:
+    """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
+    slots = {key: value for key, value in state.slots.items() if key in step.slots}
+    if not slots:
+        state.slots_step = state.step
+    for name, slot in step.slots:
+        if (name, slot) not in slots:
+            slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
+    state.slots = slots
 
 
 class StepLoop:
@@ -190,41 +229,23 @@ class StepLoop:
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
         self.n_batches = -(-self.n_rows // self.batch_size)
-        l1, l2 = settings.penalty_groups(objective.penalized)
-        self._strengths = (*l1.values(), *l2.values())
-        # a step of the user's optimizer is built in each fit: its formula may be another by now. Its session is found
-        build = build_step if is_ours(optimizer) else build_step.__wrapped__  # type: ignore[attr-defined]
-        self.step = build(
+        self.step, self._strengths = step_of(
             objective,
             optimizer,
-            clip_norm=settings.clip_norm,
+            settings,
+            settings.device.capabilities,
             gathered=data.ready,
             weighted=data.weight is not None,
-            l1=tuple(l1),
-            l2=tuple(l2),
-            builder=settings.builder,
-            products=settings.products,
-            capabilities=settings.device.capabilities,
         )
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         self.place = settings.place.for_work(work)
-        self._fill_slots()
+        fill_slots(state, self.step, optimizer)
         self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0
         self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), self._last_inputs(), state)
-
-    def _fill_slots(self) -> None:
-        """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
-        state = self.state
-        state.slots = {key: value for key, value in state.slots.items() if key in self.step.slots}
-        if not state.slots:
-            state.slots_step = state.step
-        for name, slot in self.step.slots:
-            if (name, slot) not in state.slots:
-                state.slots[name, slot] = np.full_like(state.weights[name], self.optimizer.initial(slot))
 
     @property
     def _n_ahead(self) -> int:

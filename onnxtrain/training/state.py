@@ -54,8 +54,8 @@ class TrainingState:
         Epochs in a row that did not lower ``best_loss`` by ``tol``.
     plateaus : int
         How often the loss reached a plateau and the learning rate was lowered.
-    validated : bool
-        Whether there is a validation set.
+    validated, weighted : bool
+        Whether there is a validation set, and sample weights.
     first_step, first_epoch : int
         The step at which the schedule begins; the number of epochs before this fit.
     slots_step : int
@@ -83,6 +83,7 @@ class TrainingState:
     bad_epochs: int = 0
     plateaus: int = 0
     validated: bool = False
+    weighted: bool = False
     first_step: int = 1
     first_epoch: int = 0
     slots_step: int = 1
@@ -98,11 +99,11 @@ class TrainingState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
 
-    def begin(self, *, validated: bool, one_epoch: bool = False) -> None:
+    def begin(self, *, validated: bool, weighted: bool = False, one_epoch: bool = False) -> None:
         """Begin a fit that continues from this state; with `one_epoch` the schedule of the learning rate continues."""
         if not one_epoch:
             self.first_step = self.step
-        self.first_epoch, self.stopped, self.validated = self.epoch, False, validated
+        self.first_epoch, self.stopped, self.validated, self.weighted = self.epoch, False, validated, weighted
         self.first_loss, self.best_weights, self.best_between = None, None, np.inf
         if validated:
             # the best epoch of this fit: an earlier one had another validation set

@@ -163,8 +163,7 @@ def build_step(
     value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
     dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
     kinds = [_kind(str(w.name), objective, optimizer, l1_of) for w in g.weights]
-    # SGD's two nodes are fewer than those of packing, whose Split and Concat cannot be recorded
-    packs = optimizer.slots and not capabilities.records_runs
+    packs = optimizer.slots and capabilities.packs_weights  # SGD's two nodes are fewer than those of packing
     units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
     loss_sum = g.add_input("loss_sum", (1, 1))
     counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))

@@ -1,0 +1,221 @@
+"""The training step of an estimator as files, for machines without onnxtrain, and the state that comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnx
+
+import onnxtrain
+from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.feeds import random_feed
+from onnxtrain.optim import Optimizer
+from onnxtrain.registry import did_you_mean
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.frozen import split_at_weights
+from onnxtrain.training.portable import (
+    TARGETS,
+    PortableStep,
+    check_runs_on,
+    filled,
+    portable_step,
+    predictor,
+    state_model,
+)
+from onnxtrain.training.state import TrainingState
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+#: Rows drawn to see which values are rows.
+_SOME_ROWS = 8
+
+#: Parameters that a host follows, not the graph.
+_FOR_THE_HOST = (
+    "learning_rate",
+    "batch_size",
+    "shuffle",
+    "max_iter",
+    "tol",
+    "n_iter_no_change",
+    "early_stopping",
+    "validation_fraction",
+    "average",
+    "class_weight",
+)
+
+
+class Made(NamedTuple):
+    """A step, the model that it trains, which is cut, and the state that it begins with."""
+
+    model: TrainedModel
+    state: TrainingState
+    optimizer: Optimizer
+    step: PortableStep
+
+
+def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: str) -> None:
+    """Write the training step of a fitted estimator; the documentation is that of its method."""
+    if target not in TARGETS:
+        raise ParameterError(f"target is 'cpu' or 'webgpu', got {target!r}. {did_you_mean(str(target), TARGETS)}")
+    made = _make(estimator, target)
+    model, front = made.model, made.model.front
+    files = {
+        "step": made.step.onnx,
+        "init": state_model(made.step.arrays(made.state, made.optimizer)).SerializeToString(),
+        "predict": predictor(model.objective, model.source.model.outputs, made.step, model.constants),
+    }
+    if front is not None:
+        files["before"] = filled(front.front.onnx, {name: model.constants[name] for name in front.front.constants})
+    for name, content in files.items():
+        check_runs_on(target, content, f"{name}.onnx")
+    text = json.dumps(_description(estimator, made, target, files), indent=1)
+    _write(Path(folder), {f"{name}.onnx": content for name, content in files.items()} | {"step.json": text.encode()})
+
+
+def read(
+    source: str | os.PathLike | Mapping[str, Any], estimator: OrtGradientEstimator
+) -> tuple[TrainedModel, TrainingState]:
+    """Return the model of an estimator and the state reached elsewhere: in a file, a folder with one, or as arrays."""
+    arrays = source if isinstance(source, Mapping) else _arrays_in(Path(source))
+    candidates = [_make(estimator, target) for target in TARGETS]
+    made = next((made for made in candidates if made.step.state.keys() == arrays.keys()), candidates[0])
+    return made.model, made.step.after(made.state, arrays, made.optimizer)
+
+
+def _make(estimator: OrtGradientEstimator, target: str) -> Made:
+    """Return the step that partial_fit would take, split off from what is computed once a row."""
+    settings, trained = estimator._check(), estimator._trained
+    model, state = estimator._go_on(trained)
+    if settings.optimizer is None:
+        raise ExportError(
+            "solver='lbfgs' has no step: it evaluates the loss of all rows several times an iteration, and decides in "
+            "between. Train with solver='adam' or another solver of steps."
+        )
+    _check_rows(model)
+    known = trained.front if model.objective == trained.objective else None
+    model = _split(model) if known is None else model.with_front(known)
+    step = portable_step(
+        model.rest, settings.optimizer, settings, model.constants, target=target, weighted=state.weighted
+    )
+    return Made(model, state, settings.optimizer, step)
+
+
+def _check_rows(model: TrainedModel) -> None:
+    """Raise an ExportError for rows that a host without scikit-learn cannot make."""
+    model.form.check_whole()
+    if model.form.sparse:
+        raise ExportError(
+            "The rows of fit were sparse; a step reads dense tensors. Fit on X.toarray(), or on fewer columns "
+            "(TruncatedSVD, SelectKBest)."
+        )
+    texts = [name for name, dtype in model.source.model.features.items() if dtype.kind in "OSU"]
+    if texts:
+        raise ExportError(
+            f"The model takes texts ({', '.join(texts)}); a step reads numbers. Train the predictor alone, on the "
+            "columns that the steps in front return."
+        )
+
+
+def _split(model: TrainedModel) -> TrainedModel:
+    """Return a model cut where its trained weights begin, if rows drawn at random confirm it."""
+    objective, names = model.objective, model.source.model.features
+    inputs = [v for v in onnx.load_model_from_string(objective.model).graph.input if v.name in names]
+    rows = random_feed(inputs, batch=_SOME_ROWS, random_state=0)
+    data = TrainingData(rows, np.zeros((_SOME_ROWS, 1), np.int64), None, dict(names), model.constants)
+    found = split_at_weights(objective, data, 1, model.cpu_place, always=True)
+    return model if found is None else model.with_front(found[0])
+
+
+def _description(
+    estimator: OrtGradientEstimator, made: Made, target: str, files: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """Return step.json: the role of each value, and what is left to the host."""
+    step, classes = made.step, getattr(estimator, "classes_", None)
+    arrays = step.arrays(made.state, made.optimizer)
+    return {
+        "format": "onnxtrain.step",
+        "version": 1,
+        "producer": f"onnxtrain {onnxtrain.__version__}",
+        "target": target,
+        "files": {name: f"{name}.onnx" for name in files},
+        "before": None if made.model.front is None else _interface(files["before"]),
+        "step": _interface(step.onnx),
+        "predict": _interface(files["predict"]),
+        "rows": list(step.features.values()),
+        "label": step.label,
+        "sample_weight": step.weight,
+        "learning_rate": step.learning_rate,
+        "loss": step.loss,
+        "classes": None if classes is None else np.asarray(classes).tolist(),
+        "objective": {"loss": str(estimator.loss), "l1": estimator.l1, "l2": estimator.l2},
+        "optimizer": repr(made.optimizer),
+        "state": [
+            {
+                "name": name,
+                "dtype": str(arrays[name].dtype),
+                "shape": list(arrays[name].shape),
+                "parts": [_part(key, part) for key, part in parts.items()],
+            }
+            for name, parts in step.state.items()
+        ],
+        "host": {name: _as_json(getattr(estimator, name)) for name in _FOR_THE_HOST if hasattr(estimator, name)},
+    }
+
+
+def _as_json(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
+
+
+def _part(key: tuple[str, ...], part: Any) -> dict[str, Any]:
+    slot = {"slot": key[1]} if len(key) > 1 else {}
+    place = {} if part is None else {"start": part.start, "stop": part.stop, "shape": list(part.shape)}
+    return {"weight": key[0], **slot, **place}
+
+
+def _interface(onx: bytes) -> dict[str, dict[str, Any]]:
+    """Return type and shape of the inputs and outputs of a model, by name."""
+    graph = onnx.load_model_from_string(onx).graph
+    return {"inputs": dict(map(_described, graph.input)), "outputs": dict(map(_described, graph.output))}
+
+
+def _described(value: onnx.ValueInfoProto) -> tuple[str, dict[str, Any]]:
+    tensor = value.type.tensor_type
+    dtype = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    return value.name, {"dtype": dtype, "shape": [d.dim_value or d.dim_param for d in tensor.shape.dim]}
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if "before.onnx" not in files:  # of a step that was there before
+            (folder / "before.onnx").unlink(missing_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    except OSError as e:
+        raise FileError(f"The folder {str(folder)!r} cannot be written: {e.strerror or e}.") from e
+
+
+def _arrays_in(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a state: ``state.npz`` of numpy, or ``state.onnx``, a model that holds them."""
+    names = ("state.onnx", "state.npz")
+    files = [path] if not path.is_dir() else [path / name for name in names if (path / name).is_file()]
+    if len(files) != 1 or not files[0].is_file():
+        found = "both are there" if len(files) > 1 else "there is none"
+        known = " or ".join(names)
+        raise DataError(f"A state is read from a file, or from {known} in a folder; {found}: {str(path)!r}.")
+    try:
+        if files[0].suffix == ".npz":
+            with np.load(files[0]) as arrays:
+                return dict(arrays)
+        proto = onnx.load_model(files[0])
+    except Exception as e:  # protobuf's errors and those of damaged archives have no common base
+        raise DataError(f"The state cannot be read from {str(files[0])!r}: {e}") from e
+    return {t.name: np.array(onnx.numpy_helper.to_array(t)) for t in proto.graph.initializer}

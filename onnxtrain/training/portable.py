@@ -1,0 +1,415 @@
+"""A training step that any onnxruntime runs, without onnxtrain: all that a step reads is in its graph or is fed to it.
+
+:class:`~onnxtrain.training.loop.StepLoop` computes the per-step scalars of many steps at once, and binds constants and
+counters. Here the graph computes the scalars from the learning rate and the step number, and holds the rest::
+
+    features, y, sample_weight  --->+--------+
+    learning_rate (1,)          --->|  step  |---> loss (1,)
+    - - - - - - - - - - - - - - - - |        |- - - - - - - -
+    weights, slots              --->|        |---> next_...
+    step (1,)                   --->+--------+---> next_step
+
+Below the line is the state: what ``next_S`` holds is fed to ``S`` in the next run. It has no default values:
+onnxruntime for JavaScript ignores what is fed to an input that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.errors import DataError, ExportError
+from onnxtrain.graph import Op, tensor
+from onnxtrain.optim import Optimizer
+from onnxtrain.runtime.device import CAPABILITIES
+from onnxtrain.training.loop import fill_slots, joined, step_of
+from onnxtrain.training.objective import Objective
+from onnxtrain.training.packing import Part, part_of
+from onnxtrain.training.settings import Settings
+from onnxtrain.training.state import TrainingState
+from onnxtrain.training.step import StepGraph, Wire
+
+#: The kinds of devices for which a step is written.
+TARGETS = ("cpu", "webgpu")
+
+#: A value of the state: a weight, or a slot of one.
+Key = tuple[str, ...]
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class PortableStep:
+    """A training step that needs no host.
+
+    Attributes
+    ----------
+    onnx : bytes
+    graph : StepGraph
+        The step that it was made from.
+    features : mapping of str to str
+        As of ``graph``.
+    state_names : mapping of str to str
+        The input of the state for each of those of ``graph``.
+    label, weight, learning_rate, loss, counter : str
+        The names of the inputs, the loss and the step number; ``weight`` is None without sample weights.
+    """
+
+    onnx: bytes = field(repr=False)
+    graph: StepGraph
+    features: Mapping[str, str]
+    state_names: Mapping[str, str]
+    label: str
+    weight: str | None
+    learning_rate: str
+    loss: str
+    counter: str
+
+    @property
+    def state(self) -> dict[str, dict[Key, Part | None]]:
+        """For each input of the state its parts, by weight or by weight and slot; the step number has none."""
+        found: dict[str, dict[Key, Part | None]] = {}
+        for name, wire in self.graph.weights.items():
+            found.setdefault(self.state_names[wire.input], {})[name,] = wire.part
+        for key, wire in self.graph.slots.items():
+            found.setdefault(self.state_names[wire.input], {})[key] = wire.part
+        return {**found, self.counter: {}}
+
+    def arrays(self, state: TrainingState, optimizer: Optimizer) -> dict[str, np.ndarray]:
+        """Return the state of training by input."""
+        state = replace(state)
+        fill_slots(state, self.graph, optimizer)
+        number = np.array([state.step - state.slots_step + 1], np.int32)
+        found = joined(state.weights, self.graph.weights) | joined(state.slots, self.graph.slots)
+        return {**{self.state_names[name]: x for name, x in found.items()}, self.counter: number}
+
+    def after(self, state: TrainingState, arrays: Mapping[str, np.ndarray], optimizer: Optimizer) -> TrainingState:
+        """Return the state of training that `arrays` are, by input; checked.
+
+        Raises
+        ------
+        DataError
+            A name or a shape is another one, or a value is infinite or NaN.
+        """
+        expected = self.arrays(state, optimizer)
+        found = _checked(arrays, expected)
+        number = int(found.pop(self.counter)[0])
+        return replace(
+            state,
+            weights=self._parts(found, self.graph.weights),
+            slots=self._parts(found, self.graph.slots),
+            step=state.slots_step + number - 1,
+            **_OF_ANOTHER_WAY,
+        )
+
+    def _parts(self, arrays: Mapping[str, np.ndarray], wires: Mapping[K, Wire]) -> dict[K, np.ndarray]:
+        return {key: np.array(part_of(arrays[self.state_names[w.input]], w.part)) for key, w in wires.items()}
+
+
+#: What the state knows of the epochs that led to its weights, where others are put in their place.
+_OF_ANOTHER_WAY: dict[str, Any] = {
+    "best_weights": None,
+    "best_between": np.inf,
+    "validated": False,
+    "average": None,
+    "averaged": 0,
+    "stopped": False,
+    "bad_epochs": 0,
+}
+
+
+def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays of the names, shapes and types expected."""
+    for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "has also")):
+        if names:
+            raise DataError(
+                f"The state {problem} {', '.join(sorted(names))}; its arrays are {', '.join(expected)}. "
+                "It comes from a step of another estimator, or of one with another solver."
+            )
+    found = {}
+    for name, like in expected.items():
+        array = np.asarray(arrays[name])
+        if array.shape != like.shape:
+            raise DataError(f"{name} of the state has shape {array.shape}, expected {like.shape}.")
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise DataError(f"{name} of the state holds values that are not finite: the training diverged.")
+        found[name] = array.astype(like.dtype)
+    return found
+
+
+def portable_step(
+    objective: Objective,
+    optimizer: Optimizer,
+    settings: Settings,
+    constants: Mapping[str, np.ndarray],
+    *,
+    target: str,
+    weighted: bool,
+) -> PortableStep:
+    """Return the step that a fit with these settings takes, as a graph that needs no host.
+
+    Parameters
+    ----------
+    objective : Objective
+    optimizer : Optimizer
+    settings : Settings
+    constants : mapping of str to ndarray
+        The values of those of the objective.
+    target : {"cpu", "webgpu"}
+        The device that will run it.
+    weighted : bool
+        There are sample weights.
+
+    Raises
+    ------
+    ExportError
+        The target has no kernel for an operator or a type of the step.
+    """
+    capabilities = CAPABILITIES[target]
+    step, strengths = step_of(objective, optimizer, settings, capabilities, gathered=False, weighted=weighted)
+    model = graph.reload(step.onnx)
+    fill(model, {name: constants[name] for name in step.constants})
+    op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
+    fed, counted = step.inputs, step.counters["loss_sum"]
+    features = [inputs[name] for name in step.features.values()]
+    state = {name: inputs[name] for name in step.state if name != counted.input}
+    taken = {str(v.name) for v in features}
+
+    def named(name: str) -> str:
+        return graph.unique_name(name, taken)
+
+    rate_type = ir.DataType.DOUBLE if capabilities.float64 else ir.DataType.FLOAT
+    y = _label(op, inputs[fed["label"]], named("y"))
+    n, weight = op.Cast(op.Shape(y, start=0, end=1), to=rate_type), None
+    if weighted:
+        weight = _label(op, inputs[fed["weight"]], named("sample_weight"))
+        n = op.ReduceSum(op.Cast(weight, to=rate_type), keepdims=1)
+    rate, number = _input(named("learning_rate"), rate_type, [1]), _input(named("step"), ir.DataType.INT32, [1])
+    share = op.Div(1.0, n)
+    scalars = optimizer.scalars(op, rate, op.Cast(number, to=rate_type))
+    _take_scalars(op, inputs[fed["scalars"]], [share, *scalars], strengths)
+
+    _replace(inputs[counted.input], op.initializer(tensor([[0.0]], step.dtype, "zero")))
+    outputs = {str(v.name): v for v in model.graph.outputs}
+    sum_ = op.Reshape(outputs[counted.output], op.initializer(tensor([1], name="one")))
+    results = [(named("loss"), op.Mul(sum_, op.Cast(share, to=step.dtype)))]
+    for value in state.values():  # a weight may be called y
+        value.name = named(str(value.name))
+    results += [(f"next_{value.name}", outputs[step.state[name]]) for name, value in state.items()]
+    results += [(f"next_{number.name}", op.Add(number, op.initializer(tensor([1], ir.DataType.INT32, "next"))))]
+    model.graph.inputs[:] = [*features, y, *([weight] if weight is not None else []), rate, *state.values(), number]
+    _rename_others(model, taken)
+    onx = graph.save(model, outputs=results).SerializeToString()
+    names = dict(label=y, weight=weight, learning_rate=rate, counter=number)
+    of = {role: None if v is None else str(v.name) for role, v in names.items()}
+    state_names = {name: str(value.name) for name, value in state.items()}
+    return PortableStep(onx, step, step.features, state_names, loss=results[0][0], **of)  # type: ignore[arg-type]
+
+
+def _rename_others(model: ir.Model, names: Container[str]) -> None:
+    """Give initializers that have the name of an input another one; :func:`graph.save` does it for other values."""
+    for name, value in list(model.graph.initializers.items()):
+        if name in names:
+            value.name = graph.unique_name(name, graph.names_in(model.graph))
+
+
+def _input(name: str, dtype: ir.DataType | None, shape: Sequence[Any]) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))  # type: ignore[arg-type]
+
+
+def _replace(old: ir.Value, new: ir.Value) -> None:
+    """Let another value of the same type and shape take the place of an input."""
+    new.type, new.shape = old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, new)
+
+
+def _label(op: Op, old: ir.Value, name: str) -> ir.Value:
+    """Return the input in place of one with an entry, or several, for each row: int32 for integers, (n,) for a column.
+
+    JavaScript has no array of int64 but one of its slow integers.
+    """
+    n, k = old.shape  # type: ignore[misc]
+    dtype = ir.DataType.INT32 if old.dtype == ir.DataType.INT64 else old.dtype
+    if k != 1 and dtype == old.dtype:
+        old.name = name
+        return old
+    new = _input(name, dtype, [n] if k == 1 else [n, k])
+    column = op.Reshape(new, op.initializer(tensor([-1, 1], name="column"))) if k == 1 else new
+    _replace(old, column if dtype == old.dtype else op.Cast(column, to=old.dtype))
+    return new
+
+
+def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths: Sequence[float]) -> None:
+    """Let the graph compute the row of its per-step scalars, each (1,), and hold the strengths of the penalties."""
+    known = [op.initializer(tensor(strengths, scalars[0].dtype, "strengths"))] if strengths else []
+    row = op.Concat(*scalars, *known, axis=0)
+    _replace(old, op.Unsqueeze(op.Cast(row, to=old.dtype), op.initializer(tensor([0], name="axis"))))
+
+
+# ----------------------------------------------------------- the other files
+
+
+def fill(model: ir.Model, constants: Mapping[str, np.ndarray]) -> None:
+    """Turn, in place, inputs of a model into initializers with these values."""
+    for value in [v for v in model.graph.inputs if v.name in constants]:
+        model.graph.inputs.remove(value)
+        value.const_value = ir.Tensor(constants[str(value.name)], dtype=value.dtype, name=value.name)
+        model.graph.register_initializer(value)
+
+
+def filled(onx: bytes, constants: Mapping[str, np.ndarray]) -> bytes:
+    """Return a model whose inputs of these names are initializers."""
+    model = graph.reload(onx)
+    fill(model, constants)
+    return graph.save(model).SerializeToString()
+
+
+def predictor(
+    objective: Objective, outputs: Sequence[str], step: PortableStep, constants: Mapping[str, np.ndarray]
+) -> bytes:
+    """Return the model of an objective that reads its weights from the state of a step.
+
+    Parameters
+    ----------
+    objective : Objective
+        Of the whole model.
+    outputs : sequence of str
+        Those that are computed.
+    step : PortableStep
+    constants : mapping of str to ndarray
+    """
+    model = graph.reload(objective.model)
+    fill(model, constants)
+    op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
+    for name, parts in step.state.items():
+        weights = {inputs[key[0]]: part for key, part in parts.items() if len(key) == 1}
+        packed = {w: part for w, part in weights.items() if part is not None}
+        if packed:
+            model.graph.inputs.append(_unpacked(op, name, packed))
+        for w in weights.keys() - packed.keys():
+            w.name = name
+    values = {str(v.name): v for v in model.graph.outputs}
+    results = [(name, values[name]) for name in outputs]
+    needed = graph.ancestors(value for _, value in results)
+    model.graph.inputs[:] = [v for v in model.graph.inputs if v in needed]
+    return graph.save(model, outputs=results).SerializeToString()
+
+
+def _unpacked(op: Op, name: str, parts: Mapping[ir.Value, Part]) -> ir.Value:
+    """Return an input of the state in place of the weights that are its parts."""
+    sizes, rows = [part.stop - part.start for part in parts.values()], next(iter(parts.values())).rows
+    old = next(iter(parts))
+    whole = _input(name, old.dtype, [rows, sum(sizes) // rows])
+    flat = op.Reshape(whole, op.initializer(tensor([-1], name="flat")))
+    split = len(sizes) > 1
+    pieces = op.Split(flat, op.initializer(tensor(sizes, name="sizes")), _outputs=len(sizes)) if split else [flat]
+    for (w, part), piece in zip(parts.items(), pieces, strict=True):
+        _replace(w, op.Reshape(piece, op.initializer(tensor(part.shape, name="shape"))))
+    return whole
+
+
+def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model without inputs whose outputs are arrays: a runner needs no other reader for its first state."""
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in arrays.items()
+    ]
+    nodes, shapes = [], []
+    for name, x in arrays.items():
+        if x.size > 1 and (x == x.flat[0]).all():  # the memory of an optimizer, most often
+            shapes.append(onnx.numpy_helper.from_array(np.array(x.shape, np.int64), f"shape of {name}"))
+            value = onnx.numpy_helper.from_array(x.reshape(-1)[:1])
+            nodes.append(onnx.helper.make_node("ConstantOfShape", [f"shape of {name}"], [name], value=value))
+        else:
+            nodes.append(onnx.helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(x)))
+    made = onnx.helper.make_graph(nodes, "state", [], values, shapes)
+    opsets = [onnx.helper.make_opsetid("", graph.OPSET)]
+    return onnx.helper.make_model(made, ir_version=graph.IR_VERSION, opset_imports=opsets)
+
+
+def check_runs_on(target: str, onx: bytes, name: str) -> None:
+    """Raise an ExportError if a target has no kernel for an operator or a type of a model, called `name`."""
+    if CAPABILITIES[target].float64:
+        return
+    proto = onnx.load_model_from_string(onx)
+    for problem in (*_operators_without_kernel(proto), *_doubles(proto)):
+        raise ExportError(f"{name} cannot be written for {target!r}: it holds {problem}. target='cpu' runs everywhere.")
+
+
+def _operators_without_kernel(proto: onnx.ModelProto) -> Iterable[str]:
+    for node in ir.from_proto(proto).graph.all_nodes():
+        if node.domain not in ("", "ai.onnx"):
+            yield f"{node.domain}.{node.op_type}, an operator outside ai.onnx"
+        if node.op_type == "MaxPool" and len(node.outputs) > 1:
+            yield "MaxPool with Indices, of which the gradient of a MaxPool is made"
+
+
+def _doubles(proto: onnx.ModelProto) -> Iterable[str]:
+    double = onnx.TensorProto.DOUBLE
+    tensors = {t.name: t.data_type for t in proto.graph.initializer}
+    values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    found = tensors | {v.name: v.type.tensor_type.elem_type for v in values}
+    for name in sorted(name for name, dtype in found.items() if dtype == double):
+        yield f"{name!r} in float64 (set dtype='float32')"
+
+
+def average_states(
+    states: Iterable[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> dict[str, np.ndarray]:
+    r"""Return the weighted mean of states of one training step, :math:`\sum_i w_i s_i / \sum_i w_i`.
+
+    A round of federated averaging: each machine runs ``step.onnx`` on its own rows, from the same state; the mean is
+    the state of the next round, or goes into :meth:`OrtGradientRegressor.load_training_state`.
+
+    Parameters
+    ----------
+    states : iterable of mapping of str to array-like
+        By name, as ``init.onnx`` and ``step.onnx`` return them; the memory of the optimizer is averaged as well.
+    weights : sequence of float, optional
+        One of each state, such as the number of its rows; all equal if left out.
+
+    Returns
+    -------
+    dict of str to ndarray
+        In the types of the first state. An integer, the step number, is the nearest to the mean.
+
+    Raises
+    ------
+    DataError
+        There is no state, the states differ in their names or shapes, or the weights are negative, sum to zero or are
+        not one of each state.
+
+    Examples
+    --------
+    >>> from onnxtrain import average_states
+    >>> average_states([{"w": [1.0, 2.0]}, {"w": [4.0, 8.0]}], weights=[2, 1])["w"].tolist()
+    [2.0, 4.0]
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks from
+    decentralized data", AISTATS 2017.
+    """
+    found = [{name: np.asarray(x) for name, x in state.items()} for state in states]
+    if not found:
+        raise DataError("There is no state to average.")
+    shares = np.ones(len(found)) if weights is None else np.asarray(weights, np.float64)
+    if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
+        raise DataError(f"weights must be {len(found)} numbers, none negative, not all zero; got {weights!r}.")
+    shapes = [{name: x.shape for name, x in state.items()} for state in found]
+    for i, other in enumerate(shapes):
+        if other != shapes[0]:
+            raise DataError(f"The states are of different steps: {shapes[0]} in state 0, {other} in state {i}.")
+    return {name: _mean([state[name] for state in found], shares / shares.sum()) for name in found[0]}
+
+
+def _mean(arrays: Sequence[np.ndarray], shares: np.ndarray) -> np.ndarray:
+    mean = np.tensordot(shares, np.stack(arrays).astype(np.float64), axes=1)
+    dtype = arrays[0].dtype
+    return np.asarray(np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)

@@ -1,0 +1,519 @@
+"""The training step as files: run without onnxtrain, its weights are those of fit; what it reached goes back."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_multilabel_classification
+from sklearn.decomposition import PCA
+from sklearn.ensemble import GradientBoostingRegressor, VotingRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import KNNImputer
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    SGDClassifier,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC, SVR, LinearSVC
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, average_states, load, save
+from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
+from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from onnxtrain.runtime.session import run
+from tests.zoo import data
+
+RUNNER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "web" / "run_plain.py"
+EPOCHS, RATE = 3, 2e-3
+
+DIGITS = tuple(part[:300] for part in load_digits(return_X_y=True))
+DIGITS = DIGITS[0] / 16, DIGITS[1]
+IRIS = load_iris(return_X_y=True)
+DIABETES = load_diabetes(return_X_y=True)
+DIABETES = StandardScaler().fit_transform(DIABETES[0])[:200], (DIABETES[1][:200] - 150) / 80
+TWO = DIABETES[0], np.stack([DIABETES[1], DIABETES[0][:, 2] - DIABETES[0][:, 3]], axis=1)
+FLOWERS = IRIS[0][:100], np.array(["setosa", "versicolor"])[IRIS[1][:100]]
+LABELS = make_multilabel_classification(120, 8, n_classes=4, random_state=0)
+GAPS = data("nan")
+WEIGHT = np.random.default_rng(1).uniform(0.5, 2, 300)
+
+CONV = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 1, 8, 8] image) => (float[N, 10] logits)
+    <float[4, 1, 3, 3] filters, float[4] shift, float[36, 10] W, float[10] b, int64[2] flat = {-1, 36}>
+    {
+        c = Conv(image, filters, shift)
+        r = Relu(c)
+        p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+        f = Reshape(p, flat)
+        m = MatMul(f, W)
+        logits = Add(m, b)
+    }"""
+BODY = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 64] X) => (float[N, 10] logits)
+    <float[64, 200] body, float[200] shift, float[200, 10] W, float[10] b>
+    {
+        z = MatMul(X, body)
+        a = Add(z, shift)
+        h = Relu(a)
+        m = MatMul(h, W)
+        logits = Add(m, b)
+    }"""
+
+
+def network(text):
+    """Return a network written in ONNX, its weights drawn."""
+    rng, proto = np.random.default_rng(0), onnx.parser.parse_model(text)
+    for value in proto.graph.value_info:
+        w = rng.normal(scale=0.2, size=[d.dim_value for d in value.type.tensor_type.shape.dim]).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(w, value.name))
+    del proto.graph.value_info[:]
+    return proto
+
+
+def mlp(kind, rows, **options):
+    return kind(hidden_layer_sizes=(16, 8), tol=10, n_iter_no_change=1, random_state=0, **options).fit(*rows)
+
+
+def fourth_power(op, y_true, y_pred):
+    error = op.Sub(y_pred, y_true)
+    return op.ReduceSum(op.Mul(op.Mul(error, error), op.Mul(error, error)), [1], keepdims=1)
+
+
+C, R = OrtGradientClassifier, OrtGradientRegressor
+IMAGES = DIGITS[0].reshape(-1, 1, 8, 8).astype(np.float32), DIGITS[1]
+
+#: Name: the class, what is trained, the rows, the parameters.
+CASES = {
+    "network": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {}),
+    "network of two classes": (C, lambda: mlp(MLPClassifier, FLOWERS), FLOWERS, {"solver": "sgd"}),
+    "network of labels": (C, lambda: mlp(MLPClassifier, LABELS), LABELS, {"solver": Adam(epsilon=1e-6)}),
+    "tanh, momentum": (R, lambda: mlp(MLPRegressor, DIABETES, activation="tanh"), DIABETES, {"solver": SGD(0.9)}),
+    "two targets, nesterov": (R, lambda: mlp(MLPRegressor, TWO), TWO, {"solver": SGD(0.9, nesterov=True)}),
+    "rmsprop": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": RMSprop(centered=True, momentum=0.5)}),
+    "adagrad": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": Adagrad(lr_decay=0.1)}),
+    "adamw": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": AdamW(weight_decay=0.1)}),
+    "drawn anew": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"init": "random"}),
+    "linear": (R, LinearRegression, DIABETES, {"solver": "sgd"}),
+    "linear, two targets, l2": (R, Ridge, TWO, {"l2": 1e-2}),
+    "penalties": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"l1": 1e-3, "l2": 1e-3}),
+    "penalty on one": (R, Ridge, DIABETES, {"penalty": {"coef": {"l1": 0.1, "l2": 0.2}}}),
+    "proximal": (R, Ridge, DIABETES, {"l1": 0.2, "l1_method": "proximal"}),
+    "proximal, momentum, clipped": (
+        R, Ridge, DIABETES, {"l1": 0.2, "l1_method": "proximal", "solver": SGD(0.9), "clip_norm": 0.5}
+    ),
+    "clipped": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {"clip_norm": 0.1}),
+    "logistic": (C, LogisticRegression, IRIS, {"solver": "rmsprop"}),
+    "logistic, two names": (C, LogisticRegression, FLOWERS, {}),
+    "hinge": (C, LinearSVC, FLOWERS, {"loss": "hinge"}),
+    "focal": (C, SGDClassifier, IRIS, {"loss": "focal"}),
+    "one against the rest": (C, lambda: OneVsRestClassifier(LogisticRegression()), IRIS, {}),
+    "huber": (R, Ridge, DIABETES, {"loss": "huber"}),
+    "quantile": (R, Ridge, DIABETES, {"loss": "quantile", "loss_params": {"q": 0.9}}),
+    "a loss of one's own": (R, Ridge, DIABETES, {"loss": fourth_power}),
+    "counts": (R, PoissonRegressor, (DIABETES[0], np.exp(DIABETES[1])), {"loss": "poisson"}),
+    "kernel": (R, SVR, DIABETES, {}),
+    "kernel, classes": (C, lambda: SVC().fit(*FLOWERS), FLOWERS, {}),
+    "neighbours, weights called y": (R, KNeighborsRegressor, DIABETES, {"weights_to_train": "all"}),
+    "trees": (R, lambda: GradientBoostingRegressor(n_estimators=5), DIABETES, {}),
+    "votes": (R, lambda: VotingRegressor([("a", Ridge()), ("b", LinearRegression())]), DIABETES, {}),
+    "scaled": (C, lambda: make_pipeline(StandardScaler(), PCA(3), LogisticRegression()), IRIS, {}),
+    "columns": (
+        C,
+        lambda: make_pipeline(
+            ColumnTransformer([("a", StandardScaler(), [0, 1]), ("b", MinMaxScaler(), [2, 3])]), LogisticRegression()
+        ),
+        IRIS,
+        {},
+    ),
+    "convolution": (C, lambda: network(CONV), IMAGES, {}),
+    "frozen body": (C, lambda: network(BODY), DIGITS, {"weights_to_train": ["W", "b"]}),
+    "new head": (C, lambda: network(BODY), DIGITS, {"head": "new", "weights_to_train": "head"}),
+}  # fmt: skip
+
+#: With sample weights, whose sum the graph takes in double: to 1e-6 (relative to the largest weight).
+WEIGHTED = {
+    "network, weighted": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {}),
+    "linear, weighted, l2": (R, Ridge, DIABETES, {"l2": 0.1}),
+    "balanced": (C, LogisticRegression, IRIS, {"class_weight": "balanced"}),
+}
+#: Products with all rows, of which fit takes a batch at a time, are rounded differently.
+IN_FRONT = {
+    "gaps, a graph in the front": (R, lambda: make_pipeline(KNNImputer(), Ridge()).fit(*GAPS), GAPS, {}),
+}
+#: In float64 an exponential of numpy and one of onnxruntime may differ in the last bit.
+DOUBLE = {"float64": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"dtype": "float64"})}
+FRONTS = {
+    "scaled",
+    "columns",
+    "frozen body",
+    "new head",
+    "kernel",
+    "kernel, classes",
+    "neighbours, weights called y",
+    "trees",
+    *IN_FRONT,
+}
+ALL = CASES | WEIGHTED | IN_FRONT | DOUBLE
+
+
+def fitted(name, max_iter=0, **changes):
+    """Return the estimator of a case, fitted."""
+    kind, make, (X, y), params = ALL[name]
+    common = {"learning_rate": RATE, "batch_size": 32, "shuffle": False, "random_state": 0, "tol": 0.0}
+    weight = WEIGHT[: len(y)] if name in WEIGHTED and "class_weight" not in params else None
+    return kind(make(), max_iter=max_iter, **common | params | changes).fit(X, y, weight)
+
+
+def rows_of(name, folder):
+    """Return the rows of a case as a host feeds them, by step.json."""
+    about = json.loads((folder / "step.json").read_text())
+    _, _, (X, y), params = ALL[name]
+    first = about["before"]["inputs"] if about["before"] else about["step"]["inputs"]
+    (feature,) = (i for i in first if i not in ("y", "sample_weight", "learning_rate", *map(_name, about["state"])))
+    classes = about["classes"]
+    label = about["step"]["inputs"][about["label"]]
+    y = y if classes is None or len(label["shape"]) == 2 else np.searchsorted(classes, y)
+    rows = {feature: np.asarray(X, first[feature]["dtype"]), "y": np.asarray(y, label["dtype"])}
+    if about["sample_weight"]:
+        weight = WEIGHT[: len(y)]
+        if "class_weight" in params:
+            weight = len(y) / (len(classes) * np.bincount(y)[y])
+        rows["sample_weight"] = weight.astype(about["step"]["inputs"]["sample_weight"]["dtype"])
+    return rows
+
+
+def _name(described):
+    return described["name"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The files of all cases, each with the state that a process without onnxtrain reached."""
+    root = tmp_path_factory.mktemp("steps")
+    found = {}
+    for i, name in enumerate(ALL):
+        found[name] = root / str(i)
+        fitted(name).export_training_step(found[name])
+        rows = rows_of(name, found[name])
+        np.savez(found[name] / "rows.npz", **rows, batch_size=32, epochs=EPOCHS, learning_rate=RATE)
+    code = (
+        f"import runpy, sys; main = runpy.run_path({str(RUNNER)!r})['main']\n"
+        f"for i in range({len(found)}): main(f{str(root) + '/{i}'!r}, f{str(root) + '/{i}/rows.npz'!r})\n"
+        "print('loaded:', *(m for m in ('onnxtrain', 'onnx', 'sklearn') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded:"
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_plain_runner_reaches_the_weights_of_fit(name, folders):
+    expected = fitted(name, max_iter=EPOCHS)
+    start = fitted(name)
+    found = fitted(name).load_training_state(folders[name])
+    moved = max(np.abs(w - start.weights_[n]).max() for n, w in found.weights_.items())
+    assert moved > 0
+    for weight, w in expected.weights_.items():
+        if name in CASES:
+            np.testing.assert_array_equal(found.weights_[weight], w, err_msg=weight)
+        else:
+            atol = (1e-13 if name in DOUBLE else 1e-6) * np.abs(w).max()
+            np.testing.assert_allclose(found.weights_[weight], w, rtol=0, atol=atol, err_msg=weight)
+    assert (folders[name] / "before.onnx").exists() == (name in FRONTS)
+
+
+@pytest.mark.parametrize("name", ["network", "frozen body", "scaled", "two targets, nesterov", "logistic, two names"])
+def test_what_comes_back_scores_and_goes_on(name, folders):
+    _, _, (X, y), _ = ALL[name]
+    expected = fitted(name, max_iter=EPOCHS)
+    found = fitted(name).load_training_state(folders[name])
+    assert found.score(X, y) == expected.score(X, y)
+    np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+    expected.partial_fit(X, y)
+    found.partial_fit(X, y)
+    assert found.loss_curve_[-1] == expected.loss_curve_[-1]
+    for weight, w in expected.weights_.items():
+        np.testing.assert_array_equal(found.weights_[weight], w, err_msg=weight)
+
+
+def test_predict_takes_the_weights_from_the_state(folders):
+    for name in ("network", "scaled", "frozen body", "two targets, nesterov"):
+        folder = folders[name]
+        with np.load(folder / "state.npz") as file:
+            state = dict(file)
+        rows = rows_of(name, folder)
+        names = [i.name for i in onnx.load(folder / "predict.onnx").graph.input]
+        found = run(onnx.load(folder / "predict.onnx"), {n: {**state, **rows}[n] for n in names})
+        trained = fitted(name).load_training_state(state).get_trained_onnx()
+        expected = run(trained, {i.name: rows[i.name] for i in trained.graph.input})
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_the_state_comes_back_as_file_folder_or_arrays(folders, tmp_path):
+    folder = folders["linear"]
+    expected = fitted("linear", max_iter=EPOCHS).weights_
+    with np.load(folder / "state.npz") as file:
+        state = dict(file)
+    tensors = [onnx.numpy_helper.from_array(x, name) for name, x in state.items()]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "state", [], [], tensors)), tmp_path / "state.onnx")
+    for source in (state, folder, folder / "state.npz", tmp_path, str(tmp_path / "state.onnx")):
+        found = fitted("linear").load_training_state(source).weights_
+        assert all((found[name] == w).all() for name, w in expected.items())
+
+
+def test_a_file_goes_on_where_it_was(folders, tmp_path):
+    model = fitted("network").load_training_state(folders["network"])
+    save(model, tmp_path / "model.onnx")
+    back = load(tmp_path / "model.onnx")
+    back.export_training_step(tmp_path / "step")
+    init = onnx.load(tmp_path / "step" / "init.onnx")
+    names = [o.name for o in init.graph.output]
+    with np.load(folders["network"] / "state.npz") as state:
+        for name, x in zip(names, run(init, {}), strict=True):
+            np.testing.assert_array_equal(x, state[name])
+
+
+# ---------------------------------------------------------------- the target
+
+
+def elements(proto):
+    """Yield the element type of everything in a model."""
+    g = onnx.shape_inference.infer_shapes(proto).graph
+    yield from (v.type.tensor_type.elem_type for v in (*g.input, *g.output, *g.value_info))
+    yield from (t.data_type for t in g.initializer)
+    for node in g.node:
+        for a in node.attribute:
+            if a.name in ("to", "dtype"):
+                yield a.i
+            if a.HasField("t"):
+                yield a.t.data_type
+
+
+ON_GPUS = [name for name in (*CASES, *IN_FRONT) if name not in ("trees", "convolution")]
+
+
+@pytest.mark.parametrize("name", ON_GPUS)
+def test_for_webgpu_no_float64(name, folders, tmp_path):
+    fitted(name).export_training_step(tmp_path, target="webgpu")
+    about = json.loads((tmp_path / "step.json").read_text())
+    for file in about["files"].values():
+        proto = onnx.load(tmp_path / file)
+        assert onnx.TensorProto.DOUBLE not in set(elements(proto))
+        assert {node.domain for node in proto.graph.node} <= {"", "ai.onnx"}
+    inputs = about["step"]["inputs"]
+    assert {inputs[n]["dtype"] for n in inputs if n not in about["rows"]} == {"float32", "int32"}
+    assert not any("start" in part for value in about["state"] for part in value["parts"])
+    step, init = onnx.load(tmp_path / "step.onnx"), onnx.load(tmp_path / "init.onnx")
+    state = dict(zip([o.name for o in init.graph.output], run(init, {}), strict=True))
+    rows = rows_of(name, tmp_path)
+    if about["before"]:
+        before = onnx.load(tmp_path / "before.onnx")
+        rows |= dict(
+            zip(about["before"]["outputs"], run(before, {n: rows[n] for n in about["before"]["inputs"]}), strict=True)
+        )
+    rows = {n: x for n, x in rows.items() if n in inputs}
+    outputs = [o.name for o in step.graph.output]
+    for start in range(0, len(rows["y"]), 32):
+        batch = {n: x[start : start + 32] for n, x in rows.items()}
+        found = run(step, {**batch, **state, "learning_rate": np.array([RATE], np.float32)}, outputs=outputs)
+        state = {n.removeprefix("next_"): x for n, x in zip(outputs, found, strict=True) if n != "loss"}
+    back, expected = fitted(name).load_training_state(state), fitted(name, max_iter=1)
+    for weight, w in expected.weights_.items():
+        np.testing.assert_allclose(back.weights_[weight], w, rtol=0, atol=1e-5 * max(1, np.abs(w).max()))
+
+
+def test_the_bias_correction_of_the_first_steps_in_float32(tmp_path):
+    """1 - 0.999 ** t in float32 is off by 3e-5 for t = 1."""
+    solver = Adam(beta_2=0.999999)  # a difference: 5 % off
+    model = R(Ridge(), solver=solver, max_iter=0, learning_rate=0.1).fit(*DIABETES)
+    model.export_training_step(tmp_path, target="webgpu")
+    step, init = onnx.load(tmp_path / "step.onnx"), onnx.load(tmp_path / "init.onnx")
+    state = dict(zip([o.name for o in init.graph.output], run(init, {}), strict=True))
+    rows = {"X": DIABETES[0].astype(np.float32), "y": DIABETES[1].astype(np.float32)}
+    found = run(step, {**rows, **state, "learning_rate": np.array([0.1], np.float32)}, outputs=["next_coef"])[0]
+    # the first step of Adam has the length of the learning rate
+    np.testing.assert_allclose(np.abs(found - state["coef"]), 0.1, rtol=1e-4)
+
+
+def test_a_new_export_replaces_the_files_of_another(tmp_path):
+    fitted("scaled").export_training_step(tmp_path)
+    assert (tmp_path / "before.onnx").exists()
+    fitted("logistic").export_training_step(tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["init.onnx", "predict.onnx", "step.json", "step.onnx"]
+
+
+def test_a_frozen_body_is_not_in_the_step(tmp_path):
+    text = BODY.replace("float[64, 200] body", "float[64, 3000] body").replace("200", "3000")
+    model = C(network(text), weights_to_train=["W", "b"], max_iter=0).fit(*DIGITS)
+    model.export_training_step(tmp_path)
+    assert (tmp_path / "before.onnx").stat().st_size > 4 * 64 * 3000
+    assert (tmp_path / "step.onnx").stat().st_size < 20_000
+
+
+def test_step_json_says_what_is_what(folders):
+    about = json.loads((folders["logistic, two names"] / "step.json").read_text())
+    assert about["format"] == "onnxtrain.step"
+    assert about["version"] == 1
+    assert about["classes"] == ["setosa", "versicolor"]
+    assert about["step"]["inputs"]["y"] == {"dtype": "int32", "shape": [about["step"]["inputs"]["X"]["shape"][0]]}
+    assert about["host"]["learning_rate"] == RATE
+    assert about["host"]["batch_size"] == 32
+    (weights,) = (s for s in about["state"] if s["name"] == "packed_weights")
+    assert weights["parts"] == [
+        {"weight": "coef", "start": 0, "stop": 4, "shape": [4, 1]},
+        {"weight": "intercept", "start": 4, "stop": 5, "shape": [1]},
+    ]
+    for name, folder in folders.items():
+        step = onnx.load(folder / "step.onnx").graph
+        state = [s["name"] for s in json.loads((folder / "step.json").read_text())["state"]]
+        assert [o.name for o in step.output] == ["loss", *(f"next_{s}" for s in state)], name
+        assert {*state, "y", "learning_rate"} <= {i.name for i in step.input}
+        assert not {t.name for t in step.initializer} & {i.name for i in step.input}, "onnxruntime-node ignores such"
+        assert all(len(i.type.tensor_type.shape.dim) > 0 for i in step.input)
+
+
+# ---------------------------------------------------------------- refused
+
+TEXTS = ["good day", "bad day", "good", "bad", "fine day", "worse"] * 5, [1, 0, 1, 0, 1, 0] * 5
+
+
+def sparse_rows():
+    import scipy.sparse
+
+    return C(LogisticRegression(), max_iter=0).fit(scipy.sparse.csr_matrix(IRIS[0]), IRIS[1])
+
+
+def text_rows():
+    model = """
+        <ir_version: 8, opset_import: ["" : 20, "ai.onnx.ml" : 3]>
+        words (string[N, 1] X) => (float[N, 1] Y) <float[1, 1] W = {1.0}>
+        {
+            i = ai.onnx.ml.LabelEncoder<keys_strings = ["a", "b"], values_floats = [1.0, 2.0]>(X)
+            Y = MatMul(i, W)
+        }"""
+    X = np.array([["a"], ["b"]] * 10, object)
+    return R(onnx.parser.parse_model(model), max_iter=0).fit({"X": X}, np.arange(20.0))
+
+
+REFUSED = {
+    "lbfgs": (lambda: fitted("logistic", solver="lbfgs"), "cpu", "solver='lbfgs' has no step"),
+    "sparse": (sparse_rows, "cpu", "The rows of fit were sparse; a step reads dense tensors"),
+    "texts": (text_rows, "cpu", r"The model takes texts \(X\)"),
+    "pipeline": (
+        lambda: C(make_pipeline(TfidfVectorizer(), LogisticRegression()), max_iter=0).fit(*TEXTS),
+        "cpu",
+        "scikit-learn runs 'tfidfvectorizer'",
+    ),
+    "trees": (lambda: fitted("trees"), "webgpu", "ai.onnx.ml.TreeEnsembleRegressor, an operator outside ai.onnx"),
+    "pooling": (lambda: fitted("convolution"), "webgpu", "MaxPool with Indices, of which the gradient of a MaxPool"),
+    "float64": (lambda: fitted("float64"), "webgpu", r"in float64 \(set dtype='float32'\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_step_that_cannot_be_written_is_refused_with_the_reason(name, tmp_path):
+    make, target, words = REFUSED[name]
+    model = make()
+    with pytest.raises(ExportError, match=words):
+        model.export_training_step(tmp_path / "step", target=target)
+    assert not (tmp_path / "step").exists()
+
+
+def test_an_unknown_target(tmp_path):
+    with pytest.raises(ParameterError, match="target is 'cpu' or 'webgpu', got 'webgl'. Did you mean 'webgpu'"):
+        fitted("linear").export_training_step(tmp_path, target="webgl")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot be written"):
+        fitted("linear").export_training_step(tmp_path / "file" / "step")
+
+
+STATES = {
+    "missing": (lambda s: {n: s[n] for n in s if n != "coef"}, "The state lacks coef; its arrays are coef, intercept"),
+    "unknown": (lambda s: {**s, "more": np.zeros(1)}, "The state has also more"),
+    "shape": (lambda s: {**s, "coef": s["coef"][:3]}, r"coef of the state has shape \(3, 1\), expected \(10, 1\)"),
+    "diverged": (lambda s: {**s, "coef": s["coef"] * np.nan}, "coef of the state holds values that are not finite"),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_state_that_does_not_fit(case, folders):
+    change, words = STATES[case]
+    with np.load(folders["linear"] / "state.npz") as file:
+        state = change(dict(file))
+    model = fitted("linear")
+    before = {n: w.copy() for n, w in model.weights_.items()}
+    with pytest.raises(DataError, match=words):
+        model.load_training_state(state)
+    assert all((model.weights_[n] == w).all() for n, w in before.items())
+
+
+def test_a_folder_without_a_state(tmp_path):
+    with pytest.raises(DataError, match=re.escape("state.onnx or state.npz in a folder; there is none")):
+        fitted("linear").load_training_state(tmp_path)
+    (tmp_path / "state.onnx").write_bytes(b"\x08")
+    with pytest.raises(DataError, match="The state cannot be read from"):
+        fitted("linear").load_training_state(tmp_path)
+
+
+# ---------------------------------------------------------------- averages
+
+
+def test_a_federated_round_is_the_fit_of_all_rows(tmp_path):
+    """One step of gradient descent on each half, averaged by the rows, is the step on all of them."""
+    X, y = (part.astype(np.float32) for part in DIABETES)
+    model = R(Ridge(), solver="sgd", max_iter=0).fit(X, y)
+    model.export_training_step(tmp_path)
+    step, init = onnx.load(tmp_path / "step.onnx"), onnx.load(tmp_path / "init.onnx")
+    state = dict(zip([o.name for o in init.graph.output], run(init, {}), strict=True))
+    names = [o.name for o in step.graph.output]
+
+    def after(rows):
+        feeds = {"X": X[rows], "y": y[rows], "learning_rate": np.array([0.1]), **state}
+        return {n.removeprefix("next_"): x for n, x in zip(names, run(step, feeds), strict=True) if n != "loss"}
+
+    parts = slice(0, 50), slice(50, None)
+    mean = average_states([after(rows) for rows in parts], [50, len(y) - 50])
+    whole = after(slice(None))
+    assert mean["step"] == whole["step"] == 2
+    for name in ("coef", "intercept"):
+        assert mean[name].dtype == np.float32
+        np.testing.assert_allclose(mean[name], whole[name], rtol=1e-5, atol=1e-6)
+    assert model.load_training_state(mean).weights_["coef"].shape == (10, 1)
+
+
+WRONG = {
+    "none": ([], None, "There is no state to average"),
+    "names": ([{"a": np.ones(1)}, {"b": np.ones(1)}], None, "The states are of different steps"),
+    "shapes": ([{"a": np.ones(1)}, {"a": np.ones(2)}], None, "The states are of different steps"),
+    "as many": ([{"a": np.ones(1)}], [1, 2], "weights must be 1 numbers"),
+    "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "none negative"),
+    "zero": ([{"a": np.ones(1)}], [0], "not all zero"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_states_that_cannot_be_averaged(case):
+    states, weights, words = WRONG[case]
+    with pytest.raises(DataError, match=words):
+        average_states(states, weights)
