@@ -14,7 +14,7 @@ import onnx
 import onnxtrain
 from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.feeds import random_feed
+from onnxtrain.grad_helper import random_feed
 from onnxtrain.optim import Optimizer
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.data import TrainingData
