@@ -315,14 +315,10 @@ def _yielded(
 def _behind_yield(op: Op, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
     """Return a gradient in the form TrainingAgent requires: computed in the backward pass, not an input of it."""
     if not depends:
-        positive = op.Greater(dy, 0.0)
-        never = op.And(positive, op.Not(positive))  # depends on the gradient, and is false for any value of it
-        shape = op.Add(op.Shape(value), op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
+        shape = graphs.depending_on(op, op.Shape(value), dy)
         zero = ir.tensor(np.zeros(1, value.dtype.numpy()), name="zero")  # type: ignore[union-attr]
         return with_shape_of(op.ConstantOfShape(shape, value=zero), value)
-    node = value.producer()
-    while node is not None and node.op_type == "Identity":
-        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    node = graphs.origin(value)
     given = node is not None and node.op_type == "YieldOp"
     return with_shape_of(op.Sum(value), value) if given else value  # no graph optimizer removes a Sum of one operand
 

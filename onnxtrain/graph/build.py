@@ -128,6 +128,13 @@ def is_taken_for_constant(value: ir.Value) -> bool:
     return bool(value.meta.get(_CONSTANT))
 
 
+def depending_on(op: Op, shape: ir.Value, x: ir.Value) -> ir.Value:
+    """Return a shape as a result that is computed from a floating-point value, whatever that is."""
+    positive = op.Greater(x, 0.0)
+    never = op.And(positive, op.Not(positive))
+    return op.Add(shape, op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
+
+
 def builder(model: ir.Model) -> Builder:
     """Return a :class:`Builder` on the main graph of a model."""
     return Builder(model.graph)

@@ -104,6 +104,14 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types else None
 
 
+def origin(value: ir.Value) -> ir.Node | None:
+    """Return the node that computes a value, or the value that it is a copy of."""
+    node = value.producer()
+    while node is not None and node.op_type == "Identity":
+        node = node.inputs[0].producer()  # type: ignore[union-attr]
+    return node
+
+
 def scalar(value: ir.Value | None) -> float | None:
     """Return the scalar of a constant of one element, None for any other value."""
     if value is None or math.prod(static_shape(value) or ()) != 1:

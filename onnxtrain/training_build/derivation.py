@@ -162,7 +162,7 @@ class _Derivation:
                     f"onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. "
                     'Use builder="builtin".'
                 )
-            if yields and _source(value) in yields:
+            if yields and graphs.origin(value) in yields:
                 value = self.op.Sum(
                     value
                 )  # a copy that no optimizer removes: TrainingAgent cannot return its own inputs
@@ -172,9 +172,7 @@ class _Derivation:
     def _zeros(self, x: ir.Value, yields: Sequence[ir.Node]) -> ir.Value:
         op, shape = self.op, self.op.Shape(self.values[str(x.name)])
         if yields:
-            positive = op.Greater(yields[0].outputs[0], 0.0)
-            never = op.And(positive, op.Not(positive))  # depends on the gradient, and is false for any value of it
-            shape = op.Add(shape, op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
+            shape = graphs.depending_on(op, shape, yields[0].outputs[0])
         return self._filled(0.0, shape, x.dtype)
 
     def _filled(self, number: float, shape: ir.Value, dtype: ir.DataType | None) -> ir.Value:
@@ -218,7 +216,7 @@ class _Derivation:
         """Copy outputs that share the memory of an input: TrainingAgent would return the input itself."""
         for node in yields:
             for i, y in enumerate(node.inputs):
-                if y is not None and _source(y) is None and y.dtype != ir.DataType.BOOL:
+                if y is not None and graphs.origin(y) is None and y.dtype != ir.DataType.BOOL:
                     node.replace_input_with(i, self.op.Sum(y) if graphs.is_float(y) else self.op.Max(y))
 
     def _rename(self, value: ir.Value, name: str) -> None:
@@ -229,14 +227,6 @@ class _Derivation:
         if other is not None and other is not value:
             other.name = graphs.unique_name(name, self.op.builder.names)
         value.name = name
-
-
-def _source(value: ir.Value) -> ir.Node | None:
-    """Return the producer of a value, skipping copies."""
-    node = value.producer()
-    while node is not None and node.op_type == "Identity":
-        node = node.inputs[0].producer()  # type: ignore[union-attr]
-    return node
 
 
 def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:

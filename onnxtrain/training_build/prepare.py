@@ -7,14 +7,13 @@ derivative there needs no row: the foreign builder names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, constant, holds_graphs, rank, same_shape
+from onnxtrain.graph import Op, attribute, constant, holds_graphs, rank, same_shape
 
 #: Floating-point inputs with zero gradient.
 FLAT: Mapping[str, frozenset[int]] = {
@@ -145,11 +144,6 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     return [x for x in node.inputs if x is not None]
 
 
-def _attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
 def _batch_normalization(node: ir.Node) -> str:
     return "wrongly, and computes other outputs than the model"
 
@@ -169,7 +163,7 @@ def _dropout(node: ir.Node) -> str:
 
 
 def _gelu(node: ir.Node) -> str:
-    return "by tanh as if it were exact" if _attribute(node, "approximate", "none") == "tanh" else ""
+    return "by tanh as if it were exact" if attribute(node, "approximate", "none") == "tanh" else ""
 
 
 def _further_outputs(node: ir.Node) -> str:
@@ -187,15 +181,15 @@ def _matmul(node: ir.Node) -> str:
 
 
 def _pooling(node: ir.Node) -> str:
-    axes, dilated = rank(_operands(node)[0]), max(_attribute(node, "dilations", []), default=1) > 1
-    padding = _attribute(node, "auto_pad", "NOTSET")
+    axes, dilated = rank(_operands(node)[0]), max(attribute(node, "dilations", []), default=1) > 1
+    padding = attribute(node, "auto_pad", "NOTSET")
     if node.op_type != "MaxPool" and padding.startswith("SAME"):
         return f"wrongly with auto_pad={padding!r}"
     if node.op_type == "AveragePool" and (dilated or axes in (None, 5)):
         return "wrongly with dilations or three spatial axes"
     if node.op_type == "MaxPool" and dilated and axes in (None, 5):
         return "wrongly with dilations and three spatial axes"
-    return "wrongly with storage_order=1" if _attribute(node, "storage_order", 0) else ""
+    return "wrongly with storage_order=1" if attribute(node, "storage_order", 0) else ""
 
 
 def _pow(node: ir.Node) -> str:
@@ -206,7 +200,7 @@ def _pow(node: ir.Node) -> str:
 
 
 def _scatter(node: ir.Node) -> str:
-    reduction = _attribute(node, "reduction", "none")
+    reduction = attribute(node, "reduction", "none")
     return f"wrongly with reduction={reduction!r}" if reduction != "none" else ""
 
 
