@@ -18,6 +18,8 @@ FILES = (
     "memory.py",
     "inputs.py",
     "gradient.py",
+    "deep.py",
+    "convolution.py",
     "training_build.py",
     "gpu.py",
 )

@@ -91,15 +91,22 @@ GLOBAL = [
 ]
 
 
+@pytest.fixture(params=["by convolution", "by entry"])
+def form(request, monkeypatch):
+    """The two forms of the gradient of the filters, whatever their number of channels."""
+    channels = {"by convolution": 10**6, "by entry": 1}
+    monkeypatch.setattr("onnxtrain.autodiff.rules.conv._CHANNELS", channels[request.param])
+
+
 @STATIC
 @pytest.mark.parametrize("arrays,attributes", CONV)
-def test_conv(check_rule, arrays, attributes):
+def test_conv(check_rule, form, arrays, attributes):
     check_rule("Conv", arrays, attributes, max_entries=8)
 
 
 @STATIC
 @pytest.mark.parametrize("arrays,attributes", TRANSPOSED)
-def test_conv_transpose(check_rule, arrays, attributes):
+def test_conv_transpose(check_rule, form, arrays, attributes):
     check_rule("ConvTranspose", arrays, attributes, max_entries=8)
 
 

@@ -92,10 +92,41 @@ def _spread(op: Op, dy: ir.Value, w: ir.Value, x: ir.Value, window: Window, grou
 def _filters(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Window, groups: int) -> ir.Value:
     """Return the gradient of the filters, which slide over `large` and are multiplied by `small`."""
     swap = [1, 0, *range(2, rank(large))]
+    if groups == 1 and _pays_by_entry(small, w):
+        return _filters_by_entry(op, large, op.Transpose(small, perm=swap), w, window)
     rows = op.Transpose(large, perm=swap) if groups == 1 else _rows_by_group(op, large, w, groups)
     swapped = Window(window.kernel, window.dilations, window.strides, window.begins, window.ends)
     dw = op.Conv(rows, op.Transpose(small, perm=swap), group=groups, **_attributes(swapped))
     return op.Transpose(crop_like(op, dw, w, range(2, rank(w))), perm=swap)
+
+
+#: From so many channels, and up to so many entries of a filter, products are faster than a convolution
+#: whose filter is an image (``benchmarks/convolution.py`` prints both).
+_CHANNELS, _ENTRIES = 8, 49
+
+
+def _pays_by_entry(small: ir.Value, w: ir.Value) -> bool:
+    shape, positions = static_shape(w), list(small.shape)[2:]
+    if shape is None or not all(isinstance(n, int) for n in positions):
+        return False
+    return shape[1] >= _CHANNELS and np.prod(shape[2:]) <= _ENTRIES
+
+
+def _filters_by_entry(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Window) -> ir.Value:
+    """Return the gradient of the filters, one product over all positions for each entry; `small` is (M, N, ..)."""
+    m, c, *kernel = static_shape(w)
+    axes, positions = list(range(1, len(kernel) + 1)), list(small.shape)[2:]
+    pixels = op.Transpose(large, perm=[0, *range(2, rank(large)), 1])  # channels last
+    if any(window.pads):
+        pixels = op.Pad(pixels, [0, *window.begins, 0, 0, *window.ends, 0])
+    rows = op.Reshape(small, [m, -1])
+    products = []
+    for entry in np.ndindex(*kernel):
+        starts = [i * d for i, d in zip(entry, window.dilations, strict=True)]
+        ends = [start + (n - 1) * s + 1 for start, n, s in zip(starts, positions, window.strides, strict=True)]
+        taken = op.Slice(pixels, starts, ends, axes, list(window.strides))
+        products.append(op.MatMul(rows, op.Reshape(taken, [-1, c])))
+    return op.Reshape(op.Concat(*(op.Unsqueeze(dw, [2]) for dw in products), axis=2), [m, c, *kernel])
 
 
 def _rows_by_group(op: Op, x: ir.Value, w: ir.Value, groups: int) -> ir.Value:
