@@ -13,6 +13,7 @@ weight, and a pixel outside the image is 0. Col2Im sums overlapping blocks; its 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,9 @@ def _spread(op: Op, dy: ir.Value, w: ir.Value, x: ir.Value, window: Window, grou
 def _filters(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Window, groups: int) -> ir.Value:
     """Return the gradient of the filters, which slide over `large` and are multiplied by `small`."""
     swap = [1, 0, *range(2, rank(large))]
-    if groups == 1 and _pays_by_entry(small, w):
-        return _filters_by_entry(op, large, op.Transpose(small, perm=swap), w, window)
+    shape = static_shape(w)
+    if groups == 1 and shape is not None and _pays_by_entry(small, shape):
+        return _filters_by_entry(op, large, op.Transpose(small, perm=swap), shape, window)
     rows = op.Transpose(large, perm=swap) if groups == 1 else _rows_by_group(op, large, w, groups)
     swapped = Window(window.kernel, window.dilations, window.strides, window.begins, window.ends)
     dw = op.Conv(rows, op.Transpose(small, perm=swap), group=groups, **_attributes(swapped))
@@ -105,16 +107,14 @@ def _filters(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Wind
 _CHANNELS, _ENTRIES = 8, 49
 
 
-def _pays_by_entry(small: ir.Value, w: ir.Value) -> bool:
-    shape, positions = static_shape(w), list(small.shape)[2:]
-    if shape is None or not all(isinstance(n, int) for n in positions):
-        return False
-    return shape[1] >= _CHANNELS and np.prod(shape[2:]) <= _ENTRIES
+def _pays_by_entry(small: ir.Value, filters: tuple[int, ...]) -> bool:
+    positions_are_known = all(isinstance(n, int) for n in list(small.shape)[2:])
+    return positions_are_known and filters[1] >= _CHANNELS and math.prod(filters[2:]) <= _ENTRIES
 
 
-def _filters_by_entry(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Window) -> ir.Value:
+def _filters_by_entry(op: Op, large: ir.Value, small: ir.Value, filters: tuple[int, ...], window: Window) -> ir.Value:
     """Return the gradient of the filters, one product over all positions for each entry; `small` is (M, N, ..)."""
-    m, c, *kernel = static_shape(w)
+    m, c, *kernel = filters
     axes, positions = list(range(1, len(kernel) + 1)), list(small.shape)[2:]
     pixels = op.Transpose(large, perm=[0, *range(2, rank(large)), 1])  # channels last
     if any(window.pads):
