@@ -161,27 +161,17 @@ def build_step(
     table, scalars, counters = _take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
     value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
-    dws = _gradients(g, value, builder=builder, scale=_SCALES.get(products, 1.0))
-    kinds = [_kind(str(w.name), objective, optimizer, l1_of) for w in g.weights]
-    packs = optimizer.slots and capabilities.packs_weights  # SGD's two nodes are fewer than those of packing
-    units = pack_weights(g, dws, kinds) if packs else list(map(alone, g.weights, dws, kinds))
+    scale = _SCALES.get(products)
+    dws = gradients(g.model, value if scale is None else g.op.Mul(value, scale), g.weights, builder=builder)
+    dws = dws if scale is None else [g.op.Mul(dw, 1 / scale) for dw in dws]
+    units = _units(g, dws, objective, optimizer, l1_of, packs=capabilities.packs_weights)
     loss_sum = g.add_input("loss_sum", (1, 1))
     counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))
     weights, slots = _move_weights(g, optimizer, units, scalars, clip_norm)
 
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     moved = [*counters.values(), *weights.values(), *slots.values()]
-    outputs = {x.new: g.unique(f"next_{x.old.name}") for x in moved}
-    news = rewrite_locally(
-        g.op,
-        g.model.graph,
-        g.losses,
-        list(outputs),
-        rows=g.label,
-        ones=ones,
-        cpu_kernels=capabilities.cpu_kernels,
-    )
-    saved = list(zip(outputs.values(), news, strict=True))
+    outputs = _outputs(g, moved, ones, cpu_kernels=capabilities.cpu_kernels)
 
     roles = {"label": g.label, "weight": g.weight, "scalars": table, "ones": ones}
     whole: dict[str, str] = {}
@@ -189,16 +179,15 @@ def build_step(
         taken, counters["offset"], whole = _take_rows(g, slices=capabilities.computed_bounds)
         roles |= taken
         next_offset = counters["offset"].new
-        outputs[next_offset] = g.unique("next_offset")
-        saved.append((outputs[next_offset], next_offset))
+        outputs[next_offset] = g.unique("next_offset"), next_offset
 
     def wires(states: Mapping[K, State]) -> dict[K, Wire]:
-        return {key: Wire(str(x.old.name), outputs[x.new], x.part) for key, x in states.items()}
+        return {key: Wire(str(x.old.name), outputs[x.new][0], x.part) for key, x in states.items()}
 
     def inputs(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
         return {role: whole.get(name, name) for role, name in named(values).items()}
 
-    onx = g.save(saved)
+    onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
     n_elements = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
     return StepGraph(
@@ -224,11 +213,34 @@ class State(NamedTuple):
     part: Part | None = None
 
 
-def _gradients(g: ObjectiveGraph, value: ir.Value, *, builder: str, scale: float) -> list[ir.Value]:
-    """Return the gradient of the objective for each weight, taken of `scale` times the objective."""
-    if scale == 1:
-        return gradients(g.model, value, g.weights, builder=builder)
-    return [g.op.Mul(dw, 1 / scale) for dw in gradients(g.model, g.op.Mul(value, scale), g.weights, builder=builder)]
+def _units(
+    g: ObjectiveGraph,
+    dws: Sequence[ir.Value],
+    objective: Objective,
+    optimizer: Optimizer,
+    l1_of: Mapping[str, str],
+    *,
+    packs: bool,
+) -> list[Packed]:
+    """Return the weights and their gradients as they are updated: small ones together, if the device gains from it."""
+    kinds = []
+    for w in g.weights:
+        # a decay of the weights is a penalty: it spares the same intercepts
+        own = optimizer if w.name in objective.penalized else optimizer.without_decay()
+        kinds.append(_Kind(own, l1_of.get(str(w.name)) if isinstance(optimizer, Proximal) else None))
+    if packs and optimizer.slots:  # SGD's two nodes are fewer than those of packing
+        return pack_weights(g, dws, kinds)
+    return list(map(alone, g.weights, dws, kinds))
+
+
+def _outputs(
+    g: ObjectiveGraph, moved: Sequence[State], ones: ir.Value | None, *, cpu_kernels: bool
+) -> dict[ir.Value, tuple[str, ir.Value]]:
+    """Return for each next value of the state the name of its output, and the value after the peephole rewritings."""
+    names = [g.unique(f"next_{x.old.name}") for x in moved]
+    values = [x.new for x in moved]
+    news = rewrite_locally(g.op, g.model.graph, g.losses, values, rows=g.label, ones=ones, cpu_kernels=cpu_kernels)
+    return dict(zip(values, zip(names, news, strict=True), strict=True))
 
 
 def _move_weights(
@@ -320,12 +332,6 @@ class _Kind(NamedTuple):
 
     optimizer: Optimizer
     l1: str | None = None
-
-
-def _kind(name: str, objective: Objective, optimizer: Optimizer, l1_of: Mapping[str, str]) -> _Kind:
-    # a decay of the weights is a penalty: it spares the same intercepts
-    own = optimizer if name in objective.penalized else optimizer.without_decay()
-    return _Kind(own, l1_of.get(name) if isinstance(optimizer, Proximal) else None)
 
 
 def _objective_of_batch(
