@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import known_rank, sum_to, with_shape_of
 from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
-from onnxtrain.graph import Op, describe, flow, is_float, is_taken_for_constant
+from onnxtrain.graph import Op, describe, flow, is_float, is_quantized, is_taken_for_constant
 from onnxtrain.graph.flow import operands
 
 
@@ -86,7 +86,8 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values whose derivative with respect to `wrt` may differ from zero.
 
-    Integers, booleans, outputs of non-differentiable operators and values treated as constants are excluded.
+    Integers other than those of QuantizeLinear, booleans, outputs of non-differentiable operators and values treated as
+    constants are excluded.
     """
     nodes = list(nodes)
     real = {y for node in nodes if not _is_flat(node) for y in node.outputs if _is_real(y)}
@@ -110,7 +111,7 @@ def _is_flat(node: ir.Node) -> bool:
 
 
 def _is_real(value: ir.Value) -> bool:
-    return (is_float(value) or value.dtype is None) and not is_taken_for_constant(value)
+    return (is_float(value) or value.dtype is None or is_quantized(value)) and not is_taken_for_constant(value)
 
 
 def _apply_rule(
@@ -166,8 +167,8 @@ def _summed(op: Op, node: ir.Node, dx: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
-    """Refuse a gradient whose type or shape differs from that of its primal."""
-    same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype
+    """Refuse a gradient whose type or shape differs from that of its primal; that of quantized values is real."""
+    same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype or (is_quantized(x) and is_float(dx))
     if not (same_type and _may_have_one_shape(x, dx)):
         raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")
 

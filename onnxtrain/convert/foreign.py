@@ -10,6 +10,7 @@ import onnx.numpy_helper
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.convert.quantized import quantized_again
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.runtime.session import open_session, run_session
 
@@ -155,45 +156,77 @@ def _is_untrained(value: ir.Value) -> bool:
     return bool(np.all(array == array[0])) and array[0] in (0, 1)
 
 
-def put_back(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto | None:
+#: The types of floating-point tensors.
+_REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
+
+
+def _holders(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Return the initializers of a model and the tensors of its Constant nodes, by name."""
+    holders = {tensor.name: tensor for tensor in onx.graph.initializer}
+    for node in onx.graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    return holders
+
+
+def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto) -> None:
+    """Give, in place, nodes the initializers that :func:`separate_merged` gave them."""
+    nodes = {node.output[0]: node for node in changed.graph.node if node.output}
+    holders = _holders(changed)
+    added = {w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and len(w.dims) == 1}
+    for user in trained.graph.node:
+        node = nodes.get(user.output[0])
+        if node is None or node.op_type != user.op_type:
+            continue
+        for i, name in enumerate(user.input):
+            shared = holders.get(node.input[i]) if name in added and i in _SLOTS.get(user.op_type, ()) else None
+            if shared is not None and tuple(shared.dims) == added[name]:
+                node.input[i] = name
+                copy = changed.graph.initializer.add()
+                copy.CopyFrom(shared)
+                copy.name = name
+
+
+def put_back(
+    original: onnx.ModelProto, weights: Mapping[str, np.ndarray], trained: onnx.ModelProto
+) -> onnx.ModelProto | None:
     """Return a model with other bytes in some of its initializers and ``Constant`` nodes, all else as it came.
+
+    Weights that the exporter had merged, and that are no longer equal, become initializers of their own, which the
+    nodes that had shared one take.
 
     Parameters
     ----------
     original : onnx.ModelProto
     weights : mapping of str to ndarray
-        Each is written in the type that it has there.
+        Each is written in the type that it has there, quantized if need be.
+    trained : onnx.ModelProto
+        The trainable form of the model.
 
     Returns
     -------
     onnx.ModelProto or None
-        None if a weight is none of these: it comes from an operator of ai.onnx.ml or a function, or
-        is one of several that the exporter had merged; and if onnxruntime has no kernel for operators of ai.onnx.ml
-        in float64, which training replaced.
+        None if a weight is none of these: it comes from an operator of ai.onnx.ml or a function; and if
+        onnxruntime has no kernel for operators of ai.onnx.ml in float64, which training replaced.
     """
     values = (*original.graph.input, *original.graph.output)
     in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
     changed = graph.copy_of(original)
-    holders = {tensor.name: tensor for tensor in changed.graph.initializer}
-    for node in changed.graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    for name, w in weights.items():
-        tensor = holders.get(name)
-        if tensor is None or tuple(tensor.dims) != w.shape or _may_be_merged(original, tensor):
-            return None
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        for field in ("float_data", "int32_data", "double_data"):
+    _separate(changed, trained)
+    holders = _holders(changed)
+    if any(name not in holders or tuple(holders[name].dims) != w.shape for name, w in weights.items()):
+        return None
+    written = {**weights, **quantized_again(original, {**holders, **_holders(original)}, weights)}
+    for name, array in written.items():
+        tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
+        if array is weights.get(name) and tensor.data_type not in _REAL:
+            return None  # integers that nothing dequantizes
+        for field in ("float_data", "int32_data", "int64_data", "double_data"):
             tensor.ClearField(field)
-        tensor.raw_data = onnx.numpy_helper.from_array(np.asarray(w, dtype)).raw_data
+        tensor.raw_data = onnx.numpy_helper.from_array(np.asarray(array, dtype)).raw_data
     return changed
-
-
-def _may_be_merged(onx: onnx.ModelProto, tensor: onnx.TensorProto) -> bool:
-    """Whether :func:`separate_merged` may have separated an initializer: several nodes use it."""
-    return sum(list(node.input).count(tensor.name) for node in onx.graph.node) > 1 and len(tensor.dims) == 1
 
 
 def _copied(model: ir.Model, value: ir.Value, name: str) -> ir.Value:

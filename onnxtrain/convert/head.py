@@ -15,6 +15,7 @@ import onnx_ir.passes.common as passes
 from sklearn.utils import check_random_state
 
 from onnxtrain import graph
+from onnxtrain.convert.quantized import dequantized
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.losses.link import choose_output
 from onnxtrain.rewrite import rewrite_model
@@ -121,7 +122,16 @@ def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
         node, position = layer.bias
         holders.append(node.inputs[position])
     wanted = graph.ancestors([x for x in holders if x is not None])
-    return [str(name) for name, w in model.graph.initializers.items() if w in wanted and graph.is_float(w)]
+    return [
+        str(name)
+        for name, w in model.graph.initializers.items()
+        if w in wanted and graph.is_float(w) and not all(_is_scale(*use) for use in w.uses())
+    ]
+
+
+def _is_scale(node: ir.Node, position: int) -> bool:
+    """Whether a node takes a value as the scale of a quantization."""
+    return position == 1 and graph.made_by(node.outputs[0], "DequantizeLinear", "QuantizeLinear") is not None
 
 
 # ------------------------------------------------------- the last layer
@@ -173,12 +183,14 @@ def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
 
 
 def _array(value: ir.Value | None) -> np.ndarray | None:
-    """Return the array of a constant, also one that is only turned before it is used."""
-    node = graph.made_by(value, "Identity", "Transpose")
+    """Return the array of a constant, also one that is only turned or dequantized before it is used."""
+    node = graph.made_by(value, "Identity", "Transpose", "DequantizeLinear", "QuantizeLinear")
     if node is None:
         return graph.constant(value)
+    if node.op_type == "DequantizeLinear":
+        return dequantized(node)
     array = _array(node.inputs[0])
-    if array is None or node.op_type == "Identity":
+    if array is None or node.op_type != "Transpose":
         return array
     axes = node.attributes["perm"].as_ints() if "perm" in node.attributes else None
     return array.transpose(axes)
@@ -198,7 +210,7 @@ def _goes_around(product: ir.Value, output: ir.Value) -> bool:
                 return True
             continue
         operands = [x for x in graph.operands(node) if x is not None and _array(x) is None]
-        floats = [x for x in operands if graph.is_float(x)]
+        floats = [x for x in operands if graph.is_float(x) or graph.is_quantized(x)]
         if operands and not floats:  # an embedding, or integers taken for floats
             return True
         todo += floats

@@ -28,6 +28,7 @@ from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, regi
 from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
+from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
@@ -138,7 +139,7 @@ class Source:
             # the node that concatenates the scores of labels is needed for training only
             return graph.save(graph.load(own)) if joined else own
         original = onnx.load_model_from_string(self.original)
-        own_file = put_back(original, weights)
+        own_file = put_back(original, weights, self.model.graph())
         if own_file is not None:
             return own_file
         trained = with_weights(rewritten(self.original).SerializeToString(), weights)
@@ -154,7 +155,8 @@ class Source:
         if self.original is not None:
             own = {name for f in self.factors for name in (f.a, f.b)}
             original = onnx.load_model_from_string(self.original)
-            put = put_back(original, {name: w for name, w in weights.items() if name not in own})
+            others = {name: w for name, w in weights.items() if name not in own}
+            put = put_back(original, others, self.model.graph())
             found = None if put is None else with_factors(put, self.factors, weights)
             if found is not None:
                 return found
@@ -175,12 +177,13 @@ FITTED: Cache[Any] = Cache("fitted pipelines")
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     """Return the ONNX model of a user with its weights as initializers, each for itself, and none of them an input."""
     proto = graph.read(onx)
+    refuse_integer_products(proto)
     if {i.name for i in proto.graph.input} & {w.name for w in proto.graph.initializer}:
         listed, proto = proto, onnx.ModelProto()
         with graph.as_model_error("The model cannot be read"):
             proto.CopyFrom(listed)
         graph.leave_out_defaults(proto.graph)
-    found = separate_merged(rewrite_model(proto))
+    found = with_master_copies(separate_merged(rewrite_model(proto)))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape
@@ -256,9 +259,10 @@ def warn_of_quantized(model: TrainableModel) -> None:
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         warnings.warn(
-            f"Quantized weights of the model: {len(names)} ({some}). They are integers, which have no derivative, and "
-            "stay as they are. Train the floating-point model it was made from, and quantize that again; name the "
-            "other weights in weights_to_train if they alone are meant.",
+            f"Quantized weights of the model: {len(names)} ({some}). They are integers that are multiplied as such, "
+            "which have no derivative, and stay as they are. Train the floating-point model it was made from, or one "
+            "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
+            "if they alone are meant.",
             UserWarning,
             stacklevel=6,
         )

@@ -33,6 +33,7 @@ from onnxtrain.graph.normalize import (
     leave_out_defaults,
     name_dimensions,
     normalized,
+    quantize_by_standard,
     spell_out,
     without_maps,
 )
@@ -127,6 +128,7 @@ def load(onx: ModelLike) -> ir.Model:
         spell_out(proto.graph, {})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = convert_opset(proto)
+        quantize_by_standard(proto.graph)
         if all_listed:
             leave_out_defaults(proto.graph)
         return infer(proto)

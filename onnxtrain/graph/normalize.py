@@ -99,6 +99,13 @@ def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[s
         graph.initializer.append(onnx.numpy_helper.from_array(longer, pad.input[3]))
 
 
+def quantize_by_standard(graph: onnx.GraphProto) -> None:
+    """Replace, in place, com.microsoft's operators of integers of 4 and 16 bits, which ai.onnx has since opset 21."""
+    for node in nodes_in(graph.node):
+        if node.domain == "com.microsoft" and node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+            node.domain = ""
+
+
 # --------------------------------------------------------------- functions
 
 

@@ -58,6 +58,19 @@ def is_float(value: ir.Value | None) -> bool:
     return value is not None and value.dtype in FLOATS
 
 
+def is_quantized(value: ir.Value | None) -> bool:
+    """Whether a value is the result of QuantizeLinear, or of operators that keep its type behind it."""
+    node = None if value is None else value.producer()
+    while node is not None and node.domain in ("", "ai.onnx"):
+        if node.op_type == "QuantizeLinear":
+            return True
+        x = node.inputs[0] if node.inputs else None
+        if x is None or x.dtype is None or x.dtype != value.dtype or is_float(x):  # type: ignore[union-attr]
+            return False
+        node = x.producer()
+    return False
+
+
 def constant(value: ir.Value | None) -> np.ndarray | None:
     """Return the array of a constant value, None if it depends on the inputs: one with a default may change."""
     if value is None or value.is_graph_input():

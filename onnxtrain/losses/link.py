@@ -237,7 +237,7 @@ def scores_behind(value: ir.Value, op: Op | None = None) -> Scores:
     value = skip(value)
     if is_affine_score(value):
         return Scores(value, Link.IDENTITY)
-    value = _without_factor(value)
+    value = _without_factor(_before_rounding(value))
     for pattern in (_function, _softmax, _flat_softmax, _two_columns, _opposites, _mirrored, _normalized):
         found = pattern(value, op)
         if found is not None:
@@ -245,6 +245,17 @@ def scores_behind(value: ir.Value, op: Op | None = None) -> Scores:
     if is_probability(value):
         return Scores(value, Link.PROBABILITY)
     return Scores(value, Link.IDENTITY, certain=False)
+
+
+def _before_rounding(value: ir.Value) -> ir.Value:
+    """Return p if value is p of a few bits, the form of probabilities in quantized models."""
+    p = value
+    while (dequantize := made_by(p, "DequantizeLinear")) is not None:
+        quantize = made_by(dequantize.inputs[0], "QuantizeLinear")
+        if quantize is None or quantize.inputs[0] is None:
+            return value
+        p = skip(quantize.inputs[0])
+    return p if is_probability(p) else value
 
 
 def _without_factor(value: ir.Value) -> ir.Value:

@@ -87,6 +87,10 @@ def open_session(
     try:
         return open_with(content, options, device.providers())
     except ModelError as e:
+        if "QuantizeLinear" in str(e):  # 1.32 moves a quantization of int8 to uint8, and leaves its output_dtype
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+            with suppress(ModelError):
+                return open_with(content, options, device.providers())
         session = _open_with_less(content, options, device.providers())
         if session is None:
             raise
@@ -145,8 +149,11 @@ def open_with(
     return kept_after_fork(session)
 
 
-#: How onnxruntime names a node that it has no kernel for.
-_NO_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name")
+#: How onnxruntime names a node that it has no kernel for, or that ONNX does not define for float64.
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (\w+)\(\d+\) node with name"
+    r"|Type 'tensor\(double\)' of input parameter \(.*\) of operator \((\w+)\)"
+)
 
 
 def _in_float64(content: bytes, problem: str) -> str:
@@ -158,7 +165,7 @@ def _in_float64(content: bytes, problem: str) -> str:
     types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
     if onnx.TensorProto.DOUBLE not in types:
         return ""
-    return f". It has no {found[1]} for float64: set dtype='float32'"
+    return f". It has no {found[1] or found[2]} for float64: set dtype='float32'"
 
 
 def cached_session(

@@ -352,8 +352,8 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
     if not names:
         raise WeightError(
-            "There is no weight to train. Name some in weights_to_train. Those of a quantized model are integers: "
-            "train the model it was made from, and quantize that again."
+            "There is no weight to train. Name some in weights_to_train. Those of a model that is quantized when it is "
+            "run are integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
         )
     return tuple(names)
 

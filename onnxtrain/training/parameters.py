@@ -69,7 +69,15 @@ _QUANTIZED = {
 #: Operators that keep the elements of their first operand, or some of them.
 _CARRIERS = frozenset(
     {"Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}
-) | {"Tile", "Transpose", "Unsqueeze"}
+) | {"DequantizeLinear", "QuantizeLinear", "Tile", "Transpose", "Unsqueeze"}
+
+#: The types of quantized weights.
+_SMALL = frozenset(
+    getattr(onnx.TensorProto, name) for name in ("INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16", "INT32")
+)
+
+#: Operators behind which a factor of a product is still one.
+_SAME_ELEMENTS = ("Cast", "DequantizeLinear", "QuantizeLinear", "Reshape", "Transpose", "Unsqueeze")
 
 #: Operators between a mask that is added and the Softmax it is for.
 _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where"}
@@ -110,9 +118,14 @@ def _made_by_code(onx: onnx.ModelProto, said: Mapping[str, Mapping[str, str]]) -
         sources = ast.literal_eval(said.get(name, {}).get(_FOLDED, "[]"))
         return bool(sources) and all(source in results or _UNNAMED.fullmatch(source) for source in sources)
 
-    constants = (y for node in onx.graph.node if node.op_type == "Constant" for y in node.output)
+    constants = (node.output[0] for node in onx.graph.node if node.op_type == "Constant" and not _has_integers(node))
     folded = (i.name for i in onx.graph.initializer if is_folded(i.name))
     return dict.fromkeys([*constants, *folded], Role.BUFFER)
+
+
+def _has_integers(node: onnx.NodeProto) -> bool:
+    """Whether a Constant node holds a quantized weight; no code has that as a constant."""
+    return any(a.t.data_type in _SMALL for a in node.attribute if a.HasField("t"))
 
 
 def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
@@ -132,17 +145,27 @@ def quantized_weights(onx: onnx.ModelProto) -> list[str]:
         while name in carried:
             name = carried[name]
         reached.add(name)
-    return [i.name for i in onx.graph.initializer if i.name in reached]
+    real = {int(dtype) for dtype in graph.FLOATS}  # of those, a master copy is trained
+    return [i.name for i in onx.graph.initializer if i.name in reached and i.data_type not in real]
 
 
 def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
     """Return the role of an initializer; `said` is the exporter's metadata on it."""
     uses = list(_uses(w))
-    if uses and all(node.op_type == "BatchNormalization" and position > 2 for node, position in uses):
+    if uses and all(_is_statistic_of_batches(*use) or _is_step(*use) for use in uses):
         return Role.BUFFER
     if str(w.name) in said:
         return said[str(w.name)]
     return Role.BUFFER if any(is_buffer(w, uses) for is_buffer in _CRITERIA) else Role.PARAMETER
+
+
+def _is_statistic_of_batches(node: ir.Node, position: int) -> bool:
+    return node.op_type == "BatchNormalization" and position > 2
+
+
+def _is_step(node: ir.Node, position: int) -> bool:
+    """Whether an operand is the scale of a quantization."""
+    return node.op_type in ("DequantizeLinear", "QuantizeLinear") and position == 1
 
 
 def _is_called_statistic(w: ir.Value, uses: Uses) -> bool:
@@ -165,7 +188,7 @@ def multiplies(w: ir.Value) -> bool:
     if graph.rank(w) == 0:
         return False
     factor = any(index in _FACTORS.get(node.op_type, ()) for node, index in w.uses())
-    reshaped = [n.outputs[0] for n in w.consumers() if n.op_type in ("Transpose", "Reshape", "Unsqueeze", "Cast")]
+    reshaped = [n.outputs[0] for n, index in w.uses() if n.op_type in _SAME_ELEMENTS and index == 0]
     return factor or any(multiplies(v) for v in reshaped)
 
 
@@ -182,10 +205,10 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 
 
 def _is_scalar(w: ir.Value, uses: Uses) -> bool:
-    """Whether a weight is a scalar of a formula: one element that scales its other operand, or no axes."""
+    """Whether a weight is a scalar of a formula: one element that scales or fills its other operand, or no axes."""
     if not graph.rank(w):
         return not all(_is_intercept(w, node) for node in w.consumers())
-    return graph.static_shape(w) == (1,) and all(node.op_type in ("Mul", "Div", "Pow") for node in w.consumers())
+    return graph.static_shape(w) == (1,) and all(node.op_type in ("Mul", "Div", "Pow", "Where") for node, _ in uses)
 
 
 def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
@@ -282,11 +305,13 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
 def _is_fixed(w: ir.Value, uses: Uses) -> bool:
     """Whether the values of an initializer are those of a mask, of a table of sines or of its frequencies."""
     array = graph.constant(w) if not w.is_graph_input() else None
-    if array is None or array.size < 2 or not uses:
+    if array is None or not array.size or not uses:
         return False
     array = np.asarray(array, np.float64).squeeze()
     if not np.isfinite(array).all():
         return True
+    if array.size < 2:
+        return False
     is_used_so = next((is_used_so for are_so, is_used_so in _FIXED if are_so(array)), None)
     return is_used_so is not None and all(is_used_so(node) for node, _ in uses)
 

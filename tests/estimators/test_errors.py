@@ -35,8 +35,13 @@ TWO_OUTPUTS = model(
 )
 QUANTIZED = model(
     """g (float[N, 10] X) => (float[N, 1] Y)
-    <int8[10, 1] Q = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float scale = {0.5}>
-    { W = DequantizeLinear(Q, scale)  Y = MatMul(X, W) }"""
+    <uint8[10, 1] Q = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, float scale = {0.5}> {
+        q, s, z = DynamicQuantizeLinear(X)
+        m = MatMulInteger(q, Q, z)
+        f = Cast <to = 1> (m)
+        t = Mul(s, scale)
+        Y = Mul(f, t)
+    }"""
 )
 APART = model(
     """g (float[N, 10] X) => (float[N, 1] Y)
@@ -67,7 +72,7 @@ PARAMETERS = [
     (
         dict(estimator=QUANTIZED),
         WeightError,
-        "Those of a quantized model are integers: train the model it was made from",
+        "Those of a model that is quantized when it is run are integers: quantize the model it was made from in the",
     ),
     (dict(penalty={"coeff": 1.0}), WeightError, "The penalty is on 'coeff', which is not trained. Did you mean 'coef'"),
     (dict(penalty={"coef": -1.0}), LossError, "must be a finite number >= 0"),

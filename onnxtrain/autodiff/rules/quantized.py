@@ -1,28 +1,97 @@
-"""Rules of quantization: only the scales are differentiable.
+r"""Rules of quantization: a straight-through estimate.
 
-Integers, types of eight bits or fewer, and zero points of these types have zero gradient.
+:math:`q = \operatorname{clip}(\operatorname{round}(x / s) + z)` is piecewise constant, so its derivative is 0 or does
+not exist. The rounding is taken for the identity inside the range of the integers, as in training that is aware of
+quantization: with :math:`y = s (q - z)`
+
+.. math::
+
+    \frac{\partial y}{\partial x} = \begin{cases} 1 & q_{\min} \le \operatorname{round}(x / s) + z \le q_{\max} \\
+    0 & \text{else} \end{cases}, \qquad
+    \frac{\partial y}{\partial s} = q - z - \frac{x}{s} \, \frac{\partial y}{\partial x}.
+
+The gradient of a quantized value is a real tensor. Zero points have none. No difference quotient shows this estimate:
+that of a staircase is 0, or as large as the step is small.
+
+References
+----------
+Bengio, Léonard, Courville, "Estimating or propagating gradients through stochastic neurons for conditional
+computation", 2013. Jacob et al., "Quantization and training of neural networks for efficient
+integer-arithmetic-only inference", CVPR 2018. Esser et al., "Learned step size quantization", ICLR 2020 (the scale).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import expand_like, known_rank, length_of, lengths, reshape_like, sum_to, summing_type
+from onnxtrain.autodiff.broadcast import (
+    expand_like,
+    integers,
+    known_rank,
+    length_of,
+    lengths,
+    reshape_like,
+    scalar_like,
+    sum_to,
+    summing_type,
+)
 from onnxtrain.autodiff.engine import differentiate
 from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.autodiff.rules.slice_pad import concatenated, pad_along
-from onnxtrain.graph import Op, attribute, attributes
+from onnxtrain.graph import Op, attribute, attributes, is_quantized
+
+
+@gradient_rule("QuantizeLinear")
+def quantize_linear(op, node, dy):
+    x, scale, *zero = node.inputs
+    s = _along(op, node, scale)
+    ratio = op.Div(x, s)
+    slope = op.Where(_is_inside(op, node, ratio, *zero), op.Div(op.Cast(dy, to=x.dtype), s), scalar_like(op, 0.0, x))
+    dtype = summing_type(scale.dtype)
+    products = op.Mul(op.Cast(slope, to=dtype), op.Cast(ratio, to=dtype))
+    return slope, op.Neg(op.Cast(_summed(op, node, products), to=scale.dtype))
+
+
+def _is_inside(op: Op, node: ir.Node, ratio: ir.Value, zero: ir.Value | None = None) -> ir.Value:
+    r"""Return where :math:`\operatorname{round}(x / s) + z` lies between the least and the largest integer."""
+    q = node.outputs[0].dtype
+    steps = op.Round(ratio) if q.is_integer() else ratio
+    if zero is not None:
+        shift = op.DequantizeLinear(zero, scalar_like(op, 1.0, ratio))  # onnxruntime 1.19 has no Cast of four bits
+        steps = op.Add(steps, _along(op, node, shift))
+    low, high = (scalar_like(op, float(bound), ratio) for bound in (q.min, q.max))
+    return op.And(op.GreaterOrEqual(steps, low), op.LessOrEqual(steps, high))
 
 
 @gradient_rule("DequantizeLinear")
 def dequantize_linear(op, node, dy):
-    """Return the gradient of the scale, in which the operator is linear: its slope is the result for a scale of 1."""
+    """Return the gradients of both factors: the slope for the scale is the result for a scale of 1."""
     x, scale, *zero = node.inputs
+    dx = op.Mul(dy, _along(op, node, op.Cast(scale, to=dy.dtype))) if is_quantized(x) else None
     one = op.initializer(ir.tensor(1.0, dtype=ir.DataType.FLOAT, name="one"))
     steps = op.DequantizeLinear(x, expand_like(op, one, scale), *zero, **attributes(node, "axis", "block_size"))
     dtype = summing_type(scale.dtype)
     products = op.Mul(op.Cast(dy, to=dtype), op.Cast(steps, to=dtype))
-    return None, op.Cast(_summed(op, node, products), to=scale.dtype)
+    return dx, op.Cast(_summed(op, node, products), to=scale.dtype)
+
+
+def _along(op: Op, node: ir.Node, v: ir.Value) -> ir.Value:
+    """Return scales or zero points in a shape that broadcasts with the quantized value: the axis, the blocks."""
+    x, n = node.inputs[0], known_rank(v, node)
+    if n == 0:
+        return v
+    size, axes = attribute(node, "block_size", 0), known_rank(x, node)
+    axis = attribute(node, "axis", 1) % axes
+    if not size:
+        return op.Reshape(v, integers(op, [-1 if i == axis else 1 for i in range(axes)]))
+    length = x.shape[axis]
+    if isinstance(length, int):
+        blocks = integers(op, np.arange(length) // size)
+    else:
+        end = op.Squeeze(length_of(op, x, axis))
+        blocks = op.Div(op.Range(integers(op, 0), end, integers(op, 1)), integers(op, size))
+    return op.Gather(v, blocks, axis=axis)
 
 
 def _summed(op: Op, node: ir.Node, products: ir.Value) -> ir.Value:

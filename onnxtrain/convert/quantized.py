@@ -1,0 +1,273 @@
+r"""Quantized models: weights that are integers are trained as floats, and written back as integers.
+
+A weight behind ``DequantizeLinear`` is :math:`W = s (q - z)`. Training has W as a master copy in float, which the
+forward pass quantizes as the file does, with the file's own scale s and zero point z; the derivative of the
+rounding is that of :mod:`onnxtrain.autodiff.rules.quantized`. Intercepts of 32 bits, which ``QuantizeLinear`` does not
+give, are not rounded before they are written back: that is half of their scale, a hundredth of that of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.errors import ModelError
+
+
+class Quantization(NamedTuple):
+    r"""How floats are integers: :math:`q = \operatorname{clip}(\operatorname{round}(w / s) + z)`.
+
+    Scale and zero point have the shape of the weight, or one that broadcasts to it.
+    """
+
+    scale: np.ndarray
+    zero: np.ndarray
+    dtype: ir.DataType
+
+    def integers(self, w: np.ndarray) -> np.ndarray:
+        """Return weights as integers, as QuantizeLinear rounds them; float8 rounds by itself."""
+        steps = np.asarray(w, np.float32) / self.scale
+        if not self.dtype.is_integer():
+            return np.clip(steps, self.dtype.min, self.dtype.max).astype(self.dtype.numpy())
+        rounded = np.rint(steps.astype(np.float64)) + self.zero
+        return np.clip(rounded, int(self.dtype.min), int(self.dtype.max)).astype(self.dtype.numpy())
+
+    def floats(self, q: np.ndarray) -> np.ndarray:
+        """Return integers as the float32 that DequantizeLinear makes of them."""
+        return ((q.astype(np.float64) - self.zero).astype(np.float32) * self.scale).astype(np.float32)
+
+
+#: How the names of operators that compute with integers begin, in models of the format QOperator.
+_OF_INTEGERS = ("QLinear", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE", "QOrdered")
+
+
+def refuse_integer_products(onx: onnx.ModelProto) -> None:
+    """Refuse a model whose operators compute with integers themselves.
+
+    Raises
+    ------
+    ModelError
+        It names one of them.
+    """
+    found = next((node for node in onx.graph.node if node.op_type.startswith(_OF_INTEGERS)), None)
+    if found is not None:
+        raise ModelError(
+            f"The model computes with integers, by {found.op_type} (node {found.name!r}): it was quantized in the "
+            "format QOperator, through which no gradient goes. Quantize the floating-point model as QDQ: "
+            "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), its default."
+        )
+
+
+def has_integers(onx: onnx.ModelProto) -> bool:
+    """Whether a model has quantized values."""
+    return any(node.op_type in ("DequantizeLinear", "QuantizeLinear") for node in onx.graph.node)
+
+
+def activation_bits(onx: onnx.ModelProto) -> int:
+    """Return the bits of the coarsest quantization of values that depend on the inputs, 0 without any."""
+    nodes = graph.load(onx).graph if has_integers(onx) else ()
+    quantized = (n.outputs[0] for n in nodes if n.op_type == "QuantizeLinear" and graph.constant(n.inputs[0]) is None)
+    return min((y.dtype.bitwidth for y in quantized if y.dtype is not None), default=0)
+
+
+def with_master_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose quantized weights are floating-point initializers of the same names, which it quantizes.
+
+    Weights in the bodies of other nodes, and those whose scale is computed, stay as they are.
+    """
+    if not has_integers(onx):
+        return onx
+    model = graph.load(onx)
+    op = graph.builder(model).op
+    users: dict[ir.Value, list[ir.Node]] = {}
+    for node in model.graph:
+        x = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+        if x is not None and _is_held(x):
+            users.setdefault(x, []).append(node)
+    for weight, nodes in users.items():
+        found = {_identity(node) for node in nodes}
+        how = _quantization(nodes[0]) if len(found) == 1 and len(nodes) == len(weight.uses()) else None
+        if how is not None:
+            _replace(model, op, weight, nodes, how)
+    return graph.save(model)
+
+
+def _is_held(x: ir.Value) -> bool:
+    """Whether a value is an initializer, or that of a Constant node, and no output."""
+    held = x.is_initializer() or graph.made_by(x, "Constant") is not None
+    return held and graph.constant(x) is not None and not x.is_graph_output()
+
+
+def _identity(node: ir.Node) -> tuple[object, ...]:
+    attributes = tuple(sorted((a.name, a.value) for a in node.attributes.values() if isinstance(a.value, int)))
+    return (*(x and x.name for x in node.inputs[1:]), attributes)
+
+
+def _quantization(node: ir.Node) -> Quantization | None:
+    """Return how the operand of a DequantizeLinear was quantized, None if its scale is no constant or not positive."""
+    x, scale, zero = (*node.inputs, None)[:3]
+    q, s = graph.constant(x), graph.constant(scale)
+    unsaid = zero is None or (x is not None and x.dtype is ir.DataType.INT32)  # of 32 bits it is 0, by definition
+    z = np.zeros((), np.int64) if unsaid else graph.constant(zero)
+    if q is None or s is None or z is None or x is None or x.dtype is None or not (s > 0).all():
+        return None
+    how = quantization(q.shape, s, z, x.dtype, graph.attribute(node, "axis", 1), graph.attribute(node, "block_size", 0))
+    exact = x.dtype is ir.DataType.INT32 or np.array_equal(how.integers(how.floats(q)), q)
+    return how if exact else None
+
+
+def dequantized(node: ir.Node) -> np.ndarray | None:
+    """Return the constant result of a DequantizeLinear, None if it depends on the inputs."""
+    master = graph.made_by(node.inputs[0], "QuantizeLinear")
+    if master is not None:
+        return graph.constant(master.inputs[0])
+    q, how = graph.constant(node.inputs[0]), _quantization(node)
+    return None if q is None or how is None else how.floats(q)
+
+
+def quantization(
+    shape: tuple[int, ...], scale: np.ndarray, zero: np.ndarray, dtype: ir.DataType, axis: int, block: int
+) -> Quantization:
+    """Return the quantization of a weight by scale and zero point: one, those along an axis, or those of blocks."""
+
+    def along(v: np.ndarray) -> np.ndarray:
+        v = np.asarray(v)
+        if v.ndim == 0 or v.size == 1:
+            return v.reshape(())
+        if block:
+            return np.repeat(v, block, axis=axis).take(range(shape[axis]), axis=axis)
+        return v.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
+
+    return Quantization(along(scale).astype(np.float32), along(zero).astype(np.float64), dtype)
+
+
+def _replace(model: ir.Model, op: graph.Op, weight: ir.Value, nodes: Iterable[ir.Node], how: Quantization) -> None:
+    """Let, in place, nodes dequantize what is quantized from a floating-point initializer."""
+    name, first = str(weight.name), next(iter(nodes))
+    scale = first.inputs[1]
+    w = how.floats(graph.constant(weight)).astype(scale.dtype.numpy())  # type: ignore[arg-type, union-attr]
+    producer = weight.producer()
+    if producer is None:
+        del model.graph.initializers[name]
+    weight.name = None
+    tensor = ir.tensor(w, dtype=scale.dtype, name=name)  # type: ignore[union-attr]
+    master = ir.Value(name=name, type=scale.type, shape=ir.Shape(w.shape), const_value=tensor)  # type: ignore[union-attr]
+    model.graph.register_initializer(master)
+    for node in nodes:
+        if how.dtype is ir.DataType.INT32:
+            ir.convenience.replace_all_uses_with(node.outputs[0], master, replace_graph_outputs=True)
+            model.graph.remove(node, safe=True)
+        else:
+            node.replace_input_with(0, _quantized(op, node, master, weight))
+    if producer is not None:
+        model.graph.remove(producer, safe=True)
+
+
+def _quantized(op: graph.Op, node: ir.Node, master: ir.Value, weight: ir.Value) -> ir.Value:
+    """Insert, before a DequantizeLinear, the QuantizeLinear of a master copy; return its result."""
+    _, scale, *zero = node.inputs
+    if not zero:  # without one the result would be of unsigned bytes
+        zeros = np.zeros(graph.static_shape(scale) or (), weight.dtype.numpy())  # type: ignore[arg-type, union-attr]
+        zero = [op.initializer(ir.tensor(zeros, dtype=weight.dtype), "zero")]
+    quantize = ir.node("QuantizeLinear", [master, scale, *zero], graph.attributes(node, "axis", "block_size"))
+    (q,) = quantize.outputs
+    q.name, q.type, q.shape = graph.unique_name(f"{master.name}_quantized", op.builder.names), weight.type, weight.shape
+    node.prepend(quantize)
+    return q
+
+
+# ---------------------------------------------------------------- written back
+
+
+class _Dequantized(NamedTuple):
+    """A weight behind DequantizeLinear in a file: the names of its tensors, where its scales are."""
+
+    weight: str
+    scale: str
+    zero: str | None
+    axis: int
+    block: int
+
+    def by(self, scale: np.ndarray, tensors: Mapping[str, onnx.TensorProto]) -> Quantization:
+        tensor = tensors[self.weight]
+        zero = np.zeros(()) if self.zero is None else onnx.numpy_helper.to_array(tensors[self.zero])
+        return quantization(tuple(tensor.dims), scale, zero, ir.DataType(tensor.data_type), self.axis, self.block)
+
+
+def quantized_again(
+    onx: onnx.ModelProto, tensors: Mapping[str, onnx.TensorProto], weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the integers of a file for trained weights and trained scales, by the names of their tensors.
+
+    Integers whose weight is the same stay. The scale of an intercept is the product of those of a layer's operands:
+    runtimes that multiply integers take it for that, so it follows where one of these was trained.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto
+        The file.
+    tensors : mapping of str to onnx.TensorProto
+        Its initializers and constants as they came.
+    weights : mapping of str to ndarray
+    """
+    if not has_integers(onx):
+        return {}
+    found = {y: d for y, d in _dequantized(onx).items() if d.scale in tensors}
+    scales = {d.scale: onnx.numpy_helper.to_array(tensors[d.scale]) for d in found.values()}
+    new_scales = {name: np.asarray(weights.get(name, s), s.dtype) for name, s in scales.items()}
+    changed: dict[str, np.ndarray] = {}
+    for name, scale in _scales_of_intercepts(onx, found, new_scales, weights).items():
+        changed[name] = new_scales[name] = scale.astype(scales[name].dtype)
+    for d in found.values():
+        if d.weight not in tensors or not ({d.weight, d.scale} & {*weights, *changed}):
+            continue
+        old, scale = onnx.numpy_helper.to_array(tensors[d.weight]), scales[d.scale]
+        floats = d.by(scale, tensors).floats(old).astype(scale.dtype)
+        w = weights.get(d.weight, floats)
+        same = (floats == w) if new_scales[d.scale] is scale else np.zeros(w.shape, bool)
+        changed[d.weight] = np.where(same, old, d.by(new_scales[d.scale], tensors).integers(w))
+    return changed
+
+
+def _dequantized(onx: onnx.ModelProto) -> dict[str, _Dequantized]:
+    """Return what DequantizeLinear makes its results of, by their names; names of copies are those of their source."""
+    copies = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity"}
+
+    def source(x: str) -> str:
+        return source(copies[x]) if x in copies else x
+
+    integers = {t.name for t in onx.graph.initializer if t.data_type == onnx.TensorProto.INT32}
+    found = {}
+    for node in onx.graph.node:
+        if node.op_type == "DequantizeLinear":
+            weight, scale, *zero = map(source, node.input)
+            given = {a.name: a.i for a in node.attribute}
+            shifted = bool(zero) and weight not in integers  # of 32 bits it is 0 by definition, and may be computed
+            place = given.get("axis", 1), given.get("block_size", 0)
+            found[node.output[0]] = _Dequantized(weight, scale, zero[0] if shifted else None, *place)
+    return found
+
+
+def _scales_of_intercepts(
+    onx: onnx.ModelProto,
+    found: Mapping[str, _Dequantized],
+    scales: Mapping[str, np.ndarray],
+    weights: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Return the new scales of the intercepts of layers of which another scale was trained, by name."""
+    followed = {}
+    for node in onx.graph.node:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(node.input) < 3:
+            continue
+        x, w, b = (found.get(name) for name in node.input[:3])
+        if x is not None and w is not None and b is not None and {x.scale, w.scale} & set(weights):
+            product = scales[x.scale] * scales[w.scale]
+            if product.size in (1, scales[b.scale].size):
+                followed[b.scale] = np.resize(product, scales[b.scale].shape)
+    return followed

@@ -1,0 +1,265 @@
+"""Quantized models (QDQ): trained as they are, written back as integers."""
+
+from __future__ import annotations
+
+import warnings
+
+import ml_dtypes
+import numpy as np
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from onnx import TensorProto
+from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.errors import ModelError
+from onnxtrain.losses.link import Link
+from onnxtrain.runtime.session import run
+
+quantization = pytest.importorskip("onnxruntime.quantization", reason="this onnxruntime has no quantizer")
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
+
+
+def held(onx, **weights):
+    """Return a model from text with initializers."""
+    onx = onnx.parser.parse_model(f"{HEAD} {onx}")
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), name) for name, w in weights.items())
+    return onx
+
+
+def arrays(onx):
+    return {w.name: onnx.numpy_helper.to_array(w) for w in onx.graph.initializer}
+
+
+def probabilities(onx, X):
+    scores = run(onx, {"X": X})[0]
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+# --------------------------------------------------- a network of onnxruntime's quantizer
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Return rows, held-out rows, and a convolutional network fitted on the rows."""
+    X, y = load_digits(return_X_y=True)
+    X = (X / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape):
+        return (rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
+
+    onx = held(
+        """digits (float[N,1,8,8] X) => (float[N,10] Y) {
+            c = Conv <pads = [1, 1, 1, 1]> (X, W, v) r = Relu(c) p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+            d = Conv <pads = [1, 1, 1, 1]> (p, V, u) s = Relu(d) f = Flatten(s) Y = Gemm <transB = 1> (f, U, b) }""",
+        W=drawn(6, 1, 3, 3),
+        v=np.zeros(6, np.float32),
+        V=drawn(8, 6, 3, 3),
+        u=np.zeros(8, np.float32),
+        U=drawn(10, 128),
+        b=np.zeros(10, np.float32),
+    )
+    X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
+    network = OrtGradientClassifier(onx, max_iter=12, learning_rate=5e-3, tol=0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it does not converge, and need not
+        network.fit(X, y)
+    return X, X_test, y, y_test, network.get_trained_onnx()
+
+
+class Rows(quantization.CalibrationDataReader):
+    """Batches of rows, one after the other."""
+
+    def __init__(self, X):
+        self.batches = iter([{"X": X[i : i + 20]} for i in range(0, len(X), 20)])
+
+    def get_next(self):
+        return next(self.batches, None)
+
+
+def quantized(onx, X, tmp_path, **options):
+    path = tmp_path / "float.onnx"
+    onnx.save(onx, path)
+    try:
+        quantization.quantize_static(path, tmp_path / "q.onnx", Rows(X), **options)
+    except RuntimeError as e:
+        pytest.skip(f"the quantizer of this onnxruntime: {e}")
+    return onnx.load(tmp_path / "q.onnx")
+
+
+T = quantization.QuantType
+
+QUANTIZERS = {
+    "per channel": dict(per_channel=True),
+    "per tensor": dict(per_channel=False),
+    "of a reduced range": dict(per_channel=True, reduce_range=True),
+    "signed": dict(per_channel=True, activation_type=T.QInt8, extra_options={"ActivationSymmetric": True}),
+    "unsigned": dict(per_channel=False, activation_type=T.QUInt8, weight_type=T.QUInt8),
+    "16 bits": dict(per_channel=True, activation_type=T.QUInt16),
+    "4 bits": dict(per_channel=True, weight_type=T.QInt4),
+    "4 bits, unsigned": dict(per_channel=False, weight_type=T.QUInt4),
+}
+
+
+@pytest.mark.parametrize("options", QUANTIZERS.values(), ids=QUANTIZERS)
+def test_a_quantized_network_is_trained_as_it_is(digits, options, tmp_path):
+    X, X_test, y, _, network = digits
+    onx = quantized(network, X[:100], tmp_path, **options)
+    start = OrtGradientClassifier(onx, max_iter=0).fit(X, y)
+    assert start.get_trained_onnx().SerializeToString() == onx.SerializeToString()
+    np.testing.assert_allclose(start.predict_proba(X_test), probabilities(onx, X_test), atol=0.05)
+    model = OrtGradientClassifier(onx, max_iter=4, learning_rate=1e-3, tol=0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it does not converge in four epochs
+        model.fit(X, y)
+    trained = model.get_trained_onnx()
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    assert [n.SerializeToString() for n in trained.graph.node] == [n.SerializeToString() for n in onx.graph.node]
+    changed = set()
+    for old, new in zip(onx.graph.initializer, trained.graph.initializer, strict=True):
+        assert (old.name, old.data_type, old.dims) == (new.name, new.data_type, new.dims)
+        changed |= {old.name} if old.SerializeToString() != new.SerializeToString() else set()
+    assert sorted(name.partition("_")[0] for name in model.weights_) == ["U", "V", "W", "b", "u", "v"]
+    few = options.get("weight_type") in (T.QInt4, T.QUInt4)  # whose steps are longer than what is learned here
+    assert changed == (set(model.weights_) if not few else changed & {"b_quantized", "u_quantized", "v_quantized"})
+    np.testing.assert_allclose(model.predict_proba(X_test), probabilities(trained, X_test), atol=0.1)
+
+
+def test_what_quantization_lost_is_won_back(digits, tmp_path):
+    """The held-out loss ends at most half way between those of the quantized network and the floating-point one."""
+    X, X_test, y, y_test, network = digits
+    onx = quantized(network, X[:2], tmp_path, per_channel=True)  # two rows do not show how far values reach
+    model = OrtGradientClassifier(onx, max_iter=10, learning_rate=3e-4, tol=0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    trained = model.get_trained_onnx()
+    before, after, best = (log_loss(y_test, probabilities(m, X_test)) for m in (onx, trained, network))
+    assert before > 1.1 * best
+    assert after <= (before + best) / 2
+    assert [n.SerializeToString() for n in trained.graph.node] == [n.SerializeToString() for n in onx.graph.node]
+    types = {w.name: w.data_type for w in trained.graph.initializer}
+    assert {types[name] for name in ("W_quantized", "V_quantized", "U_quantized")} == {TensorProto.INT8}
+
+
+def test_scales_are_trained_where_they_are_named(digits, tmp_path):
+    """The scale of an intercept is the product of those of its layer: runtimes that multiply integers take it so."""
+    X, X_test, y, _, network = digits
+    onx = quantized(network, X[:100], tmp_path, per_channel=True)
+    kinds = {w.name: w.kind for w in trainable_weights(onx)}
+    assert {kinds[name] for name in kinds if name.endswith("_scale")} == {"buffer"}
+    assert kinds["W_quantized"] == "weight"
+    model = OrtGradientClassifier(
+        onx, weights_to_train=["*_scale"], max_iter=2, learning_rate=1e-3, tol=0, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    assert all(name.endswith("_scale") for name in model.weights_)
+    trained = model.get_trained_onnx()
+    found, before = arrays(trained), arrays(onx)
+    assert found["X_scale"] != before["X_scale"]
+    np.testing.assert_allclose(found["v_quantized_scale"], found["X_scale"] * found["W_scale"], rtol=1e-6)
+    np.testing.assert_allclose(model.predict_proba(X_test), probabilities(trained, X_test), atol=0.1)
+
+
+def test_the_head_of_a_quantized_network(digits, tmp_path):
+    X, _, y, _, network = digits
+    onx = quantized(network, X[:100], tmp_path)
+    model = OrtGradientClassifier(onx, weights_to_train="head", max_iter=1).fit(X[:200], y[:200])
+    assert sorted(model.weights_) == ["U_quantized", "b_quantized"]
+    new = OrtGradientClassifier(onx, head="new", weights_to_train="head", max_iter=1, random_state=0)
+    new.fit(X[:200], np.where(y[:200] < 5, "low", "high"))
+    assert {name: w.shape for name, w in new.weights_.items()} == {"head.weight": (2, 128), "head.bias": (2,)}
+
+
+# ------------------------------------------------------------------------- by hand
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.standard_normal((60, 4)).astype(np.float32)
+SIZE = ROWS[:, 0] - ROWS[:, 1]
+STEP, Q = np.float32(0.1), RNG.integers(-7, 7, (4, 3)).astype(np.int8)
+
+#: nodes that make w of the integers q, the initializers, the types of the weights that are trained
+BY_HAND = {
+    "no zero point": ("w = DequantizeLinear(q, s)", dict(q=Q, s=STEP)),
+    "unsigned, no zero point": ("w = DequantizeLinear(q, s)", dict(q=Q.astype(np.uint8), s=np.float32(0.01))),
+    "along an axis": ("w = DequantizeLinear <axis = 0> (q, s, z)", dict(q=Q, s=np.full(4, STEP), z=Q[:, 0])),
+    "a vector of one scale": ("w = DequantizeLinear(q, s)", dict(q=Q, s=np.full(1, STEP))),
+    "blocks of 4 bits": (
+        "w = DequantizeLinear <axis = 0, block_size = 2> (q, s, z)",
+        dict(q=Q.astype(ml_dtypes.int4), s=np.full((2, 3), STEP), z=np.zeros((2, 3), ml_dtypes.int4)),
+    ),
+    "int16": ("w = DequantizeLinear(q, s)", dict(q=Q.astype(np.int16), s=STEP)),
+    "int32": ("w = DequantizeLinear(q, s)", dict(q=Q.astype(np.int32) * 1000, s=STEP / 1000)),
+    "copies": ("a = Identity(s) b = Identity(q) w = DequantizeLinear(b, a)", dict(q=Q, s=STEP)),
+    "a rounded float": (
+        "r = QuantizeLinear(q, s, z) w = DequantizeLinear(r, s, z)",
+        dict(q=Q * STEP, s=STEP, z=np.int8(0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("nodes, weights", BY_HAND.values(), ids=BY_HAND)
+@pytest.mark.parametrize("holder", ["initializers", "nodes"])
+def test_weights_by_hand(nodes, weights, holder):
+    V = RNG.standard_normal((3, 1)).astype(np.float32)
+    onx = held(f"g (float[N,4] X) => (float[N,1] Y) {{ {nodes} h = MatMul(X, w) t = Tanh(h) Y = MatMul(t, V) }}", V=V)
+    for name, w in weights.items():
+        tensor = onnx.numpy_helper.from_array(np.asarray(w), name)
+        if holder == "nodes":
+            onx.graph.node.insert(0, onnx.helper.make_node("Constant", [], [name], value=tensor))
+        else:
+            onx.graph.initializer.append(tensor)
+    start = OrtGradientRegressor(onx, max_iter=0).fit(ROWS, SIZE)
+    assert start.get_trained_onnx().SerializeToString() == onx.SerializeToString()
+    model = OrtGradientRegressor(onx, max_iter=30, learning_rate=0.05, tol=0, random_state=0).fit(ROWS, SIZE)
+    assert set(model.weights_) == {"q", "V"}
+    trained = model.get_trained_onnx()
+    for thorough, off in ((False, 1e-5), (True, 0.05)):  # some products of 8 bits are taken for such of both factors
+        off = 1e-3 if weights["q"].dtype == np.int32 else off  # rounded when it is written only
+        (found,) = run(trained, {"X": ROWS}, thorough=thorough)
+        np.testing.assert_allclose(found.ravel(), model.predict(ROWS), atol=off)
+    holders = {w.name: w for w in trained.graph.initializer}
+    holders |= {n.output[0]: n.attribute[0].t for n in trained.graph.node if n.op_type == "Constant"}
+    new = onnx.numpy_helper.to_array(holders["q"])
+    assert new.dtype == weights["q"].dtype
+    assert (new.astype(np.float32) != np.asarray(weights["q"], np.float32)).any()
+
+
+def test_a_weight_whose_scale_is_computed_stays_and_is_named():
+    onx = held(
+        "g (float[N,4] X) => (float[N,1] Y) { a = Abs(V) s = ReduceMean <keepdims = 0> (a) w = DequantizeLinear(q, s)"
+        " h = MatMul(X, w) Y = MatMul(h, V) }",
+        q=Q,
+        V=np.ones((3, 1), np.float32),
+    )
+    with pytest.warns(UserWarning, match=r"Quantized weights of the model: 1 \(q\)"):
+        model = OrtGradientRegressor(onx, max_iter=1).fit(ROWS, SIZE)
+    assert list(model.weights_) == ["V"]
+
+
+def test_a_model_that_multiplies_integers_is_refused(digits, tmp_path):
+    X, _, y, _, network = digits
+    onx = quantized(network, X[:20], tmp_path, quant_format=quantization.QuantFormat.QOperator)
+    with pytest.raises(ModelError, match=r"by QLinearConv .* in the format QOperator.* quant_format=QuantFormat.QDQ"):
+        OrtGradientClassifier(onx).fit(X, y)
+
+
+def test_probabilities_that_are_rounded_are_trained_by_their_scores():
+    onx = held(
+        "g (float[N,4] X) => (float[N,3] P) { h = MatMul(X, W) p = Softmax(h) q = QuantizeLinear(p, s, z)"
+        " P = DequantizeLinear(q, s, z) }",
+        W=RNG.standard_normal((4, 3)).astype(np.float32),
+        s=np.float32(1 / 255),
+        z=np.uint8(0),
+    )
+    model = OrtGradientClassifier(onx, max_iter=0).fit(ROWS, np.digitize(SIZE, [-1, 1]))
+    assert model._model.source.model.link is Link.SOFTMAX
+    np.testing.assert_allclose(model.predict_proba(ROWS), run(onx, {"X": ROWS})[0], atol=1 / 255 + 1e-6)
