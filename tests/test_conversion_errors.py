@@ -6,7 +6,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import VotingRegressor
 from sklearn.impute import SimpleImputer
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
@@ -20,6 +19,11 @@ SPLINES = ColumnTransformer([("num", make_pipeline(SimpleImputer(), SplineTransf
 UNION = FeatureUnion([("kept", "passthrough"), ("curved", SplineTransformer())])
 BINS = ColumnTransformer([("num", KBinsDiscretizer(4, strategy="uniform"), [2, 3])])
 
+
+class Unknown(Ridge):
+    """A class of its own, which has no converter."""
+
+
 #: Model, the path of the step, words of the reason.
 MODELS = {
     "alone": (SplineTransformer(), "SplineTransformer", "no converter of SplineTransformer; onnxtrain.converter"),
@@ -30,9 +34,9 @@ MODELS = {
     ),
     "union": (make_pipeline(UNION, Ridge()), "pipeline.featureunion.curved", "no converter of SplineTransformer"),
     "vote": (
-        VotingRegressor([("kernel", KernelRidge()), ("ridge", Ridge())]),
+        VotingRegressor([("kernel", Unknown()), ("ridge", Ridge())]),
         "votingregressor.named_estimators.kernel",
-        "no converter of KernelRidge",
+        "no converter of Unknown",
     ),
     "function": (
         make_pipeline(StandardScaler(), FunctionTransformer(np.tanh), Ridge()),
@@ -59,12 +63,12 @@ def test_the_step_is_named_by_its_path(name):
 @pytest.mark.parametrize(
     "model, path",
     [
-        (make_pipeline(SplineTransformer(), KernelRidge()), "pipeline.kernelridge: KernelRidge"),
-        (make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), KernelRidge())), "pipeline.pipeline.kernelri"),
+        (make_pipeline(SplineTransformer(), Unknown()), "pipeline.unknown: Unknown"),
+        (make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), Unknown())), "pipeline.pipeline.unknown"),
     ],
 )
 def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
-    with pytest.raises(ConversionError, match="no converter of KernelRidge") as e:
+    with pytest.raises(ConversionError, match="no converter of Unknown") as e:
         OrtGradientRegressor(model.fit(X, Y)).fit(X, Y)
     assert str(e.value).startswith(path)
     assert e.value.__cause__ is not None

@@ -20,11 +20,14 @@ from sklearn import (
     cross_decomposition,
     decomposition,
     discriminant_analysis,
+    dummy,
     ensemble,
     feature_extraction,
     feature_selection,
     gaussian_process,
     impute,
+    isotonic,
+    kernel_ridge,
     linear_model,
     mixture,
     model_selection,
@@ -36,6 +39,7 @@ from sklearn import (
     pipeline,
     preprocessing,
     random_projection,
+    semi_supervised,
     svm,
     tree,
 )
@@ -75,6 +79,9 @@ def data(name: str) -> tuple[Any, Any]:
         "catbin": (category.astype(np.float64), rng.integers(0, 2, N)),
         "catint": (category, yb),
         "kern": (X @ X.T, y[:, 0]),
+        "labels": (iris, np.stack([species == 0, (species > 0) & (iris[:, 1] > 2.8)], axis=1).astype(int)),
+        "skewed": (iris[20:], species[20:]),
+        "one": (X[:, :1], y[:, 0]),
         "label": (species, None),
         "text": (["a cat", "a dog", "the dog and the cat"] * 9, None),
         "dict": ([{"a": 1.0, "b": 2.0}, {"a": 3.0}] * 9, None),
@@ -307,7 +314,41 @@ def _neighbours_and_bayes() -> None:
         kernels.DotProduct(),
     ):
         add(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=1.0), "reg", variant=str(kernel))
-    add(gaussian_process.GaussianProcessClassifier(), "bin")
+    add(gaussian_process.GaussianProcessClassifier(), "bin", "iris")
+    add(gaussian_process.GaussianProcessClassifier(multi_class="one_vs_one"), "iris", variant="one_vs_one")
+
+
+def _kernels() -> None:
+    for kernel in ("linear", "rbf", "poly", "sigmoid", "laplacian", "cosine"):
+        add(kernel_ridge.KernelRidge(kernel=kernel), "reg", variant=kernel)
+    add(kernel_ridge.KernelRidge(), "regmulti", variant="two targets")
+    for kernel in ("chi2", "additive_chi2"):
+        add(kernel_ridge.KernelRidge(kernel=kernel, gamma=0.5), "binpos", variant=kernel)
+    add(kernel_ridge.KernelRidge(kernel=_overlap), "reg", variant="function")
+    add(kernel_ridge.KernelRidge(kernel="precomputed"), "kern", variant="precomputed")
+    for kind in (semi_supervised.LabelPropagation, semi_supervised.LabelSpreading):
+        add(kind(gamma=0.5), "bin", "iris", variant="rbf")
+        add(kind(kernel="knn"), "iris", variant="knn")
+    gp, options = gaussian_process.GaussianProcessRegressor, {"optimizer": None, "alpha": 1.0}
+    for kernel in (
+        kernels.RBF([1.0, 2.0, 3.0, 4.0, 5.0]) ** 2,
+        kernels.Matern(2.0, nu=0.5) + kernels.Matern(2.0, nu=2.5) * kernels.Matern(2.0, nu=np.inf),
+        kernels.Matern(2.0, nu=2.0),
+        kernels.ExpSineSquared(0.5, 30.0) + kernels.WhiteKernel(10.0),
+        kernels.PairwiseKernel(metric="laplacian", gamma=0.1),
+    ):
+        add(gp(kernel, **options), "reg", variant=str(kernel))
+    add(gp(kernels.RBF(2.0), normalize_y=True, **options), "regmulti", variant="two targets")
+    for kernel in (
+        1.5 * kernels.RBF(2.0) + kernels.WhiteKernel(0.1),
+        kernels.DotProduct() + kernels.PairwiseKernel(metric="polynomial"),
+        kernels.PairwiseKernel(metric="cosine") * kernels.PairwiseKernel(metric="chi2"),
+    ):
+        add(gaussian_process.GaussianProcessClassifier(kernel, optimizer=None), "binpos", variant=str(kernel))
+
+
+def _overlap(a: Any, b: Any) -> Any:
+    return np.minimum(a, b).sum()
 
 
 def _combined() -> None:
@@ -349,6 +390,37 @@ def _combined() -> None:
     add(pipeline.FeatureUnion([("a", scaler()), ("b", decomposition.PCA(2))]), "iris")
     add(model_selection.GridSearchCV(log(), {"C": [1.0, 10.0]}), "bin", "iris")
     add(model_selection.TunedThresholdClassifierCV(log(), cv=2), "bin")
+    add(model_selection.FixedThresholdClassifier(log()), "bin")
+    add(model_selection.FixedThresholdClassifier(log(), threshold=0.3), "bin", variant="0.3")
+    add(multioutput.RegressorChain(lr(), order=[1, 0]), "regmulti")
+    add(multioutput.RegressorChain(tree.DecisionTreeRegressor(max_depth=3)), "regmulti", variant="trees")
+    for method in ("predict", "predict_proba", "predict_log_proba"):
+        add(multioutput.ClassifierChain(log(), chain_method=method), "labels", variant=method)
+    add(multioutput.ClassifierChain(svm.LinearSVC(), order=[1, 0]), "labels", variant="svc")
+    add(multioutput.ClassifierChain(svm.SVC(), chain_method="decision_function"), "labels", variant="kernel")
+    for member in (svm.SVC(), svm.LinearSVC(), make(scaler(), svm.SVC())):
+        add(multiclass.OneVsRestClassifier(member), "bin", "iris", "labels", variant=type(member).__name__)
+    for member in (log(), svm.SVC()):
+        code = multiclass.OutputCodeClassifier(member, code_size=4, random_state=0)
+        add(code, "iris", variant=type(member).__name__)
+    add(calibration.CalibratedClassifierCV(svm.LinearSVC(), method="isotonic"), "iris", variant="isotonic iris")
+    add(calibration.CalibratedClassifierCV(log(), method="isotonic", ensemble=False), "bin", variant="one isotonic")
+    if "temperature" in calibration.CalibratedClassifierCV._parameter_constraints["method"][0].options:
+        for member in (svm.LinearSVC(), log(), neighbors.KNeighborsClassifier(30)):
+            by_temperature = calibration.CalibratedClassifierCV(member, method="temperature")
+            add(by_temperature, "bin", "iris", variant=f"temperature {type(member).__name__}")
+    add(semi_supervised.SelfTrainingClassifier(log()), "bin", "iris")
+    for metric, priors in (("euclidean", "empirical"), ("manhattan", "uniform")):
+        add(neighbors.NearestCentroid(metric=metric, priors=priors), "skewed", variant=f"{metric} {priors}")
+    add(neighbors.NearestCentroid(), "iris", variant="equal priors")
+    add(isotonic.IsotonicRegression(), "one")
+    add(isotonic.IsotonicRegression(increasing=False, out_of_bounds="clip"), "one", variant="decreasing")
+    add(cross_decomposition.CCA(1), "regmulti")
+    add(cross_decomposition.PLSCanonical(2), "regmulti")
+    add(dummy.DummyRegressor(), "reg", "regmulti")
+    for strategy in ("prior", "most_frequent", "uniform"):
+        add(dummy.DummyClassifier(strategy=strategy), "bin", variant=strategy)
+    add(dummy.DummyClassifier(strategy="constant", constant=1), "bin", variant="constant")
 
 
 with warnings.catch_warnings():
@@ -362,6 +434,7 @@ with warnings.catch_warnings():
         _svm,
         _trees,
         _neighbours_and_bayes,
+        _kernels,
         _combined,
         _no_rows_of_numbers,
         _of_skl2onnx,
@@ -379,9 +452,13 @@ REFUSED = {
     "DictVectorizer": "takes X of shape",
     "FeatureHasher": "takes X of shape",
     "NearestNeighbors: radius": "radius and n_neighbors at the same time",
-    "GaussianProcessClassifier": "Solve",
-    "CalibratedClassifierCV: isotonic": "differs from predict_proba",
-    "TunedThresholdClassifierCV": "'label' differs from predict",
+    "GaussianProcessClassifier: one_vs_one": "choose multi_class='one_vs_rest'",
+    "GaussianProcessRegressor: Matern(length_scale=2, nu=2)": "choose nu of 0.5, 1.5, 2.5 or np.inf",
+    "KernelRidge: function": "has no formula in ONNX",
+    "NearestCentroid: equal priors": r"priors='empirical'",
+    "TunedThresholdClassifierCV": "put the threshold around",
+    "FixedThresholdClassifier: 0.3": "put the threshold around",
+    "DummyClassifier: uniform": "choose strategy='prior'",
 }
 
 #: What converts and has no real number that a derivative reaches.
@@ -416,6 +493,9 @@ WITHOUT_WEIGHTS = {
     "KNeighborsClassifier: iris": "neighbours vote",
     "RadiusNeighborsClassifier": "neighbours vote",
     "VotingClassifier: hard": "classifiers vote",
+    "DummyClassifier: prior": "frequencies of classes, which no column changes",
+    "DummyClassifier: most_frequent": "frequencies of classes, which no column changes",
+    "DummyClassifier: constant": "a class is no real number",
 }
 
 #: How far an estimator with weights written back may be from the graph, relative to the largest value, where

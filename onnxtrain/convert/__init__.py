@@ -1,5 +1,6 @@
 """scikit-learn estimators as ONNX graphs: the one home of skl2onnx."""
 
+from onnxtrain.convert import additions  # noqa: F401  (imported for the converters that it files)
 from onnxtrain.convert.bind import Conversion, convert
 from onnxtrain.convert.check import answer, compare
 from onnxtrain.convert.learned import Binding, holds

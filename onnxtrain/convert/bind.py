@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
 from onnxtrain.convert.columns import by_column, positional
+from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
     LAYOUTS,
     Binding,
@@ -279,6 +280,8 @@ def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator
         array = np.asarray(old)
         new = array * (1 + 0.01 * rng.random(array.shape)) + np.where(array == 0, 0.01 * rng.random(array.shape), 0)
         put(marked, item.path, new.astype(array.dtype) if isinstance(old, np.ndarray) else type(old)(new))
+    for item in learned(marked):
+        make_consistent(item.owner)
     return marked
 
 

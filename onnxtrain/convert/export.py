@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.isotonic import IsotonicRegression
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -56,7 +57,7 @@ def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: M
             )
         _write(trained, known[name], np.asarray(weight))
     for owner in {id(o): o for o in (_owner(trained, known[n]) for n in weights if known[n].kind != "leaf")}.values():
-        _make_consistent(owner)
+        make_consistent(owner)
     return trained
 
 
@@ -80,7 +81,7 @@ def _owner(estimator: BaseEstimator, binding: Binding) -> Any:
     return get(estimator, path)
 
 
-def _make_consistent(owner: BaseEstimator) -> None:
+def make_consistent(owner: BaseEstimator) -> None:
     """Recompute the attributes that an estimator derives from those that were replaced."""
     if isinstance(owner, StandardScaler) and owner.scale_ is not None:
         owner.var_ = owner.scale_**2
@@ -98,6 +99,8 @@ def _make_consistent(owner: BaseEstimator) -> None:
         # a column of either sign is the same precision; scikit-learn takes the logarithm of the diagonal
         diagonal = np.diagonal(owner.precisions_cholesky_, axis1=-2, axis2=-1)
         owner.precisions_cholesky_ = owner.precisions_cholesky_ * np.where(diagonal < 0, -1, 1)[..., None, :]
+    elif isinstance(owner, IsotonicRegression):
+        owner._build_f(owner.X_thresholds_, owner.y_thresholds_)
     elif isinstance(owner, MaxAbsScaler):
         owner.max_abs_ = owner.scale_.copy()
     elif isinstance(owner, MinMaxScaler):

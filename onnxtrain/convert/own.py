@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
@@ -18,7 +19,7 @@ import onnx_ir as ir
 from sklearn.base import is_classifier
 
 from onnxtrain import graph
-from onnxtrain.convert.repairs.table import Addition
+from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
 from onnxtrain.errors import ConversionError, ParameterError
 from onnxtrain.graph import Op
 
@@ -31,6 +32,9 @@ OwnConverter: TypeAlias = "Callable[[Any, Any, ir.Value], ir.Value]"
 
 #: Class -> its converter.
 CONVERTERS: dict[type, Addition] = {}
+
+#: skl2onnx asks for the types of an operator first and for its nodes then; an estimator inside is converted once.
+_MODELS: WeakKeyDictionary[Operator, onnx.ModelProto] = WeakKeyDictionary()
 
 
 def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter], OwnConverter]:
@@ -81,31 +85,133 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
         raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
 
     def decorate(function: OwnConverter) -> OwnConverter:
-        CONVERTERS[kind] = Addition(partial(_convert, function), partial(_set_types, function))
+        CONVERTERS[kind] = addition(function)
         return function
 
     return decorate
 
 
-class _TakesArrays:
-    """A builder that makes an initializer of each numpy array among the operands."""
+def addition(function: OwnConverter) -> Addition:
+    """Return a converter function in the form that skl2onnx takes."""
+    return Addition(partial(_convert, function), partial(_set_types, function))
+
+
+def built_in(*kinds: type) -> Callable[[OwnConverter], OwnConverter]:
+    """Return a decorator that files a converter function for classes that skl2onnx lacks or converts wrongly."""
+
+    def decorate(function: OwnConverter) -> OwnConverter:
+        own = addition(function)
+        for kind in kinds:
+            ADDITIONS[kind] = own
+            REPAIRS[kind] = partial(_instead, own)
+        return function
+
+    return decorate
+
+
+def _instead(own: Addition, convert: Any, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    own.convert(scope, operator, container)
+
+
+class Nodes:
+    """The builder of a converter: its operands may be numpy arrays, and estimators inside are converted by it."""
 
     def __init__(self, op: Op):
         self._op = op
+        self._inside: dict[int, tuple[bool, list[ir.Value]]] = {}
 
     def __getattr__(self, name: str) -> Any:
         add = getattr(self._op, name)
         return lambda *operands, **attributes: add(*map(self._value, operands), **attributes)
 
     def _value(self, operand: Any) -> Any:
+        if isinstance(operand, np.generic):  # it takes the type of the other operand, as a Python scalar does
+            return operand.item()
         if not isinstance(operand, np.ndarray):
             return operand
-        array = operand.astype(np.float32) if operand.dtype.kind == "f" else operand
-        return self._op.initializer(ir.tensor(np.ascontiguousarray(array)), "array")
+        return self._op.initializer(_as_tensor(operand), "array")
+
+    def constant(self, array: np.ndarray) -> ir.Value:
+        """Return an array that is no weight, whichever learned attribute has its values."""
+        return self._op.Constant(value=_as_tensor(np.asarray(array)))
+
+    def repeated(self, X: ir.Value, row: Any) -> ir.Value:
+        """Return an array (k,) for each row: shape (n_samples, k)."""
+        zero = self.Mul(self.Cast(self.IsNaN(self.Gather(X, np.array([0]), axis=1)), to=ir.DataType.FLOAT), 0.0)
+        return self.Add(zero, row)
+
+    def result(self, estimator: Any, X: ir.Value, method: str = "predict") -> ir.Value:
+        """Return the result of a method of an estimator inside for rows, as its own converter computes it.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+        X : value of shape (n_samples, n_features)
+        method : {"predict", "predict_proba", "decision_function", "transform"}
+
+            The estimator is converted once: a second call takes the same rows.
+
+        Returns
+        -------
+        value of shape (n_samples, k)
+            The decision function of two classes has one column. Of labels, shape (n_samples,) or (n_samples, k).
+        """
+        from onnxtrain.convert.sklearn import repaired_graph  # it calls the converters: the recursion is here
+
+        while type(estimator).__name__ == "FrozenEstimator":
+            estimator = estimator.estimator
+        rows = np.zeros((1, X.shape[-1] if X.shape and isinstance(X.shape[-1], int) else estimator.n_features_in_))
+        raw = method == "decision_function" and hasattr(estimator, "predict_proba")
+        if id(estimator) not in self._inside:
+            self._inside[id(estimator)] = raw, self._splice(repaired_graph(estimator, rows, raw_scores=raw), X)
+        known, outputs = self._inside[id(estimator)]
+        if known != raw:
+            raise ConversionError(
+                f"The graph of {type(estimator).__name__} holds its probabilities or its decision_function; both are "
+                "needed here, and twice the weights would be trained to be different."
+            )
+        labels = method == "predict" and is_classifier(estimator)
+        found = next((y for y in outputs if (y.dtype not in graph.FLOATS) == labels), None)
+        if found is None:
+            raise ConversionError(f"The graph of {type(estimator).__name__} has no output of its {method}.")
+        if method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2:
+            return self.Gather(found, np.array([-1]), axis=1)
+        return found
+
+    def _splice(self, onx: onnx.ModelProto, X: ir.Value) -> list[ir.Value]:
+        """Append the nodes of a model of one input to the graph; return its outputs."""
+        builder = self._op.builder
+        prefix = graph.unique_name("inside", builder.names) + "_"
+        inner = ir.from_proto(onnx.compose.add_prefix(graph.inline_functions(onx), prefix)).graph
+        (x,), outputs, weights = inner.inputs, list(inner.outputs), list(inner.initializers.values())
+        given = X if X.dtype == x.dtype else self._op.Cast(X, to=x.dtype)
+        nodes = list(inner)
+        inner.outputs.clear()
+        inner.initializers.clear()
+        inner.remove(nodes)
+        for weight in weights:
+            builder.graph.register_initializer(weight)
+        builder.graph.extend(nodes)
+        ir.convenience.replace_all_uses_with(x, given)
+        builder.names.update(graph.names_in(builder.graph))
+        for domain, version in inner.opset_imports.items():
+            known = builder.graph.opset_imports
+            known[domain] = max(known.get(domain, 0), version)
+        return outputs
+
+
+def _as_tensor(array: np.ndarray) -> ir.TensorProtocol:
+    return ir.tensor(np.ascontiguousarray(array.astype(np.float32) if array.dtype.kind == "f" else array))
 
 
 def _model(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     """Return the nodes of a converter function as a model, the label of a classifier as its first output."""
+    if operator not in _MODELS:
+        _MODELS[operator] = _build(function, operator)
+    return _MODELS[operator]
+
+
+def _build(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     estimator = operator.raw_operator
     inputs = [
         ir.Value(name=f"X{i}", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["n", _n_columns(x)]))
@@ -113,23 +219,33 @@ def _model(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     ]
     inner = ir.Graph(inputs, [], nodes=[], opset_imports={"": graph.OPSET}, name="converted")
     op = graph.Builder(inner).op
-    found = function(_TakesArrays(op), estimator, op.Concat(*inputs, axis=1) if len(inputs) > 1 else inputs[0])
+    found = function(Nodes(op), estimator, op.Concat(*inputs, axis=1) if len(inputs) > 1 else inputs[0])
     name = getattr(function, "__qualname__", repr(function))
     if not isinstance(found, ir.Value):
         raise ConversionError(f"The converter {name} must return one value, got {found!r}.")
     outputs = [op.Identity(found)]
     if is_classifier(estimator):
-        width = found.shape[-1] if found.shape else None
-        classes = np.asarray(estimator.classes_)
-        if isinstance(width, int) and width != len(classes):
-            raise ConversionError(
-                f"The converter {name} gives {width} columns, the classifier has {len(classes)} classes."
-            )
-        labels = classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes]
-        index = op.ArgMax(found, axis=1, keepdims=0)
-        outputs.insert(0, op.Gather(op.initializer(ir.tensor(labels), "classes"), index, axis=0))
+        outputs.insert(0, _labels(op, function, estimator, found))
     inner.outputs.extend(outputs)
     return ir.to_proto(ir.Model(inner, ir_version=graph.IR_VERSION))
+
+
+def _labels(op: Op, function: OwnConverter, estimator: Any, found: ir.Value) -> ir.Value:
+    """Return the labels of scores or probabilities, one column for each class, or one for two classes."""
+    threshold = 0.5 if hasattr(estimator, "predict_proba") else 0.0
+    if isinstance(estimator.classes_, list) or getattr(estimator, "multilabel_", False):
+        return op.Cast(op.Greater(found, threshold), to=ir.DataType.INT64)
+    width = found.shape[-1] if found.shape else None
+    classes = np.asarray(estimator.classes_)
+    if isinstance(width, int) and width != len(classes) and (width, len(classes)) != (1, 2):
+        name = getattr(function, "__qualname__", repr(function))
+        raise ConversionError(f"The converter {name} gives {width} columns, the classifier has {len(classes)} classes.")
+    if width == 1:
+        index = op.Cast(op.Squeeze(op.Greater(found, threshold), [1]), to=ir.DataType.INT64)
+    else:
+        index = op.ArgMax(found, axis=1, keepdims=0)
+    labels = classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes]
+    return op.Gather(op.initializer(ir.tensor(labels), "classes"), index, axis=0)
 
 
 def _n_columns(x: Any) -> int | None:

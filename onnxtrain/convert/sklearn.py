@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
 
 #: Held while entries are in skl2onnx's tables.
-_ENTRIES = threading.Lock()
+_ENTRIES = threading.RLock()  # an estimator inside is converted while the one around it is
 
 
 #: The tables of converters as they were last seen, and their version: in the key of a cache they would be 380 kB.
@@ -44,15 +44,23 @@ _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue
 
 def _unlock_in_child() -> None:
     global _ENTRIES
-    _ENTRIES = threading.Lock()
+    _ENTRIES = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):  # the thread that holds it is not in the child
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
-def repaired_graph(estimator: BaseEstimator, X: Any) -> onnx.ModelProto:
+def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False) -> onnx.ModelProto:
     """Return the graph that skl2onnx makes of a fitted estimator, with the repairs of onnxtrain.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    X : array or DataFrame
+        Gives the types of the inputs.
+    raw_scores : bool
+        The output is that of ``decision_function`` where there is ``predict_proba`` too.
 
     Raises
     ------
@@ -63,7 +71,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3})
+            onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
         except Exception as e:  # converters raise exceptions of any class
             raise ConversionError(_failure(estimator, e)) from e
     return repair_graph(estimator, onx)
@@ -85,6 +93,8 @@ def _failure(estimator: BaseEstimator, error: Exception) -> str:
     else:
         why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
     name = type(step).__name__ if step is estimator else path
+    if isinstance(error, ConversionError):  # it says why, and what to do
+        return f"{name} cannot be converted to ONNX: {error}"
     return (
         f"{name} cannot be converted to ONNX: {why} "
         f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
@@ -118,7 +128,11 @@ def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:
 
 
 def to_onnx(
-    estimator: BaseEstimator, initial_types: list[tuple[str, Any]], target_opset: dict[str, int]
+    estimator: BaseEstimator,
+    initial_types: list[tuple[str, Any]],
+    target_opset: dict[str, int],
+    *,
+    raw_scores: bool = False,
 ) -> onnx.ModelProto:
     """Return skl2onnx's model of a fitted estimator, with the repairs of onnxtrain.
 
@@ -127,7 +141,7 @@ def to_onnx(
     from skl2onnx._parse import parse_sklearn_model  # 1.3 s
     from skl2onnx.common._topology import convert_topology
 
-    options = _options(estimator)
+    options = _options(estimator, raw_scores=raw_scores)
     kinds = {type(found) for found in inside(estimator)}
     functions = {kind: CONVERTERS[kind].convert for kind in kinds & CONVERTERS.keys()}
     shapes = {kind: CONVERTERS[kind].shapes for kind in functions}
@@ -176,7 +190,7 @@ def _own_converter(kind: type) -> Any:
     return found if (getattr(function, "__module__", None) or "").partition(".")[0] == "skl2onnx" else None
 
 
-def _options(estimator: BaseEstimator) -> dict[int, dict[str, Any]] | None:
+def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[str, Any]] | None:
     """Return the options of the last step's converter, by its id: probabilities as a matrix, not a list of dicts."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool
@@ -188,7 +202,14 @@ def _options(estimator: BaseEstimator) -> dict[int, dict[str, Any]] | None:
         return None
     known = _converter_pool.get(sklearn_operator_name_map.get(kind, ""))
     allowed = known.get_allowed_options() if known is not None else {}
-    return {id(last): {"zipmap": False}} if isinstance(allowed, dict) and "zipmap" in allowed else None
+    allowed = allowed if isinstance(allowed, dict) else {}
+    if raw_scores and "raw_scores" not in allowed:
+        raise ConversionError(
+            f"The graph of {type(chosen).__name__} holds its probabilities, not its decision_function: of the "
+            "estimators inside others that is needed here."
+        )
+    options = {"zipmap": False, "raw_scores": True} if raw_scores else {"zipmap": False}
+    return {id(last): options} if "zipmap" in allowed else None
 
 
 def _missing(kinds: set[type]) -> dict[type, Addition]:

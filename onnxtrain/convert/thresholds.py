@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.multioutput import ClassifierChain, RegressorChain
 
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.learned import inside
@@ -57,10 +58,21 @@ def with_float32_splits(estimator: BaseEstimator, X: Any = None) -> BaseEstimato
 def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Return the ids of an estimator and of those inside it that see columns of `X` as they are, with these."""
     yield id(estimator), X
+    if isinstance(estimator, (ClassifierChain, RegressorChain)):
+        yield from _columns_of_links(estimator, X)
+        return
     members = [member for name in _MEMBERS for member in _flat(getattr(estimator, name, ()))]
     subsets = getattr(estimator, "estimators_features_", [slice(None)] * len(members))  # of bagging
     for member, columns in zip(members, subsets, strict=False):
         yield from _columns_seen(member, X[:, columns])
+
+
+def _columns_of_links(chain: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Return those of the links of a chain, each of which sees what the links before it have found."""
+    for link in chain.estimators_:
+        yield from _columns_seen(link, X)
+        found = getattr(link, getattr(chain, "chain_method_", "predict"))(X)
+        X = np.column_stack([X, found.reshape(len(X), -1)[:, -1]])
 
 
 def _flat(members: Any) -> list[Any]:

@@ -1,0 +1,91 @@
+"""Piecewise linear functions: IsotonicRegression and calibration by it; calibration by a temperature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.isotonic import IsotonicRegression
+
+from onnxtrain.convert.additions.chains import score
+from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.repairs.table import Converter, repair
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
+
+
+#: What scikit-learn adds to probabilities before their logarithm.
+_EPSILON = 1e-12
+
+
+@built_in(IsotonicRegression)
+def isotonic(op: Nodes, estimator: Any, x: ir.Value) -> ir.Value:
+    r"""Interpolate between the values at the thresholds.
+
+    .. math:: f(x) = \sum_k y_k (r_{k-1}(x) - r_k(x)), \qquad r_k(x) = \min(\max((x - x_k) / (x_{k+1} - x_k), 0), 1)
+    """
+    at, y = estimator.X_thresholds_.astype(np.float64), estimator.y_thresholds_.reshape(-1, 1)
+    if len(at) == 1:
+        return op.repeated(x, y)
+    one, zero = (op.repeated(x, op.constant(np.array([[value]]))) for value in (1.0, 0.0))
+    ramps = op.Clip(op.Mul(op.Sub(x, op.constant(at[None, :-1])), op.constant(1 / np.diff(at)[None])), 0.0, 1.0)
+    weights = op.Sub(op.Concat(one, ramps, axis=1), op.Concat(ramps, zero, axis=1))
+    found = op.MatMul(weights, y)
+    if estimator.out_of_bounds != "nan":
+        return found
+    low, high = float(estimator.X_min_), float(estimator.X_max_)
+    return op.Where(op.And(op.GreaterOrEqual(x, low), op.LessOrEqual(x, high)), found, float("nan"))
+
+
+def _calibrated(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the mean of the calibrated classifiers' probabilities."""
+    found = [_probabilities(op, each, X) for each in estimator.calibrated_classifiers_]
+    return found[0] if len(found) == 1 else op.Mean(*found)
+
+
+def _probabilities(op: Nodes, calibrated: Any, X: ir.Value) -> ir.Value:
+    classifier, n_classes = calibrated.estimator, len(calibrated.classes)
+    if n_classes == 2:
+        scores = score(op, classifier, X)
+    else:
+        method = "decision_function" if hasattr(classifier, "decision_function") else "predict_proba"
+        scores = op.result(classifier, X, method)
+    if calibrated.method == "temperature":
+        return _by_temperature(op, calibrated, scores)
+    columns = [
+        isotonic(op, each, op.Gather(scores, np.array([i]), axis=1)) for i, each in enumerate(calibrated.calibrators)
+    ]
+    if n_classes == 2:
+        return op.Concat(op.Sub(1.0, columns[0]), columns[0], axis=1)
+    each = op.Concat(*columns, axis=1)
+    total = op.ReduceSum(each, [1], keepdims=1)
+    none = op.Equal(total, 0.0)
+    return op.Where(none, 1.0 / n_classes, op.Div(each, op.Where(none, 1.0, total)))
+
+
+def _by_temperature(op: Nodes, calibrated: Any, scores: ir.Value) -> ir.Value:
+    """Return the softmax of the scores, or of the logarithms of probabilities, times the inverse temperature."""
+    classifier = calibrated.estimator
+    has_scores = hasattr(classifier, "decision_function")
+    if len(calibrated.classes) == 2:
+        scores = op.Concat(op.Neg(scores) if has_scores else op.Sub(1.0, scores), scores, axis=1)
+    logits = scores if has_scores else op.Log(op.Add(scores, _EPSILON))
+    return op.Softmax(op.Mul(logits, np.array([calibrated.calibrators[0].beta_])), axis=1)
+
+
+_CALIBRATED = addition(_calibrated)
+
+
+@repair(CalibratedClassifierCV)
+def other_than_logistic(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write isotonic calibration, which skl2onnx does not interpolate, and that by a temperature, which it lacks."""
+    if operator.raw_operator.method == "sigmoid":
+        convert(scope, operator, container)
+    else:
+        _CALIBRATED.convert(scope, operator, container)

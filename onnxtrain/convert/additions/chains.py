@@ -1,0 +1,110 @@
+"""Estimators around others of the same rows: chains, codes of classes, one against the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+from sklearn.base import is_classifier, is_regressor
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _ConstantPredictor
+from sklearn.multioutput import ClassifierChain, RegressorChain
+from sklearn.semi_supervised import SelfTrainingClassifier
+
+from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.repairs.table import Converter, repair
+from onnxtrain.errors import ConversionError
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
+
+
+def response(estimator: Any) -> str:
+    """Return the method whose results are the output of a classifier's graph."""
+    return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
+
+
+def score(op: Nodes, estimator: Any, X: ir.Value, method: str | None = None) -> ir.Value:
+    """Return one score (n, 1) of a classifier of two classes, or the prediction of a regressor."""
+    if is_regressor(estimator):
+        return op.result(estimator, X)
+    if isinstance(estimator, _ConstantPredictor):
+        return op.repeated(X, op.constant(estimator.y_.reshape(1, 1).astype(np.float64)))
+    method = method or ("decision_function" if hasattr(estimator, "decision_function") else "predict_proba")
+    found = op.result(estimator, X, method)
+    return op.Gather(found, np.array([1]), axis=1) if method == "predict_proba" else found
+
+
+@built_in(RegressorChain, ClassifierChain)
+def chain(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the results of the links, each of which has those of the links before as columns."""
+    handed_on = getattr(estimator, "chain_method_", "predict")
+    found: list[ir.Value] = []
+    for link in estimator.estimators_:
+        y = op.result(link, X) if is_regressor(link) else score(op, link, X, response(link))
+        found.append(y)
+        if link is estimator.estimators_[-1]:
+            break
+        if is_classifier(link) and handed_on != response(link):
+            y = _handed_on(op, link, X, handed_on)
+        X = op.Concat(X, y, axis=1)
+    order = np.argsort(estimator.order_)
+    return op.Gather(op.Concat(*found, axis=1), order, axis=1)
+
+
+def _handed_on(op: Nodes, link: Any, X: ir.Value, method: str) -> ir.Value:
+    """Return the column (n, 1) that a classifier adds for the links after it."""
+    if method == "predict":
+        return op.Unsqueeze(op.Cast(op.result(link, X), to=ir.DataType.FLOAT), [1])
+    if method == "predict_log_proba":
+        return op.Log(score(op, link, X, "predict_proba"))
+    return score(op, link, X, method)
+
+
+@built_in(OutputCodeClassifier)
+def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return minus the squared distance of the scores to the code of each class."""
+    scores = op.Concat(*(score(op, each, X) for each in estimator.estimators_), axis=1)
+    difference = op.Sub(op.Unsqueeze(scores, [1]), op.constant(estimator.code_book_[None].astype(np.float64)))
+    return op.Neg(op.ReduceSumSquare(difference, [2], keepdims=0))
+
+
+@built_in(SelfTrainingClassifier)
+def self_training(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the output of the classifier that was fitted last."""
+    return op.result(estimator.estimator_, X, response(estimator))
+
+
+def _one_vs_rest(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the score of each class; of two classes one."""
+    return op.Concat(*(score(op, each, X) for each in estimator.estimators_), axis=1)
+
+
+_ONE_VS_REST = addition(_one_vs_rest)
+
+
+@repair(OneVsRestClassifier)
+def scores_without_probabilities(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write the scores of classifiers without probabilities: skl2onnx divides them by the sum of their sizes."""
+    if hasattr(operator.raw_operator, "predict_proba"):
+        convert(scope, operator, container)
+    else:
+        _ONE_VS_REST.convert(scope, operator, container)
+
+
+@built_in(FixedThresholdClassifier, TunedThresholdClassifierCV)
+def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the output of the classifier inside, whose labels change at another threshold only if it is 1/2 or 0."""
+    threshold = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
+    plain = 0.5 if hasattr(estimator, "predict_proba") else 0.0
+    if threshold not in ("auto", plain) or getattr(estimator, "pos_label", None) not in (None, estimator.classes_[1]):
+        raise ConversionError(
+            f"{type(estimator).__name__} predicts at the threshold {threshold} of its classifier's scores, the graph "
+            f"at {plain}. Train the classifier inside and put the threshold around: "
+            "FixedThresholdClassifier(OrtGradientClassifier(fitted.estimator_), threshold=...)."
+        )
+    return op.result(estimator.estimator_, X, response(estimator))

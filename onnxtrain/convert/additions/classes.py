@@ -1,0 +1,45 @@
+"""Classifiers of counts: naive Bayes; the frequencies of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from sklearn.dummy import DummyClassifier
+from sklearn.naive_bayes import ComplementNB, MultinomialNB
+
+from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.errors import ConversionError
+
+
+@built_in(MultinomialNB, ComplementNB)
+def naive_bayes_of_counts(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the softmax of ``X @ feature_log_prob.T + class_log_prior``.
+
+    The mean over the classes is taken out first, which changes no probability: the sums of logarithms that the
+    classes share are far larger than the differences, and float32 would lose these.
+    """
+    log = estimator.feature_log_prob_.T
+    weights = op.Identity(log)
+    z = op.MatMul(X, op.Sub(weights, op.ReduceMean(weights, [1], keepdims=1)))
+    if not isinstance(estimator, ComplementNB):
+        z = op.Add(z, estimator.class_log_prior_.reshape(1, -1))
+    elif len(estimator.classes_) == 1:
+        z = op.Add(z, op.constant(estimator.class_log_prior_.reshape(1, -1)))
+    return op.Softmax(z, axis=1)
+
+
+@built_in(DummyClassifier)
+def frequencies(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the frequencies of the classes, or a one at the class that is predicted."""
+    if estimator.strategy in ("stratified", "uniform"):
+        raise ConversionError(
+            f"DummyClassifier(strategy={estimator.strategy!r}) draws classes at random: choose strategy='prior'."
+        )
+    p = np.asarray(estimator.class_prior_, dtype=np.float64)
+    if estimator.strategy == "most_frequent":
+        p = np.eye(len(p))[np.argmax(p)]
+    elif estimator.strategy == "constant":
+        p = (estimator.classes_ == np.ravel(estimator.constant)[0]).astype(np.float64)
+    return op.repeated(X, op.constant(p[None]))

@@ -1,0 +1,173 @@
+r"""Gaussian processes: the mean of a regressor, the probabilities of a classifier by Laplace's approximation.
+
+Of a classifier, with the mode's :math:`\pi` and :math:`W`, and :math:`L L^T = I + W^{1/2} K W^{1/2}`,
+
+.. math::
+
+    m = k^T (y - \pi), \qquad v = k(x, x) - |L^{-1} W^{1/2} k|^2, \qquad p = \int \sigma(z) N(z \mid m, v) dz.
+
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.2; the integral is that of
+scikit-learn, by Williams and Barber, Bayesian Classification with Gaussian Processes, 1998, appendix A.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from scipy.linalg import solve_triangular
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor, kernels
+from sklearn.gaussian_process._gpc import COEFS, LAMBDAS
+
+from onnxtrain.convert.additions.kernels import Pairs, RowsWith, RowsWithThemselves, pairwise
+from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.errors import ConversionError
+
+
+def covariance(op: Nodes, kernel: Any, pairs: Pairs, n_features: int) -> ir.Value:
+    """Return a kernel of sklearn.gaussian_process for pairs of rows."""
+    kind = next((known for known in type(kernel).__mro__ if known in _KERNELS), None)
+    if kind is None:
+        raise ConversionError(
+            f"{type(kernel).__name__} is a kernel without formula in ONNX: there are "
+            f"{', '.join(known.__name__ for known in _KERNELS)}, their sums, products and powers."
+        )
+
+    def inner(part: Any) -> ir.Value:
+        return covariance(op, part, pairs, n_features)
+
+    if kind is kernels.PairwiseKernel:
+        options = kernel.pairwise_kernels_kwargs or {}
+        return pairwise(op, pairs, kernel.metric, n_features, gamma=kernel.gamma, **options)
+    return _KERNELS[kind](op, kernel, pairs, inner)
+
+
+def _root(op: Nodes, squared: ir.Value) -> ir.Value:
+    """Return the square root, whose derivative at 0 is 0."""
+    return op.Sqrt(op.Max(squared, 1e-30))
+
+
+def _matern(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+    squared = pairs.distance(2, kernel.length_scale)
+    if kernel.nu == math.inf:
+        return op.Exp(op.Mul(squared, -0.5))
+    if kernel.nu not in (0.5, 1.5, 2.5):
+        raise ConversionError(
+            f"Matern(nu={kernel.nu}) takes a Bessel function, which ONNX lacks: choose nu of 0.5, 1.5, 2.5 or np.inf."
+        )
+    d = op.Mul(_root(op, squared), math.sqrt(2 * kernel.nu))
+    powers = {
+        0.5: lambda: None,
+        1.5: lambda: op.Add(d, 1.0),
+        2.5: lambda: op.Add(op.Add(d, 1.0), op.Div(op.Mul(d, d), 3.0)),
+    }[kernel.nu]()
+    decay = op.Exp(op.Neg(d))
+    return decay if powers is None else op.Mul(powers, decay)
+
+
+def _rational_quadratic(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+    base = op.Add(op.Div(pairs.distance(2), 2 * kernel.alpha * kernel.length_scale**2), 1.0)
+    return op.Pow(base, -float(kernel.alpha))
+
+
+def _exp_sine_squared(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+    wave = op.Sin(op.Mul(_root(op, pairs.distance(2)), math.pi / kernel.periodicity))
+    return op.Exp(op.Mul(op.Mul(wave, wave), -2.0 / kernel.length_scale**2))
+
+
+def _white(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+    """Return the noise, which two rows do not share."""
+    return pairs.full(kernel.noise_level if isinstance(pairs, RowsWithThemselves) else 0.0)
+
+
+#: Class of a kernel -> ``(op, kernel, pairs, inner)``, `inner` the covariance of a part of it.
+_KERNELS: dict[type, Callable[[Nodes, Any, Pairs, Callable[[Any], ir.Value]], ir.Value]] = {
+    kernels.Sum: lambda op, kernel, pairs, inner: op.Add(inner(kernel.k1), inner(kernel.k2)),
+    kernels.Product: lambda op, kernel, pairs, inner: op.Mul(inner(kernel.k1), inner(kernel.k2)),
+    kernels.Exponentiation: lambda op, kernel, pairs, inner: op.Pow(inner(kernel.kernel), float(kernel.exponent)),
+    kernels.ConstantKernel: lambda op, kernel, pairs, inner: pairs.full(kernel.constant_value),
+    kernels.WhiteKernel: _white,
+    kernels.Matern: _matern,
+    kernels.RBF: lambda op, kernel, pairs, inner: op.Exp(op.Mul(pairs.distance(2, kernel.length_scale), -0.5)),
+    kernels.RationalQuadratic: _rational_quadratic,
+    kernels.ExpSineSquared: _exp_sine_squared,
+    kernels.DotProduct: lambda op, kernel, pairs, inner: op.Add(pairs.product(), float(kernel.sigma_0**2)),
+    kernels.PairwiseKernel: lambda op, kernel, pairs, inner: pairs.product(),
+}
+
+
+@built_in(GaussianProcessRegressor)
+def gaussian_process_regressor(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the mean, ``k(X, X_train) @ alpha``, in the units of y."""
+    rows = np.asarray(estimator.X_train_, dtype=np.float64)
+    k = covariance(op, estimator.kernel_, RowsWith(op, X, rows), rows.shape[1])
+    mean = op.MatMul(k, estimator.alpha_.reshape(len(rows), -1))
+    scale, offset = (np.reshape(v, (1, -1)) for v in (estimator._y_train_std, estimator._y_train_mean))
+    if np.any(scale != 1):
+        mean = op.Mul(mean, op.constant(scale))
+    return op.Add(mean, op.constant(offset)) if np.any(offset) else mean
+
+
+@built_in(GaussianProcessClassifier)
+def gaussian_process_classifier(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the probabilities; of more than two classes those of one against the rest, over their sum."""
+    base = estimator.base_estimator_
+    if len(estimator.classes_) == 2:
+        p = _of_second_class(op, base, X)
+        return op.Concat(op.Sub(1.0, p), p, axis=1)
+    if estimator.multi_class == "one_vs_one":
+        raise ConversionError(
+            "GaussianProcessClassifier(multi_class='one_vs_one') has votes and no probabilities, which have no "
+            "derivative: choose multi_class='one_vs_rest'."
+        )
+    each = op.Concat(*(_of_second_class(op, part, X) for part in base.estimators_), axis=1)
+    return op.Div(each, op.ReduceSum(each, [1], keepdims=1))
+
+
+def _of_second_class(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the probability (n, 1) of the second of two classes."""
+    rows, n_features = estimator.X_train_, estimator.X_train_.shape[1]
+    k = covariance(op, estimator.kernel_, RowsWith(op, X, rows), n_features)
+    target = op.constant(estimator.y_train_.astype(np.float64).reshape(-1, 1))
+    mean = op.MatMul(k, op.Sub(target, estimator.pi_.reshape(-1, 1)))
+    root = solve_triangular(estimator.L_, np.diag(estimator.W_sr_), lower=True)
+    explained = op.ReduceSumSquare(op.MatMul(k, op.constant(root.T)), [1], keepdims=1)
+    variance = op.Sub(covariance(op, estimator.kernel_, RowsWithThemselves(op, X), n_features), explained)
+    return _logistic_mean(op, mean, variance)
+
+
+def _logistic_mean(op: Nodes, mean: ir.Value, variance: ir.Value) -> ir.Value:
+    r"""Return :math:`\sum_i c_i (1 + \mathrm{erf}(a_i)) / 2`, :math:`a_i = \lambda_i m / \sqrt{1 + 2 v \lambda_i^2}`.
+
+    The coefficients are up to 3500 of both signs and their sum is one, so float32 would lose four digits. The
+    differences :math:`\mathrm{erf}(a_i) - \mathrm{erf}(a_0)` are computed as integrals between the close a_i instead.
+    """
+    lambdas, coefs = LAMBDAS.ravel().tolist(), COEFS.ravel().tolist()
+    middle, total = lambdas[1], sum(coefs)
+
+    def denominator(value: float) -> ir.Value:
+        return op.Sqrt(op.Add(op.Mul(variance, 2 * value**2), 1.0))
+
+    d0 = denominator(middle)
+    a0 = op.Mul(op.Div(mean, d0), middle)
+    terms = [op.Mul(op.Erf(a0), total)]
+    for value, coef in zip(lambdas, coefs, strict=True):
+        if value == middle:
+            continue
+        d = denominator(value)
+        # a - a0 without a difference of close numbers: value d0 - middle d is the one of squares over the sum
+        both = op.Mul(op.Mul(d, d0), op.Add(op.Mul(d0, value), op.Mul(d, middle)))
+        gap = op.Mul(op.Div(mean, both), value**2 - middle**2)
+        terms.append(op.Mul(op.Mul(gap, _mean_of_density(op, a0, gap)), coef * 2 / math.sqrt(math.pi)))
+    return op.Mul(op.Add(op.Sum(*terms), total), 0.5)
+
+
+def _mean_of_density(op: Nodes, start: ir.Value, gap: ir.Value) -> ir.Value:
+    """Return the mean of ``exp(-t²)`` between `start` and `start` + `gap`, by Gauss and Legendre with three nodes."""
+    nodes, weights = (each.tolist() for each in np.polynomial.legendre.leggauss(3))
+    t = [op.Add(start, op.Mul(gap, (node + 1) / 2)) for node in nodes]
+    values = [op.Mul(op.Exp(op.Neg(op.Mul(x, x))), w / 2) for x, w in zip(t, weights, strict=True)]
+    return op.Sum(*values)

@@ -1,0 +1,139 @@
+"""Classes that onnxtrain alone converts, on tables as scikit-learn loads them: equal at rate 0, trained, written back."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.cross_decomposition import CCA, PLSCanonical
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, VotingRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
+from sklearn.isotonic import IsotonicRegression
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
+from sklearn.naive_bayes import ComplementNB, MultinomialNB
+from sklearn.neighbors import NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
+from sklearn.svm import SVC, LinearSVC
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ConversionError
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Training ended above:UserWarning"
+)
+
+X, Y = load_diabetes(return_X_y=True)
+BOTH = np.column_stack([Y, 3 * Y + Y[::-1]])
+WINE, KIND = load_wine(return_X_y=True)
+LABELS = np.column_stack([KIND == 0, (KIND > 0) & (WINE[:, 0] > 13)]).astype(int)
+HISTOGRAM = HistGradientBoostingRegressor(max_iter=8, random_state=0)
+LOGISTIC = LogisticRegression(max_iter=50)
+
+#: Estimator, targets.
+REGRESSORS = {
+    **{f"kernel ridge, {kernel}": (KernelRidge(kernel=kernel), Y) for kernel in ("linear", "rbf", "poly", "sigmoid")},
+    "kernel ridge, laplacian, two targets": (KernelRidge(kernel="laplacian"), BOTH),
+    "kernel ridge in a vote": (VotingRegressor([("kernel", KernelRidge(kernel="rbf")), ("ridge", Ridge())]), Y),
+    "gaussian process": (GaussianProcessRegressor(RBF(0.1) + DotProduct() + WhiteKernel(1.0), normalize_y=True), Y),
+    "chain": (RegressorChain(Ridge(), order=[1, 0]), BOTH),
+    "chain of trees": (RegressorChain(HISTOGRAM), BOTH),
+    "trees for each target": (MultiOutputRegressor(HISTOGRAM), BOTH),
+    "isotonic": (IsotonicRegression(out_of_bounds="clip"), Y),
+    "cca": (CCA(1), BOTH),
+    "pls": (PLSCanonical(2), BOTH),
+    "dummy": (DummyRegressor(), Y),
+}
+CLASSIFIERS = {
+    "gaussian process": (GaussianProcessClassifier(), KIND),
+    "gaussian process, scaled": (make_pipeline(StandardScaler(), GaussianProcessClassifier(2.0 * RBF(3.0))), KIND),
+    "chain": (ClassifierChain(LOGISTIC), LABELS),
+    "chain of probabilities": (ClassifierChain(LOGISTIC, chain_method="predict_proba"), LABELS),
+    "chain of scores": (ClassifierChain(LinearSVC(), order=[1, 0]), LABELS),
+    "one against the rest": (OneVsRestClassifier(make_pipeline(StandardScaler(), SVC())), KIND),
+    "one against the rest, linear": (OneVsRestClassifier(LinearSVC()), KIND),
+    "one against the rest, labels": (OneVsRestClassifier(LinearSVC()), LABELS),
+    "codes": (OutputCodeClassifier(LOGISTIC, random_state=0), KIND),
+    "isotonic calibration": (CalibratedClassifierCV(LOGISTIC, method="isotonic", cv=3), KIND),
+    "isotonic calibration of scores": (CalibratedClassifierCV(LinearSVC(), method="isotonic", cv=2), KIND > 0),
+    "propagation": (LabelPropagation(), KIND),
+    "spreading": (LabelSpreading(kernel="knn"), KIND),
+    "self-training": (SelfTrainingClassifier(LOGISTIC), KIND),
+    "centroids": (NearestCentroid(priors="empirical"), KIND),
+    "centroids, manhattan": (NearestCentroid(metric="manhattan"), KIND),
+    "counts": (MultinomialNB(), KIND),
+    "complements": (ComplementNB(), KIND),
+    "threshold": (FixedThresholdClassifier(LOGISTIC), KIND > 0),
+}
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def trained(kind, fitted, rows, y, **options):
+    return kind(fitted, batch_size=len(rows), random_state=0, **options).fit(rows, y)
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_a_regressor_is_trained_and_written_back(name):
+    estimator, y = REGRESSORS[name]
+    rows = X[:, [2]] if isinstance(estimator, IsotonicRegression) else X
+    fitted = clone(estimator).fit(rows, y)
+    targets = 0.7 * y + 0.3 * y.std(axis=0) * np.random.default_rng(0).normal(size=y.shape)
+    start = trained(OrtGradientRegressor, fitted, rows, targets, max_iter=1, learning_rate=1e-30)
+    close(start.predict(rows), fitted.predict(rows))
+    tuned = trained(OrtGradientRegressor, fitted, rows, targets, max_iter=10)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    assert all(np.any(w != start.weights_[k]) for k, w in tuned.weights_.items())
+    close(tuned.predict(rows), tuned.to_sklearn().predict(rows))
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_classifier_is_trained_and_written_back(name):
+    estimator, y = CLASSIFIERS[name]
+    fitted = clone(estimator).fit(WINE, y)
+    method = "predict_proba" if hasattr(fitted, "predict_proba") else "decision_function"
+    method = method if hasattr(fitted, method) else "predict"  # OutputCodeClassifier
+    rng, targets = np.random.default_rng(0), y.copy()
+    targets[::4] = rng.permutation(y[::4])
+    start = trained(OrtGradientClassifier, fitted, WINE, targets, max_iter=1, learning_rate=1e-30)
+    close(getattr(start, method)(WINE), getattr(fitted, method)(WINE))
+    np.testing.assert_array_equal(start.predict(WINE), fitted.predict(WINE))
+    tuned = trained(OrtGradientClassifier, fitted, WINE, targets, max_iter=10, learning_rate=1e-4)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    assert any(np.any(w != start.weights_[k]) for k, w in tuned.weights_.items())
+    back = tuned.to_sklearn()
+    assert type(back) is type(fitted)
+    close(getattr(tuned, method)(WINE), getattr(back, method)(WINE))
+
+
+def test_of_a_kernel_ridge_the_dual_coefficients_are_trained():
+    fitted = KernelRidge(kernel="rbf").fit(X, Y)
+    tuned = OrtGradientRegressor(fitted, max_iter=2, random_state=0).fit(X, Y)
+    assert list(tuned.weights_) == ["dual_coef"]
+    np.testing.assert_array_equal(tuned.to_sklearn().X_fit_, X)
+
+
+def test_a_threshold_goes_around_what_is_trained():
+    y = (KIND > 0).astype(int)
+    fitted = TunedThresholdClassifierCV(LOGISTIC, cv=3, random_state=0).fit(WINE, y)
+    assert fitted.best_threshold_ != 0.5
+    with pytest.raises(ConversionError, match="put the threshold around"):
+        OrtGradientClassifier(fitted).fit(WINE, y)
+    inside = OrtGradientClassifier(fitted.estimator_, max_iter=1, learning_rate=1e-30)
+    around = FixedThresholdClassifier(inside, threshold=fitted.best_threshold_).fit(WINE, y)
+    np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
+def test_scores_and_probabilities_of_one_estimator_are_not_both_in_a_graph():
+    fitted = ClassifierChain(LOGISTIC, chain_method="decision_function").fit(WINE, LABELS)
+    with pytest.raises(ConversionError, match="its probabilities or its decision_function"):
+        OrtGradientClassifier(fitted).fit(WINE, LABELS)
