@@ -125,15 +125,21 @@ class Nodes:
         return lambda *operands, **attributes: add(*map(self._value, operands), **attributes)
 
     def _value(self, operand: Any) -> Any:
-        if isinstance(operand, np.generic):  # it takes the type of the other operand, as a Python scalar does
-            return operand.item()
+        if isinstance(operand, np.generic):
+            operand = operand.item()
+        if isinstance(operand, float) and float(np.float32(operand)) != operand:
+            return self.constant(np.array(operand))  # others take the type of the other operand without loss
         if not isinstance(operand, np.ndarray):
             return operand
         return self._op.initializer(_as_tensor(operand), "array")
 
     def constant(self, array: np.ndarray) -> ir.Value:
-        """Return an array that is no weight, whichever learned attribute has its values."""
-        return self._op.Constant(value=_as_tensor(np.asarray(array)))
+        """Return an array that is no weight, whichever learned attribute has its values.
+
+        It keeps its digits in the graph, for those who train in float64.
+        """
+        value = self._op.Constant(value=ir.tensor(np.ascontiguousarray(array)))
+        return self._op.Cast(value, to=ir.DataType.FLOAT) if value.dtype == ir.DataType.DOUBLE else value
 
     def repeated(self, X: ir.Value, row: Any) -> ir.Value:
         """Return an array (k,) for each row: shape (n_samples, k)."""
