@@ -133,12 +133,13 @@ class Nodes:
             return operand
         return self._op.initializer(_as_tensor(operand), "array")
 
-    def constant(self, array: np.ndarray) -> ir.Value:
+    def constant(self, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
         """Return an array that is no weight, whichever learned attribute has its values.
 
         It keeps its digits in the graph, for those who train in float64.
         """
-        value = self._op.Constant(value=ir.tensor(np.ascontiguousarray(array)))
+        tensor = ir.tensor(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
+        value = self._op.Constant(value=tensor)
         return self._op.Cast(value, to=ir.DataType.FLOAT) if value.dtype == ir.DataType.DOUBLE else value
 
     def repeated(self, X: ir.Value, row: Any) -> ir.Value:
@@ -199,7 +200,6 @@ class Nodes:
             builder.graph.register_initializer(weight)
         builder.graph.extend(nodes)
         ir.convenience.replace_all_uses_with(x, given)
-        builder.names.update(graph.names_in(builder.graph))
         for domain, version in inner.opset_imports.items():
             known = builder.graph.opset_imports
             known[domain] = max(known.get(domain, 0), version)
@@ -250,8 +250,12 @@ def _labels(op: Op, function: OwnConverter, estimator: Any, found: ir.Value) -> 
         index = op.Cast(op.Squeeze(op.Greater(found, threshold), [1]), to=ir.DataType.INT64)
     else:
         index = op.ArgMax(found, axis=1, keepdims=0)
-    labels = classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes]
-    return op.Gather(op.initializer(ir.tensor(labels), "classes"), index, axis=0)
+    return op.Gather(op.initializer(label_tensor(classes), "classes"), index, axis=0)
+
+
+def label_tensor(classes: np.ndarray) -> ir.TensorProtocol:
+    """Return classes as a graph has them: int64, or text."""
+    return ir.tensor(classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes])
 
 
 def _n_columns(x: Any) -> int | None:

@@ -142,11 +142,6 @@ def _discriminant(owner: BaseEstimator) -> Iterator[Tie]:
     yield from _rows("means_", len(owner.means_))
 
 
-def _ada_boost(owner: BaseEstimator) -> Iterator[Tie]:
-    yield from _rows("estimator_weights_", len(owner.estimators_))
-    yield Tie(("estimator_weights_",), lambda op, w: op.ReduceSum(w, [0], keepdims=0))
-
-
 def _gaussian_mixture(owner: BaseEstimator) -> Iterator[Tie]:
     k = len(owner.means_)
     yield Tie(("weights_",), lambda op, w: op.Log(w))
@@ -220,7 +215,6 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
     "KNNImputer": _knn_imputer,
     "KernelPCA": _kernel_pca,
     "QuadraticDiscriminantAnalysis": _discriminant,
-    "AdaBoostClassifier": _ada_boost,
     "GaussianMixture": _gaussian_mixture,
     "BayesianGaussianMixture": _bayesian_mixture,
 }

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 from sklearn.base import is_classifier, is_regressor
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _ConstantPredictor
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.semi_supervised import SelfTrainingClassifier
 
-from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.own import Nodes, addition, built_in, label_tensor
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -75,6 +76,24 @@ def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 def self_training(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the output of the classifier that was fitted last."""
     return op.result(estimator.estimator_, X, response(estimator))
+
+
+@built_in(AdaBoostClassifier)
+def ada_boost(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the softmax of the mean vote over k - 1, weighted: 1 for a class that is chosen, -1 / (k - 1) else.
+
+    skl2onnx writes each weight by itself; equal ones cannot be told apart then.
+    """
+    classes, n_others = op.constant(label_tensor(estimator.classes_)), len(estimator.classes_) - 1
+    hits = [
+        op.Unsqueeze(op.Cast(op.Equal(op.Unsqueeze(op.result(each, X), [1]), classes), to=ir.DataType.FLOAT), [2])
+        for each in estimator.estimators_
+    ]
+    votes = op.Sub(op.Mul(op.Concat(*hits, axis=2), 1 + 1 / n_others), 1 / n_others)
+    weights = op.Identity(estimator.estimator_weights_)
+    used = op.Slice(weights, np.array([0]), np.array([len(hits)]))  # fewer were fitted where one was perfect
+    mean = op.Div(op.Squeeze(op.MatMul(votes, op.Unsqueeze(used, [1])), [2]), op.ReduceSum(weights, keepdims=0))
+    return op.Softmax(op.Div(mean, float(n_others)), axis=1)
 
 
 def _one_vs_rest(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
