@@ -5,6 +5,7 @@ is missing: remove the page to have it made anew. Some take minutes.
 """
 
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def make_missing_pages(app):
             subprocess.run([sys.executable, str(script), str(page)], check=True, cwd=script.parent.parent)
 
 
+def make_page_of_the_browser(app, exception):
+    """Make the page that trains, with onnxruntime-web from npm where that is at hand; else the page loads it."""
+    if exception is None and app.builder.format == "html":
+        script = Path(app.srcdir).parent / "examples" / "web" / "make_page.py"
+        dist = Path(os.environ.get("ONNXTRAIN_NODE_MODULES", "node_modules"), "onnxruntime-web", "dist")
+        command = [
+            sys.executable,
+            str(script),
+            str(Path(app.outdir, "trains")),
+            *([str(dist)] if dist.is_dir() else []),
+        ]
+        subprocess.run(command, check=True)
+
+
 def check_what_was_written(app, exception):
     """Fail where a public name has no reference, or where a page shows an error of docutils."""
     if exception is not None or app.builder.format != "html":
@@ -86,4 +101,5 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("builder-inited", make_missing_pages)
     app.connect("autodoc-process-docstring", shorten_docstrings_of_sklearn)
+    app.connect("build-finished", make_page_of_the_browser)
     app.connect("build-finished", check_what_was_written)

@@ -1,0 +1,137 @@
+"""The files of a training step in Node and in a browser; skipped where npm's packages or Chromium are missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxtrain.runtime.session import run
+from tests.estimators.test_step_files import CASES, EPOCHS, RATE, RUNNER, fitted, rows_of
+
+EXAMPLES = RUNNER.parent
+MODULES = pathlib.Path(os.environ.get("ONNXTRAIN_NODE_MODULES", "node_modules"))
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+
+pytestmark = pytest.mark.browser
+
+
+def needs(*packages, chromium=False):
+    """Skip a test where Node, a package of npm or Chromium is missing."""
+    missing = [name for name in packages if not (MODULES / name).is_dir()]
+    missing += ["node"] * (shutil.which("node") is None) + ["chromium"] * (chromium and CHROMIUM is None)
+    where = f"in {MODULES} (ONNXTRAIN_NODE_MODULES names another folder)"
+    return pytest.mark.skipif(
+        bool(missing), reason=f"there is no {', '.join(missing)}; packages of npm are sought {where}"
+    )
+
+
+def load_example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def node(folder, script, *arguments):
+    """Run a script of the examples beside the packages of npm."""
+    for file in EXAMPLES.glob("*.mjs"):
+        shutil.copy(file, folder)
+    (folder / "node_modules").symlink_to(MODULES.resolve())
+    command = ["node", str(folder / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+SOME = [
+    "network",
+    "two targets, nesterov",
+    "proximal, momentum, clipped",
+    "columns",
+    "frozen body",
+    "network, weighted",
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("flavour", [pytest.param(f, marks=needs(f)) for f in ("onnxruntime-node", "onnxruntime-web")])
+def test_node_reaches_the_weights_of_fit(name, flavour, tmp_path):
+    fitted(name).export_training_step(tmp_path / "step")
+    rows = rows_of(name, tmp_path / "step")
+    inputs = {n: {"values": x.ravel().tolist(), "shape": x.shape} for n, x in rows.items()}
+    given = {"inputs": inputs, "batch_size": 32, "epochs": EPOCHS, "learning_rate": RATE}
+    (tmp_path / "rows.json").write_text(json.dumps(given))
+    node(tmp_path, "node.mjs", tmp_path / "step", tmp_path / "rows.json", flavour)
+    found, expected = fitted(name).load_training_state(tmp_path / "step"), fitted(name, max_iter=EPOCHS)
+    exact = name in CASES and flavour == "onnxruntime-node"  # WebAssembly has other exponentials
+    for weight, w in expected.weights_.items():
+        atol = 0 if exact else 1e-6 * max(1, np.abs(w).max())
+        np.testing.assert_allclose(found.weights_[weight], w, rtol=0, atol=atol, err_msg=weight)
+    trained = onnx.load(tmp_path / "step" / "trained.onnx")
+    both = (run(model, {"X": rows["X"]})[-1] for model in (trained, found.get_trained_onnx()))
+    np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """What Chromium found on the page, the folder of the page and that of the downloads."""
+    folder, out = tmp_path_factory.mktemp("page"), tmp_path_factory.mktemp("out")
+    load_example("make_page").main(folder, MODULES / "onnxruntime-web" / "dist")
+    node(out, "browser.mjs", folder, CHROMIUM, out)
+    return json.loads((out / "found.json").read_text()), folder, out
+
+
+needs_browser = needs("onnxruntime-web", "playwright-core", chromium=True)
+
+
+@needs_browser
+def test_the_page_trains_as_python_does(page):
+    found, folder, _ = page
+    assert not found["errors"]
+    digits = json.loads((folder / "digits.json").read_text())
+    n = digits["n_train"]
+    trainer = load_example("run_plain").Trainer(folder / "step")
+    X = np.array(digits["X"], np.float32).reshape(-1, 64)[:n] / 16
+    rows = trainer.rows({"X": X, "y": np.array(digits["y"][:n], np.int32)})
+    losses = []
+    for i in range(60):
+        batch = np.arange(32 * i, 32 * i + 32) % n
+        losses.append(trainer.step({name: x[batch] for name, x in rows.items()}, 0.01))
+    np.testing.assert_allclose(found["losses"], losses, rtol=1e-6)
+    assert losses[-1] < losses[0] / 3
+
+
+@needs_browser
+def test_the_state_of_the_page_comes_back(page):
+    found, folder, out = page
+    digits = json.loads((folder / "digits.json").read_text())
+    X = np.array(digits["X"], np.float32).reshape(-1, 64)[digits["n_train"] :] / 16
+    y = np.array(digits["y"][digits["n_train"] :])
+    model = load_example("make_page").make_estimator()
+    assert model.score(X, y) == pytest.approx(found["before"], abs=1e-12)
+    model.load_training_state(out / "state.onnx")
+    assert model.score(X, y) == pytest.approx(found["accuracy"], abs=1e-12)
+    assert found["accuracy"] > 0.6 > found["before"]
+    assert model._state.step == 61
+    (scores,) = run(onnx.load(out / "trained.onnx"), {"X": X})
+    np.testing.assert_allclose(scores, model.predict_proba(X), rtol=1e-5, atol=1e-6)
+
+
+@needs_browser
+def test_a_digit_that_is_drawn_is_a_row(page):
+    found, folder, _ = page
+    assert found["rows"] == json.loads((folder / "digits.json").read_text())["n_train"] + 1
+    assert found["status"].startswith("120 steps")
+
+
+def test_the_runner_needs_no_build_step():
+    text = (EXAMPLES / "trainer.mjs").read_text()
+    assert "import" not in text.replace("export class", "")
+    assert len(text.splitlines()) < 70
