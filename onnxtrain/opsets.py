@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
@@ -65,18 +66,27 @@ def at_opset(onx: bytes, older: int | None) -> bytes:
 
 def only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
     """Whether each node of `graph` means the same at both opsets, attributes and defaults included."""
+    if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
+        return False
+    return all(
+        old is not None and new is not None and _is_widened(node, old)
+        for node, old, new in changed_operators(graph, older, newer)
+    )
+
+
+def _is_widened(node: onnx.NodeProto, old: onnx.defs.OpSchema) -> bool:
+    return node.op_type in WIDENED and all(a.name in old.attributes for a in node.attribute)
+
+
+def changed_operators(
+    graph: onnx.GraphProto, older: int, newer: int
+) -> Iterator[tuple[onnx.NodeProto, onnx.defs.OpSchema | None, onnx.defs.OpSchema | None]]:
+    """Yield each node of ai.onnx whose operator is not the same at two opsets, and its schemas there."""
     for node in graph.node:
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
-            return False
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
-        if old is None or new is None:
-            return False
-        widened = node.op_type in WIDENED and all(a.name in old.attributes for a in node.attribute)
-        if old.since_version != new.since_version and not widened:
-            return False
-    return True
+        if node.domain in ("", "ai.onnx"):
+            old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
+            if old is None or new is None or old.since_version != new.since_version:
+                yield node, old, new
 
 
 def has_newer_types(graph: onnx.GraphProto, newest: int) -> bool:

@@ -202,8 +202,8 @@ def test_another_default_keeps_the_opset(monkeypatch):
     other = onnx.defs.OpSchema(
         "Elu", "", 28, inputs=new.inputs, outputs=new.outputs, type_constraints=types, attributes=[alpha]
     )
-    known = opset_module.find_schema
-    monkeypatch.setattr(opset_module, "find_schema", lambda name, v, d: other if v == 28 else known(name, v, d))
+    known = opsets.find_schema
+    monkeypatch.setattr(opsets, "find_schema", lambda name, v, d: other if v == 28 else known(name, v, d))
     assert opset(opset_module.convert_opset(onx)) == 28
 
 

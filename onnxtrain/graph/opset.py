@@ -10,7 +10,7 @@ import onnx.version_converter
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
 from onnxtrain.graph.messages import assign, bodies_of
-from onnxtrain.opsets import OPSET, WIDENED_SINCE, find_schema, has_newer_types, only_widened
+from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
 
 #: Scan had a batch axis before; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
@@ -67,17 +67,11 @@ def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: 
     `outside` has the types of the values of the graphs around.
     """
     types = {**outside, **_types(graph)}
-    for node in graph.node:
-        if not all(_means_the_same_at(body, older, newer, types) for body in bodies_of(node)):
-            return False
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
-        if old is None or new is None:
-            return False
-        if old.since_version != new.since_version and not _fits(node, old, new, types):
-            return False
-    return True
+    bodies = (body for node in graph.node for body in bodies_of(node))
+    return all(_means_the_same_at(body, older, newer, types) for body in bodies) and all(
+        old is not None and new is not None and _fits(node, old, new, types)
+        for node, old, new in changed_operators(graph, older, newer)
+    )
 
 
 def _fits(node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema, types: Mapping[str, str]) -> bool:
