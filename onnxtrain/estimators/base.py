@@ -103,6 +103,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         l1_method: str = "penalty",
         head: str = "keep",
         features: str | None = None,
+        accumulate: int = 1,
     ):
         self.estimator = estimator
         self.loss = loss
@@ -134,6 +135,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self.l1_method = l1_method
         self.head = head
         self.features = features
+        self.accumulate = accumulate
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

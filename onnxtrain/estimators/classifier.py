@@ -101,6 +101,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         trains it alone.
     features : str, optional
         As :class:`OrtGradientRegressor`.
+    accumulate : int
+        As :class:`OrtGradientRegressor`.
 
     Attributes
     ----------
@@ -171,6 +173,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         output_is: str | None = None,
         head: str = "keep",
         features: str | None = None,
+        accumulate: int = 1,
     ):
         super().__init__(
             estimator,
@@ -203,6 +206,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             l1_method=l1_method,
             head=head,
             features=features,
+            accumulate=accumulate,
         )
         self.class_weight = class_weight
         self.output_is = output_is

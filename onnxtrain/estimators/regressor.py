@@ -118,6 +118,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         gradient makes weights small but not zero. ``"proximal"``: a soft threshold after each step, see
         :class:`onnxtrain.optim.Proximal`, leaves weights exactly zero. The minimum and the loss reported are
         the same. ``"lbfgs"`` gives exact zeros with either.
+    accumulate : int
+        Batches of a step: their gradients are summed before the weights move, as in one batch of as many rows, in the
+        memory of one. The last step of an epoch has the batches that are left. Not with ``"lbfgs"``.
 
     Attributes
     ----------

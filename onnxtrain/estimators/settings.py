@@ -58,6 +58,7 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
         penalty=check_penalty(estimator.penalty) if estimator.penalty else {},
         builder=estimator.gradient_builder,
         products=HALVES.get(estimator.dtype),
+        accumulate=estimator.accumulate,
     )
 
 
@@ -117,6 +118,8 @@ def check_solver(estimator: OrtGradientEstimator) -> None:
             raise ParameterError(
                 f"dtype={estimator.dtype!r} is for the solvers of steps: L-BFGS needs exact gradients."
             )
+        if estimator.accumulate > 1:
+            raise ParameterError("accumulate is for the solvers of steps: solver='lbfgs' takes all rows at once.")
         if estimator.average is not False:
             raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
     elif isinstance(solver, str) and solver not in OPTIMIZERS:

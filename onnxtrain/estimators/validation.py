@@ -41,6 +41,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "weights_to_train": [str, "array-like", LoRA, None],
     "init": [StrOptions({"estimator", "random"})],
     "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "accumulate": [Interval(Integral, 1, None, closed="left")],
     "max_iter": [Interval(Integral, 0, None, closed="left")],
     "shuffle": ["boolean"],
     "tol": _STRENGTH,

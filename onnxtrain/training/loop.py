@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
-from onnxtrain.training.step import StepGraph, Wire, build_step
+from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, Wire, build_step
+from onnxtrain.training.update import UpdateGraph, build_update
 
 K = TypeVar("K")
 
@@ -47,6 +49,8 @@ class BoundStep:
         Arrays bound instead in the last step of an epoch, whose batch is smaller.
     state : TrainingState
         The weights and the memory of the optimizer at first; copied.
+    update : UpdateGraph, optional
+        The update of the weights, if the step ends with gradients.
     """
 
     def __init__(
@@ -56,20 +60,30 @@ class BoundStep:
         inputs: Mapping[str, np.ndarray],
         last: Mapping[str, np.ndarray],
         state: TrainingState,
+        update: UpdateGraph | None = None,
     ):
         self._step, self._place, device = step, place, place.device
         self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
         self._last = {name: device.buffer(array) for name, array in last.items()}
         zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
         self._zeros = {name: zeros.get(name, np.zeros(1, np.int64)) for name in step.counters}
-        arrays = joined(state.weights, step.weights) | joined(state.slots, step.slots)
-        arrays |= {wire.input: self._zeros[name].copy() for name, wire in step.counters.items()}
+        arrays = {wire.input: self._zeros[name].copy() for name, wire in step.counters.items()}
+        if update is None:
+            arrays |= joined(state.weights, step.weights) | joined(state.slots, step.slots)
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
             {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()},
         ]
+        self._outputs: dict[str, Buffer] = {}
+        self._update = None if update is None else BoundUpdate(update, place, state)
+        if self._update is not None:
+            self._inputs |= {wire.input: self._update.weight(w) for w, wire in step.weights.items() if wire.input}
+            for (w, _), wire in step.slots.items():  # a sum of gradients is written over: only the sum reads it
+                self._outputs[wire.output] = self._update.gradient(w)
+                self._inputs |= {wire.input: self._outputs[wire.output]} if wire.input else {}
         self._turn = 0
-        self._open(captured=device.capabilities.records_runs and step.gathered)
+        # a run that fails when it is recorded is run again: its sums of gradients would not be as they were
+        self._open(captured=device.capabilities.records_runs and step.gathered and update is None)
 
     def _open(self, *, captured: bool) -> None:
         self._captured = captured
@@ -90,9 +104,11 @@ class BoundStep:
             binding = self._session.io_binding()
             for name, buffer in (self._inputs | self._last if last else self._inputs).items():
                 binding.bind_ortvalue_input(name, buffer.value)
-            for name, output in self._step.state.items():
+            for name, output in ((name, self._step.state[name]) for name in read):
                 binding.bind_ortvalue_input(name, read[name].value)
                 binding.bind_ortvalue_output(output, write[name].value)
+            for name, buffer in self._outputs.items():
+                binding.bind_ortvalue_output(name, buffer.value)
             self._runs[which] = binding, recorded() if self._captured else None
         return self._runs[which]
 
@@ -107,6 +123,11 @@ class BoundStep:
             self.run(last=last)
             return
         self._turn ^= 1
+
+    def update(self, scalars: np.ndarray) -> None:
+        """Update the weights by their gradients, if the step ends with these; `scalars` are those of the step."""
+        if self._update is not None:
+            self._update.run(scalars)
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
@@ -125,6 +146,8 @@ class BoundStep:
         """
         if self._process != os.getpid():
             self._open(captured=self._captured)
+            if self._update is not None:
+                self._update.open()
         self._counter(name).write(self._zeros[name])
 
     def count(self, name: str) -> float:
@@ -136,11 +159,11 @@ class BoundStep:
 
     def weights(self) -> Parts[str]:
         """Return copies of the weights; parts of one array share it."""
-        return self._read(self._step.weights)
+        return self._read(self._step.weights) if self._update is None else self._update.weights()
 
     def slots(self) -> Parts[tuple[str, str]]:
         """Return copies of the memory of the optimizer; parts of one array share it."""
-        return self._read(self._step.slots)
+        return self._read(self._step.slots) if self._update is None else self._update.slots()
 
     def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
         buffers = self._buffers[self._turn]
@@ -164,8 +187,12 @@ def step_of(
     *,
     gathered: bool,
     weighted: bool,
+    batches: int | None = None,
 ) -> tuple[StepGraph, tuple[float, ...]]:
-    """Return the training step that settings describe, and the strengths of its penalties: the last of its scalars."""
+    """Return the training step that settings describe, and the strengths of its penalties: the last of its scalars.
+
+    Those of the gradients of so many `batches`, if given: see :func:`~onnxtrain.training.step.build_step`.
+    """
     l1, l2 = settings.penalty_groups(objective.penalized)
     # a step of the user's optimizer is built in each fit: its formula may be another by now. Its session is found
     build = build_step if is_ours(optimizer) else build_step.__wrapped__  # type: ignore[attr-defined]
@@ -180,11 +207,29 @@ def step_of(
         builder=settings.builder,
         products=settings.products,
         capabilities=capabilities,
+        batches=batches,
     )
     return step, (*l1.values(), *l2.values())
 
 
-def fill_slots(state: TrainingState, step: StepGraph, optimizer: Optimizer) -> None:
+def update_of(
+    objective: Objective, optimizer: Optimizer, settings: Settings, capabilities: Capabilities, *, batches: int
+) -> UpdateGraph:
+    """Return the update of the weights that settings describe, behind a step that ends with gradients."""
+    l1, l2 = settings.penalty_groups(objective.penalized)
+    build = build_update if is_ours(optimizer) else build_update.__wrapped__  # type: ignore[attr-defined]
+    return build(
+        objective,
+        optimizer,
+        clip_norm=settings.clip_norm,
+        sums=batches > 1,
+        l1=tuple(l1),
+        l2=tuple(l2),
+        capabilities=capabilities,
+    )
+
+
+def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: Optimizer) -> None:
     """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
     slots = {key: value for key, value in state.slots.items() if key in step.slots}
     if not slots:
@@ -193,6 +238,81 @@ def fill_slots(state: TrainingState, step: StepGraph, optimizer: Optimizer) -> N
         if (name, slot) not in slots:
             slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
     state.slots = slots
+
+
+class BoundUpdate:
+    """An update of the weights, bound to one set of buffers, which it writes over if its graph allows that.
+
+    Parameters
+    ----------
+    update : UpdateGraph
+    place : Place
+    state : TrainingState
+        The weights and the memory of the optimizer at first; copied.
+    """
+
+    def __init__(self, update: UpdateGraph, place: Place, state: TrainingState):
+        self._update, self._place, device = update, place, place.device
+        arrays = joined(state.weights, update.weights) | joined(state.slots, update.slots)
+        self._shapes = {name: w.shape for name, w in state.weights.items()}
+        self._buffers = {name: device.buffer(array) for name, array in arrays.items()}
+        self._gradients = {
+            name: device.buffer(np.zeros_like(arrays[update.weights[name].input])) for name in update.gradients
+        }
+        self._scalars = device.buffer(np.zeros((1, update.n_scalars), update.dtype.numpy()))
+        self._written = self._buffers
+        if not update.in_place:
+            self._written = {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()}
+        self.open()
+
+    def open(self) -> None:
+        """Open the session and bind the buffers."""
+        update, device = self._update, self._place.device
+        session = self._place.open(update.onnx, thorough=device.capabilities.thorough)
+        binding = session.io_binding()
+        binding.bind_ortvalue_input(update.step_scalars, self._scalars.value)
+        for name, gradient in update.gradients.items():
+            binding.bind_ortvalue_input(gradient, self._gradients[name].value)
+        for wire in (*update.weights.values(), *update.slots.values()):
+            binding.bind_ortvalue_input(wire.input, self._buffers[wire.input].value)
+            binding.bind_ortvalue_output(wire.output, self._written[wire.input].value)
+        self._session, self._binding = session, binding
+
+    def run(self, scalars: np.ndarray) -> None:
+        """Update the weights; `scalars` has one row."""
+        self._scalars.write(scalars)
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as e:  # see open_session
+            raise DataError(f"onnxruntime cannot run an update of the weights: {e}") from e
+        if self._written is not self._buffers:
+            for name, buffer in self._buffers.items():
+                buffer.write(self._written[name].read())
+
+    def weight(self, name: str) -> Buffer:
+        """Return the buffer of a weight, in its own shape."""
+        return self._shaped(self._buffers[self._update.weights[name].input], name)
+
+    def gradient(self, name: str) -> Buffer:
+        """Return the buffer of the gradient of a weight, in the shape of the weight."""
+        return self._shaped(self._gradients[name], name)
+
+    def _shaped(self, buffer: Buffer, name: str) -> Buffer:
+        if buffer.array is None or buffer.array.shape == self._shapes[name]:
+            return buffer
+        return self._place.device.buffer(buffer.array.reshape(self._shapes[name]))
+
+    def weights(self) -> Parts[str]:
+        """Return copies of the weights."""
+        return self._read(self._update.weights)
+
+    def slots(self) -> Parts[tuple[str, str]]:
+        """Return copies of the memory of the optimizer."""
+        return self._read(self._update.slots)
+
+    def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
+        wholes = {wire.input: self._buffers[wire.input].read() for wire in wires.values()}
+        return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
 
 
 class StepLoop:
@@ -229,6 +349,11 @@ class StepLoop:
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
         self.n_batches = -(-self.n_rows // self.batch_size)
+        self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
+        # the step of each batch of an epoch, and whether it is the last one of that
+        self._step_of = np.arange(self.n_batches) // settings.accumulate
+        self._ends = (np.diff(self._step_of, append=self.n_steps) > 0).tolist()
+        batches = settings.accumulate if settings.accumulate > 1 else None
         self.step, self._strengths = step_of(
             objective,
             optimizer,
@@ -236,24 +361,27 @@ class StepLoop:
             settings.device.capabilities,
             gathered=data.ready,
             weighted=data.weight is not None,
+            batches=batches,
         )
+        self.update = None
+        if batches is not None:
+            self.update = update_of(objective, optimizer, settings, settings.device.capabilities, batches=batches)
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         self.place = settings.place.for_work(work)
-        fill_slots(state, self.step, optimizer)
+        fill_slots(state, self.update or self.step, optimizer)
         self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0
-        self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), self._last_inputs(), state)
+        self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), self._last_inputs(), state, self.update)
 
     @property
     def _n_ahead(self) -> int:
         """The number of steps whose scalars are computed ahead: those of whole epochs."""
-        n_batches = self.n_batches
         # the weight of a batch depends on the order; a user's function may expect to be called during training
         one_epoch = self.data.weight is not None or isinstance(self.settings.schedule, Custom)
-        return n_batches * (1 if one_epoch else max(1, _AHEAD // n_batches))
+        return self.n_steps * (1 if one_epoch else max(1, _AHEAD // self.n_steps))
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: those of a gathered step, all rows and their order, or only constants."""
@@ -267,13 +395,24 @@ class StepLoop:
         return inputs | self._inputs_of_length(self.batch_size)
 
     def _known_scalars(self) -> np.ndarray:
-        """Return the table of per-step scalars with the columns filled that do not depend on the step's number."""
-        scalars = np.zeros((self._n_ahead, len(self.step.step_scalars)), self.step.dtype.numpy())
-        n_batches = self.n_batches
-        scalars[:, 0] = 1 / self.batch_size
-        scalars[n_batches - 1 :: n_batches, 0] = 1 / (self.n_rows - (n_batches - 1) * self.batch_size)
+        """Return the table of per-step scalars, a row a batch, without those that depend on the step's number."""
+        n_epochs = self._n_ahead // self.n_steps
+        scalars = np.zeros((n_epochs * self.n_batches, len(self.step.step_scalars)), self.step.dtype.numpy())
+        sizes = np.full(self.n_batches, self.batch_size)
+        sizes[-1] = self.n_rows - (self.n_batches - 1) * self.batch_size
+        for epoch in np.split(scalars, n_epochs):
+            self._set_weights(epoch, sizes)
+        if self.update is not None:
+            scalars[:, self.step.step_scalars.index(KEPT)] = np.tile(np.diff(self._step_of, prepend=-1) == 0, n_epochs)
         scalars[:, len(self.step.step_scalars) - len(self._strengths) :] = self._strengths
         return scalars
+
+    def _set_weights(self, scalars: np.ndarray, weights: np.ndarray) -> None:
+        """Set the scalars of the batches of an epoch that depend on their weights."""
+        of_step = np.add.reduceat(weights, np.arange(0, self.n_batches, self.settings.accumulate))
+        scalars[:, 0] = 1 / of_step[self._step_of]
+        if self.update is not None:
+            scalars[:, self.step.step_scalars.index(OF_BATCH)] = weights
 
     def _last_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that differ in the last step of an epoch, whose batch is smaller."""
@@ -303,7 +442,7 @@ class StepLoop:
         """
         state = self.state
         n_left = state.first_epoch + n_epochs - state.epoch
-        self._last_step = state.step + n_left * self.n_batches - 1
+        self._last_step = state.step + n_left * self.n_steps - 1
         while not state.stopped and state.epoch - state.first_epoch < n_epochs:
             loss = self._run_epoch()
             weights = self.bound.weights()
@@ -318,30 +457,41 @@ class StepLoop:
         random_state = self.random_state if self.settings.shuffle else None
         if self._behind == len(self._rates) or self._plateaus != self.state.plateaus:
             self._look_ahead()
-        rates = self._rates[self._behind : self._behind + self.n_batches]
+        first = self._behind // self.n_steps * self.n_batches
+        scalars = self._scalars[first : first + self.n_batches]
         self.bound.restart("loss_sum")
         if self.step.gathered:
             order = self._rows.copy()
             if random_state is not None:
                 random_state.shuffle(order)  # the permutation, without its look whether the two share memory
             self._write_order(order)
-            self.bound.run()
-            self._look_at_the_first()
-            for _ in rates[1:-1]:
-                self.bound.run()
-            if len(rates) > 1:
-                self.bound.run(last=True)
-        else:
-            scalars = self._scalars[self._behind : self._behind + self.n_batches]
-            for row, rows in zip(scalars, self.data.shuffled(self.batch_size, random_state), strict=True):
-                row[0] = 1 / (len(rows) if self.data.weight is None else self.data.weight[rows].sum())
+        fed = None if self.step.gathered else self._fed(scalars, random_state)
+        for i, ends in enumerate(self._ends):
+            if fed is not None:
+                next(fed)
+            self.bound.run(last=fed is None and i + 1 == self.n_batches)
+            if i == 0:
+                self._look_at_the_first()
+            if ends:
+                self.bound.update(scalars[i : i + 1])
+        self._behind += self.n_steps
+        self.state.step += self.n_steps
+        return self.bound.count("loss_sum") / self._total_weight
+
+    def _fed(self, scalars: np.ndarray, random_state: np.random.RandomState | None) -> Iterator[None]:
+        """Bind the rows of one batch after the other."""
+        k, batches = self.settings.accumulate, self.data.shuffled(self.batch_size, random_state)
+        for start in range(0, self.n_batches, k):
+            of_step = list(islice(batches, k))
+            weights = [len(rows) if self.data.weight is None else self.data.weight[rows].sum() for rows in of_step]
+            some = scalars[start : start + k]
+            some[:, 0] = 1 / sum(weights)
+            if self.update is not None:
+                some[:, self.step.step_scalars.index(OF_BATCH)] = weights
+            for row, rows in zip(some, of_step, strict=True):
                 self.bound.write(self.step.inputs["scalars"], row[None])
                 self.bound.feed(self._named_rows(rows))
-                self.bound.run()
-                self._look_at_the_first()
-        self._behind += self.n_batches
-        self.state.step += self.n_batches
-        return self.bound.count("loss_sum") / self._total_weight
+                yield
 
     def _look_at_the_first(self) -> None:
         """Keep the objective of the first batch; its weight is taken as that of any other."""
@@ -351,12 +501,15 @@ class StepLoop:
 
     def _look_ahead(self) -> None:
         """Compute the learning rates of the next steps, and the per-step scalars that the graph reads."""
-        first, n_planned = self.state.first_step, max(self.settings.max_iter, 1) * self.n_batches
+        first, n_planned = self.state.first_step, max(self.settings.max_iter, 1) * self.n_steps
         steps = range(self.state.step, min(self.state.step + self._n_ahead, self._last_step + 1))
         self._rates = [self.settings.schedule(step - first, n_planned, self.state.plateaus) for step in steps]
         self._behind, self._plateaus = 0, self.state.plateaus
         scalars = self.optimizer.scalar_table(self._rates, np.subtract(steps, self.state.slots_step - 1))
-        self._scalars[: len(steps), 1 : 1 + scalars.shape[1]] = scalars
+        n_epochs = self._n_ahead // self.n_steps
+        of_row = (np.arange(n_epochs)[:, None] * self.n_steps + self._step_of).ravel()
+        of_row = of_row[of_row < len(steps)]
+        self._scalars[: len(of_row), 1 : 1 + scalars.shape[1]] = scalars[of_row]
         if self.step.gathered:
             self.bound.restart("index")
             self.bound.write(self.step.inputs["scalars"], self._scalars)
@@ -366,7 +519,7 @@ class StepLoop:
         self.bound.restart("offset")
         if self.data.weight is not None:
             starts = np.arange(0, len(order), self.batch_size)
-            self._scalars[:, 0] = 1 / np.add.reduceat(self.data.weight[order, 0], starts)
+            self._set_weights(self._scalars, np.add.reduceat(self.data.weight[order, 0], starts))
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 
     def _check_finite(self, loss: float, weights: Parts[str]) -> None:

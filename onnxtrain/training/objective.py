@@ -153,13 +153,42 @@ class BatchGraph:
     fixed_cost: float = 0.0
 
 
-class ObjectiveGraph:
-    """The graph of the losses of the rows, on which a step or an evaluation is built.
+class OpenGraph:
+    """A graph to build on, and to save with some outputs.
 
     Attributes
     ----------
     model : onnx_ir.Model
     op : onnxscript builder
+    dtype : onnx_ir.DataType
+        The floating-point type of its inputs, unless another is given.
+    """
+
+    def __init__(self, model: ir.Model, dtype: ir.DataType):
+        build = graph.builder(model)
+        self.model, self.dtype, self.op, self._names = model, dtype, build.op, build.names
+
+    def add_input(self, name: str, shape: Any, dtype: ir.DataType | None = None) -> ir.Value:
+        """Add an input called `name`, or nearly so where the name is taken."""
+        return self.op.builder.input(self.unique(name), dtype or self.dtype, shape)
+
+    def unique(self, name: str) -> str:
+        """Return `name`, with a numeric suffix if the graph has it already."""
+        return graph.unique_name(name, self._names)
+
+    def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
+        """Return the model with these outputs and the inputs they need."""
+        needed = graph.ancestors([value for _, value in outputs])
+        inputs = [v for v in self.model.graph.inputs if v in needed]
+        self.model.graph.inputs[:] = inputs
+        return graph.save(self.model, outputs=outputs).SerializeToString()
+
+
+class ObjectiveGraph(OpenGraph):
+    """The graph of the losses of the rows, on which a step or an evaluation is built.
+
+    Attributes
+    ----------
     weights : list of onnx_ir.Value
         The trained weights, in the order of the objective.
     features : list of onnx_ir.Value
@@ -176,16 +205,16 @@ class ObjectiveGraph:
     """
 
     def __init__(self, objective: Objective, *, weighted: bool, products: ir.DataType | None = None):
-        self.model = graph.reload(objective.model)
+        model = graph.reload(objective.model)
         if products is not None:
-            graph.products_in(self.model, products)
-        inputs = {str(v.name): v for v in self.model.graph.inputs}
-        self.multiplications = _multiplications(self.model.graph)
+            graph.products_in(model, products)
+        inputs = {str(v.name): v for v in model.graph.inputs}
+        self.multiplications = _multiplications(model.graph)
         self.weights = [inputs.pop(name) for name in objective.weights]
         constants = [inputs.pop(name) for name in objective.constants]
-        output = graph.find(self.model.graph.outputs, objective.output, "output")
+        output = graph.find(model.graph.outputs, objective.output, "output")
         self.label, self.losses = add_row_loss(
-            self.model,
+            model,
             output,
             objective.loss,
             dict(objective.loss_params),
@@ -193,37 +222,16 @@ class ObjectiveGraph:
             multilabel=objective.multilabel,
             output_is=objective.output_is,
         )
-        build = graph.builder(self.model)
-        self.op, self._names = build.op, build.names
+        super().__init__(model, self.losses.dtype or ir.DataType.FLOAT)
         needed = graph.ancestors([self.losses])
         self.features = [v for v in inputs.values() if v in needed]
         self.constants = [v for v in constants if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
 
     @property
-    def dtype(self) -> ir.DataType:
-        """The floating-point type of the graph, that of the losses."""
-        return self.losses.dtype or ir.DataType.FLOAT
-
-    @property
     def data(self) -> list[ir.Value]:
         """The inputs with one entry a row."""
         return [*self.features, self.label, *([self.weight] if self.weight is not None else [])]
-
-    def add_input(self, name: str, shape: Any, dtype: ir.DataType | None = None) -> ir.Value:
-        """Add an input called `name`, or nearly so where the name is taken."""
-        return self.op.builder.input(self.unique(name), dtype or self.dtype, shape)
-
-    def unique(self, name: str) -> str:
-        """Return `name`, with a numeric suffix if the graph has it already."""
-        return graph.unique_name(name, self._names)
-
-    def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
-        """Return the model with these outputs and the inputs they need."""
-        needed = graph.ancestors([value for _, value in outputs])
-        inputs = [v for v in self.model.graph.inputs if v in needed]
-        self.model.graph.inputs[:] = inputs
-        return graph.save(self.model, outputs=outputs).SerializeToString()
 
     def batch_graph(self, outputs: Sequence[tuple[str, ir.Value]], times: int = 1) -> BatchGraph:
         """Return the graph of these outputs, which takes the rows of a batch and does `times` the products."""

@@ -171,6 +171,11 @@ def portable_step(
     ExportError
         The target has no kernel for an operator or a type of the step.
     """
+    if settings.accumulate > 1:
+        raise ExportError(
+            f"accumulate={settings.accumulate} sums the gradients of batches; an exported step updates the weights by "
+            "each: set accumulate=1, and give it larger ones."
+        )
     capabilities = CAPABILITIES[target]
     step, strengths = step_of(objective, optimizer, settings, capabilities, gathered=False, weighted=weighted)
     model = graph.reload(step.onnx)

@@ -57,6 +57,8 @@ class Settings:
         The strengths of l1 and l2 on single weights, beside the common ones.
     products : onnx_ir.DataType or None
         Type in which matrix products compute, if not that of the weights.
+    accumulate : int
+        Batches of a step.
     """
 
     optimizer: Optimizer | None
@@ -75,6 +77,7 @@ class Settings:
     penalty: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     builder: str = "builtin"
     products: ir.DataType | None = None
+    accumulate: int = 1
 
     @property
     def place(self) -> Place:

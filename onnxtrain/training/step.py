@@ -9,7 +9,7 @@ its losses: within an epoch a run of the graph needs nothing from the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ from onnxtrain.training.objective import (
     BatchGraph,
     Objective,
     ObjectiveGraph,
+    OpenGraph,
     named,
     rewrite_locally,
 )
@@ -99,6 +100,10 @@ class StepGraph(BatchGraph):
         penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
+
+    A step may end with the gradients (``build_step(..., batches=k)``), for an
+    :class:`~onnxtrain.training.update.UpdateGraph` to go on. Then weights are only read, their ``output`` is empty, and
+    the one slot is ``"gradient"``; its ``input`` is empty unless gradients of several batches are summed.
     """
 
     weights: Mapping[str, Wire] = field(default_factory=dict)
@@ -116,7 +121,7 @@ class StepGraph(BatchGraph):
     def state(self) -> dict[str, str]:
         """The output that writes each input of the state."""
         wires = (*self.weights.values(), *self.slots.values(), *self.counters.values())
-        return {wire.input: wire.output for wire in wires}
+        return {wire.input: wire.output for wire in wires if wire.input and wire.output}
 
 
 @cached
@@ -132,6 +137,7 @@ def build_step(
     builder: str = "builtin",
     products: ir.DataType | None = None,
     capabilities: Capabilities = CAPABILITIES["cpu"],
+    batches: int | None = None,
 ) -> StepGraph:
     """Return the training step of an objective with an optimizer.
 
@@ -154,20 +160,25 @@ def build_step(
         Type in which matrix products and convolutions compute, if not that of the weights.
     capabilities : Capabilities
         Of the device that runs the step.
+    batches : int, optional
+        The step ends with the gradients, summed over so many batches, and updates no weight.
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
-    l1_of, l2_of = _columns("l1", l1), _columns("l2", l2)
-    names = _scalar_names(optimizer, l1_of, l2_of)
-    table, scalars, counters = _take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
+    l1_of, l2_of = columns("l1", l1), columns("l2", l2)
+    names = scalar_names(optimizer, l1_of, l2_of, sums=(batches or 1) > 1)
+    table, scalars, counters = take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
     value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
     scale = _SCALES.get(products)
     dws = gradients(g.model, value if scale is None else g.op.Mul(value, scale), g.weights, builder=builder)
     dws = dws if scale is None else [g.op.Mul(dw, 1 / scale) for dw in dws]
-    units = _units(g, dws, objective, optimizer, l1_of, packs=capabilities.packs_weights)
     loss_sum = g.add_input("loss_sum", (1, 1))
     counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))
-    weights, slots = _move_weights(g, optimizer, units, scalars, clip_norm)
+    if batches is None:
+        units = _units(g, dws, objective, optimizer, l1_of, packs=capabilities.packs_weights)
+        weights, slots = move_weights(g, optimizer, units, scalars, clip_norm)
+    else:
+        weights, slots = _sums(g, dws, scalars.get(KEPT))
 
     ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
     moved = [*counters.values(), *weights.values(), *slots.values()]
@@ -178,11 +189,11 @@ def build_step(
     if gathered:
         taken, counters["offset"], whole = _take_rows(g, slices=capabilities.computed_bounds)
         roles |= taken
-        next_offset = counters["offset"].new
+        next_offset: ir.Value = counters["offset"].new  # type: ignore[assignment]
         outputs[next_offset] = g.unique("next_offset"), next_offset
 
     def wires(states: Mapping[K, State]) -> dict[K, Wire]:
-        return {key: Wire(str(x.old.name), outputs[x.new][0], x.part) for key, x in states.items()}
+        return {key: _wire(x, read, outputs) for key, x in states.items()}
 
     def inputs(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
         return {role: whole.get(name, name) for role, name in named(values).items()}
@@ -206,11 +217,22 @@ def build_step(
 
 
 class State(NamedTuple):
-    """A value of the state in the graph: before and after the step, and its part of both."""
+    """A value of the state in the graph: before and after the step, and its part of both.
 
-    old: ir.Value
-    new: ir.Value
+    ``new`` is None of one that is only read, ``old`` of one that is only written.
+    """
+
+    old: ir.Value | None
+    new: ir.Value | None
     part: Part | None = None
+
+
+def _wire(x: State, read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]) -> Wire:
+    """Return a value of the state by its names; a weight that does not move may not be among the inputs, `read`."""
+    old = "" if x.old is None else str(x.old.name)
+    if x.new is None:
+        return Wire(old if old in read else "", "", x.part)
+    return Wire(old, outputs[x.new][0], x.part)
 
 
 def _units(
@@ -223,11 +245,7 @@ def _units(
     packs: bool,
 ) -> list[Packed]:
     """Return the weights and their gradients as they are updated: small ones together, if the device gains from it."""
-    kinds = []
-    for w in g.weights:
-        # a decay of the weights is a penalty: it spares the same intercepts
-        own = optimizer if w.name in objective.penalized else optimizer.without_decay()
-        kinds.append(_Kind(own, l1_of.get(str(w.name)) if isinstance(optimizer, Proximal) else None))
+    kinds = [kind_of(str(w.name), objective, optimizer, l1_of) for w in g.weights]
     if packs and optimizer.slots:  # SGD's two nodes are fewer than those of packing
         return pack_weights(g, dws, kinds)
     return list(map(alone, g.weights, dws, kinds))
@@ -237,14 +255,32 @@ def _outputs(
     g: ObjectiveGraph, moved: Sequence[State], ones: ir.Value | None, *, cpu_kernels: bool
 ) -> dict[ir.Value, tuple[str, ir.Value]]:
     """Return for each next value of the state the name of its output, and the value after the peephole rewritings."""
-    names = [g.unique(f"next_{x.old.name}") for x in moved]
-    values = [x.new for x in moved]
+    written = {x.new: "gradient" if x.old is None else f"next_{x.old.name}" for x in moved if x.new is not None}
+    values, names = list(written), [g.unique(name) for name in written.values()]
     news = rewrite_locally(g.op, g.model.graph, g.losses, values, rows=g.label, ones=ones, cpu_kernels=cpu_kernels)
     return dict(zip(values, zip(names, news, strict=True), strict=True))
 
 
-def _move_weights(
-    g: ObjectiveGraph,
+#: The weight of a batch, and 0 at the first of several batches whose gradients are summed, else 1.
+OF_BATCH, KEPT = "weight_of_batch", "kept"
+
+
+def _sums(
+    g: ObjectiveGraph, dws: Sequence[ir.Value], kept: ir.Value | None
+) -> tuple[dict[str, State], dict[tuple[str, str], State]]:
+    """Return weights that stay, and their gradients, added to those of earlier batches if `kept` is given."""
+    slots: dict[tuple[str, str], State] = {}
+    for w, dw in zip(g.weights, dws, strict=True):
+        old = None
+        if kept is not None:
+            old = g.add_input(f"{w.name}.gradient", w.shape)
+            dw = g.op.Add(g.op.Mul(old, _with_axes(g.op, kept, rank(w) or 0)), dw)
+        slots[str(w.name), "gradient"] = State(old, g.op.Identity(dw))  # two weights may have one gradient
+    return {str(w.name): State(w, None) for w in g.weights}, slots
+
+
+def move_weights(
+    g: OpenGraph,
     optimizer: Optimizer,
     units: Sequence[Packed],
     scalars: Mapping[str, ir.Value],
@@ -269,8 +305,8 @@ def _move_weights(
 
 
 def _mover(
-    g: ObjectiveGraph,
-    kind: _Kind,
+    g: OpenGraph,
+    kind: Kind,
     scalars: Mapping[str, ir.Value],
     factor: ir.Value | None,
 ) -> Callable[..., list[ir.Value]]:
@@ -289,8 +325,8 @@ def _mover(
     return move
 
 
-def _take_scalars(
-    g: ObjectiveGraph, names: Sequence[str], *, gathered: bool, splits: bool
+def take_scalars(
+    g: OpenGraph, names: Sequence[str], *, gathered: bool, splits: bool
 ) -> tuple[ir.Value, dict[str, ir.Value], dict[str, State]]:
     """Let the graph take its per-step scalars, (1, 1) each.
 
@@ -316,22 +352,30 @@ def _with_axes(op: Op, number: ir.Value, n: int) -> ir.Value:
     return number if n > 1 else op.Squeeze(number, op.initializer(tensor([0, 1], name="axes")))
 
 
-def _columns(factor: str, groups: Groups) -> dict[str, str]:
+def columns(factor: str, groups: Groups) -> dict[str, str]:
     """Return for each weight of some groups the column that holds the strength of its penalty."""
     return {weight: f"{factor}_{i}" for i, group in enumerate(groups) for weight in group}
 
 
-def _scalar_names(optimizer: Optimizer, *strengths: Mapping[str, str]) -> tuple[str, ...]:
+def scalar_names(optimizer: Optimizer, *strengths: Mapping[str, str], sums: bool = False) -> tuple[str, ...]:
+    """Return the columns of the per-step scalars; with `sums`, gradients of several batches are summed."""
     n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
     columns = dict.fromkeys(column for of in strengths for column in of.values())
-    return "share", *(f"scalar_{i}" for i in range(n_scalars)), *columns
+    return "share", *(f"scalar_{i}" for i in range(n_scalars)), *((OF_BATCH, KEPT) if sums else ()), *columns
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """How a weight is updated: the optimizer, and the column of the strength of the l1 penalty in its threshold."""
 
     optimizer: Optimizer
     l1: str | None = None
+
+
+def kind_of(name: str, objective: Objective, optimizer: Optimizer, l1_of: Mapping[str, str]) -> Kind:
+    """Return how a weight is updated."""
+    # a decay of the weights is a penalty: it spares the same intercepts
+    own = optimizer if name in objective.penalized else optimizer.without_decay()
+    return Kind(own, l1_of.get(name) if isinstance(optimizer, Proximal) else None)
 
 
 def _objective_of_batch(
@@ -344,7 +388,8 @@ def _objective_of_batch(
 ) -> tuple[ir.Value, ir.Value]:
     """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; (1, 1).
 
-    The share is one over that weight: then the gradient of each loss is multiplied by it as it is.
+    The share is one over that weight: then the gradient of each loss is multiplied by it as it is. If gradients of
+    several batches are summed, it is one over the weight of all, and each has its part of the penalty.
     """
     op, share = g.op, scalars["share"]
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
@@ -352,8 +397,12 @@ def _objective_of_batch(
     mean = op.Mul(sum_, share)
     penalty = _penalties(g, scalars, l1_of, l2_of)
     smooth = penalty if with_l1 else _penalties(g, scalars, {}, l2_of)
-    value = mean if smooth is None else op.Add(mean, smooth)
-    return value, sum_ if penalty is None else op.Add(sum_, op.Div(penalty, share))
+    weight = scalars.get(OF_BATCH)
+    if weight is None:
+        value = mean if smooth is None else op.Add(mean, smooth)
+        return value, sum_ if penalty is None else op.Add(sum_, op.Div(penalty, share))
+    value = mean if smooth is None else op.Add(mean, op.Mul(smooth, op.Mul(weight, share)))
+    return value, sum_ if penalty is None else op.Add(sum_, op.Mul(penalty, weight))
 
 
 def _penalties(
