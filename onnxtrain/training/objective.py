@@ -121,9 +121,29 @@ _COUNTED: Cache[float] = Cache("multiplications of models")
 
 
 def multiplications(onx: bytes) -> float:
-    """Return how many a model does for one row, about: see :attr:`ObjectiveGraph.multiplications`."""
+    r"""Return how many a model that this package has written does for one row, about.
+
+    It is :math:`\sqrt{|A| |B| |C|}` summed over the products C = A B, unknown dimensions taken as 1. That is exact for
+    matrices, and for filters of width k too small by k.
+    """
     found = _COUNTED.find(onx)
-    return _COUNTED.keep(onx, _multiplications(graph.reload(onx).graph)) if found is None else found
+    if found is not None:
+        return found
+    model = onnx.load_model_from_string(onx).graph
+    nodes = list(graph.nodes_in(model.node))
+    sizes = _sizes_in(model)
+    for body in (body for node in nodes for body in graph.bodies_of(node)):
+        sizes |= _sizes_in(body)
+    products = [(*node.input[:2], node.output[0]) for node in nodes if node.op_type in graph.PRODUCTS]
+    return _COUNTED.keep(onx, sum(math.sqrt(math.prod(sizes.get(x, 1) for x in names)) for names in products))
+
+
+def _sizes_in(model: onnx.GraphProto) -> dict[str, int]:
+    """Return the number of elements of each value of a graph, unknown dimensions taken as 1."""
+    sizes = {w.name: math.prod(w.dims) for w in model.initializer}
+    for value in (*model.input, *model.value_info, *model.output):
+        sizes[value.name] = math.prod(d for d in graph.dimensions(value) or () if isinstance(d, int))
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -209,7 +229,7 @@ class ObjectiveGraph(OpenGraph):
         if products is not None:
             graph.products_in(model, products)
         inputs = {str(v.name): v for v in model.graph.inputs}
-        self.multiplications = _multiplications(model.graph)
+        self.multiplications = multiplications(objective.model)
         self.weights = [inputs.pop(name) for name in objective.weights]
         constants = [inputs.pop(name) for name in objective.constants]
         output = graph.find(model.graph.outputs, objective.output, "output")
@@ -285,17 +305,3 @@ def rewrite_locally(
 def named(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
     """Return the names of the values that are present, by role."""
     return {role: str(value.name) for role, value in values.items() if value is not None}
-
-
-def _multiplications(model: ir.Graph) -> float:
-    r"""Return :math:`\sqrt{|A| |B| |C|}` summed over the products C = A B of a graph, unknown dimensions taken as 1.
-
-    That is exact for matrices, and for filters of width k too small by k.
-    """
-    products = [node for node in model.all_nodes() if node.op_type in graph.PRODUCTS]
-    return sum(math.sqrt(math.prod(_size(x) for x in (*n.inputs[:2], n.outputs[0]))) for n in products)
-
-
-def _size(value: ir.Value | None) -> int:
-    shape = () if value is None or value.shape is None else value.shape
-    return math.prod(d for d in shape if isinstance(d, int))
