@@ -21,7 +21,7 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     has in one type only (``scales`` of Resize), and all of the operators of
     ai.onnx.ml, keep their type, and are cast before and after.
     """
-    if all(value.dtype == dtype for value in values_in(model.graph) if is_float(value) or value.dtype is None):
+    if _computes_in(model, dtype):
         return
     kept = _constants_of_one_type(model, dtype)
     values = (x for node in model.graph.all_nodes() for x in (*node.inputs, *node.outputs))
@@ -35,6 +35,11 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
         if kept.isdisjoint(node.outputs):
             _cast_attributes(node, dtype)
             _cast_around(model, node, dtype, before)
+
+
+def _computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
+    """Whether every floating-point value of a model is of a type, and no type is unknown."""
+    return all(value.dtype == dtype for value in values_in(model.graph) if is_float(value) or value.dtype is None)
 
 
 def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dict[ir.Value, ir.DataType]) -> None:
