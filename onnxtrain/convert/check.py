@@ -189,7 +189,7 @@ def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any
             warnings.simplefilter("ignore")
             try:
                 answers[method] = getattr(estimator, method)(X)
-            except ValueError as e:  # KMeans fitted in float64 has no code for rows in float32
+            except (TypeError, ValueError) as e:  # KMeans and NMF fitted in float64 take no rows in float32
                 raise ConversionError(f"{type(estimator).__name__}.{method} fails on the rows: {e}") from e
     return answers[method]
 

@@ -15,9 +15,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.multioutput import ClassifierChain, RegressorChain
+from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.learned import inside
+from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
 
 #: The estimators that compare rows with thresholds in float64; other trees round the rows to float32 first.
@@ -61,6 +63,8 @@ def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarr
     if isinstance(estimator, (ClassifierChain, RegressorChain)):
         yield from _columns_of_links(estimator, X)
         return
+    if isinstance(estimator, Pipeline) and isinstance(estimator.steps[0][1], Columns) and len(estimator.steps) == 2:
+        yield from _columns_seen(estimator.steps[1][1], estimator.steps[0][1].transform(X))
     members = [member for name in _MEMBERS for member in _flat(getattr(estimator, name, ()))]
     subsets = getattr(estimator, "estimators_features_", [slice(None)] * len(members))  # of bagging
     for member, columns in zip(members, subsets, strict=False):

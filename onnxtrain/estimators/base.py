@@ -14,10 +14,11 @@ from typing import Any, Self
 
 import numpy as np
 import onnx
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
@@ -25,11 +26,19 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
-from onnxtrain.estimators.callbacks import CallbackSupportMixin, FitTask, reporter, warn_of, with_callbacks
+from onnxtrain.estimators.callbacks import (
+    CallbackSupportMixin,
+    FitTask,
+    is_part_of_more,
+    reporter,
+    warn_of,
+    with_callbacks,
+)
 from onnxtrain.estimators.checkpoint import Checkpoint
+from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
-from onnxtrain.estimators.preprocessing import PreprocessedForm, is_divisible, rounds
+from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
 from onnxtrain.estimators.source import (
@@ -41,6 +50,7 @@ from onnxtrain.estimators.source import (
     source_of,
     stores_targets,
     takes_sparse,
+    thawed,
     warn_of_quantized,
     with_head,
 )
@@ -65,6 +75,11 @@ from onnxtrain.training.model import (
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import Listener, TrainingState, Weights
 from onnxtrain.training.train import Fit
+
+
+def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
+    """Whether an estimator is fitted, and what it trained is one of scikit-learn."""
+    return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
 
 
 class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
@@ -104,6 +119,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         head: str = "keep",
         features: str | None = None,
         accumulate: int = 1,
+        on_interrupt: str = "keep",
     ):
         self.estimator = estimator
         self.loss = loss
@@ -136,6 +152,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self.head = head
         self.features = features
         self.accumulate = accumulate
+        self.on_interrupt = on_interrupt
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -331,34 +348,52 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     ) -> tuple[Rows, TrainedModel, TrainingState]:
         """Return the rows, checked, and the model with its state before the first step.
 
-        A pipeline that ONNX does not compute as scikit-learn does is split: scikit-learn runs the steps in front.
+        An estimator that ONNX does not compute as scikit-learn does is divided: scikit-learn runs the steps in front.
         """
         if known is not None:
             return self._check_rows(X, y, sample_weight, known), *self._go_on(known)
-        try:
-            rows = self._check_rows(X, y, sample_weight, None)
-            model, state = self._begin(rows, self._default_estimator() if self.estimator is None else self.estimator)
-            if not rounds(model.source.estimator, X):
-                return rows, model, state
-        except (ConversionError, DataError):
-            if not is_divisible(self.estimator):
-                raise
-        return self._split(X, y, sample_weight, self.estimator)
+        refused: Exception | None = None
+        if not (is_of_objects(X) and is_divisible(self.estimator)):
+            try:
+                rows = self._check_rows(X, y, sample_weight, None)
+                own = self._default_estimator() if self.estimator is None else self.estimator
+                model, state = self._begin(rows, own)
+                if not rounds(model.source.estimator, X):
+                    return rows, model, state
+            except (ConversionError, DataError) as e:
+                if not is_divisible(self.estimator):
+                    raise
+                refused = e
+        return self._divided(X, y, sample_weight, refused)
 
-    def _split(
-        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, pipeline: Pipeline
+    def _divided(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, refused: Exception | None
     ) -> tuple[Rows, TrainedModel, TrainingState]:
-        """Return the rows behind the steps in front of the last one, and the last one as a model."""
+        """Return the columns that steps in front make of the rows, and what is trained on them as a model.
+
+        The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole.
+        """
         with as_data_error():
             fitted = fitted_on(
-                pipeline, (X, y, sample_weight), structure_only=self.init == "random", random_state=self._random_state
+                self.estimator,
+                (X, y, sample_weight),
+                structure_only=self.init == "random",
+                random_state=self._random_state,
             )
-        form = PreprocessedForm.of_pipeline(fitted, self._real)
-        rows = self._check_rows(X, y, sample_weight, None, form)
-        try:
-            return rows, *self._begin(rows, form.last)
-        except ConversionError as e:
-            raise ConversionError(f"{form.path}: {e}") from e.__cause__
+        whole = thawed(fitted)
+        for division in divisions(whole, self.weights_to_train):
+            form = PreprocessedForm.of_division(division, self._real)
+            try:
+                rows = self._check_rows(X, y, sample_weight, None, form)
+                if division.inside:
+                    check_agreement(division, X)
+                model, state = self._begin(rows, division.tail)
+                if division.inside or not rounds(division.tail, rows.exact):
+                    return rows, model, state
+            except ConversionError as e:
+                refused = ConversionError(f"{division.path}: {e}")
+                refused.__cause__ = e.__cause__
+        raise refusal(whole, refused)
 
     def _check_rows(
         self,
@@ -396,7 +431,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             if fitted and hasattr(estimator, "n_features_in_"):
                 wanted = {"X": (None, estimator.n_features_in_)}
                 rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
-            self._check_estimator(estimator, rows.X)
+            self._check_estimator(estimator, rows.exact if fitted else rows.X)
             given = rows if fitted else self._rows_for_estimator(rows)
             exact = rows.exact if fitted else rows.X  # it is fitted on those
         reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is)
@@ -488,6 +523,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 outcome = fit.run(n_epochs, (report, *listeners))
         finally:
             self._finish(model, fit.state)
+        if outcome.interrupt is not None and (self.on_interrupt == "raise" or is_part_of_more()):
+            raise outcome.interrupt
         warn_of(outcome, fit, self)
         return self
 
@@ -565,9 +602,23 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         return model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
 
     @property
+    def front_(self) -> Pipeline | None:
+        """The fitted steps that scikit-learn runs, as a pipeline that transforms rows; None if there are none."""
+        return self._model.form.front
+
+    @property
     def onnx_status_(self) -> dict[str, str]:
         """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model."""
         return self._model.form.runs(self._trained.source.estimator)
+
+    @available_if(_holds_estimator)
+    def _sk_visual_block_(self) -> Any:
+        """Return the diagram of scikit-learn, in which the steps are in two parts, by that which runs them."""
+        model = self._trained
+        front = [] if model.form.front is None else [("scikit-learn", model.form.front)]
+        trained = clone(model.source.estimator)  # without attributes, which would be those before training
+        steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
+        return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()
 
     def to_sklearn(self) -> Any:
         """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from sklearn.exceptions import ConvergenceWarning
@@ -30,7 +32,10 @@ except ImportError:  # scikit-learn below 1.9
             return method
 
 
-__all__ = ["CallbackSupportMixin", "FitTask", "reporter", "warn_of", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "FitTask", "is_part_of_more", "reporter", "warn_of", "with_callbacks"]
+
+#: Modules through which a fit of the user goes: decorators of methods, and a pipeline that ends in the estimator.
+_BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
 #: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
 _MANY_EPOCHS = 200
@@ -85,6 +90,17 @@ class FitTask:
             self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
 
 
+def is_part_of_more() -> bool:
+    """Whether scikit-learn or joblib called `fit`: a search, a cross-validation, an ensemble, a worker of theirs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if module.partition(".")[0] in ("sklearn", "joblib") and not module.startswith(_BETWEEN):
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def reporter(verbose: int, n_epochs: int) -> Iterator[Callable[[EpochInfo], bool]]:
     """Yield a function to be called after each epoch, a progress bar or a line; it returns whether to stop."""
@@ -124,7 +140,7 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
         )
         warnings.warn(message, ConvergenceWarning, stacklevel=5)
-    if outcome.interrupted:
+    if outcome.interrupt is not None:
         message = f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far."
         warnings.warn(message, UserWarning, stacklevel=5)
     elif rise is None and (fall := _missed_fall(fit, estimator)):

@@ -103,6 +103,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         As :class:`OrtGradientRegressor`.
     accumulate : int
         As :class:`OrtGradientRegressor`.
+    on_interrupt : {"keep", "raise"}
+        As :class:`OrtGradientRegressor`.
 
     Attributes
     ----------
@@ -174,6 +176,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         head: str = "keep",
         features: str | None = None,
         accumulate: int = 1,
+        on_interrupt: str = "keep",
     ):
         super().__init__(
             estimator,
@@ -207,6 +210,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             head=head,
             features=features,
             accumulate=accumulate,
+            on_interrupt=on_interrupt,
         )
         self.class_weight = class_weight
         self.output_is = output_is

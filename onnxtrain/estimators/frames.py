@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -28,7 +28,7 @@ from onnxtrain.estimators.protocols import (
     is_frame,
     is_onnx,
 )
-from onnxtrain.estimators.validation import as_data_error, check_features, check_X_y
+from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
@@ -49,12 +49,18 @@ class InputForm:
         Its rank.
     sparse : bool
         The rows were sparse in ``fit``.
+    allow_nan : bool
+        Whether the array may hold NaN.
+    front : Pipeline or None
+        Fitted steps that scikit-learn runs.
     """
 
     by_name: bool
     dtype: str
     ndim: int = 2
     sparse: bool = False
+    allow_nan: bool = False
+    front: Any = field(default=None, repr=False)
 
     @classmethod
     def of(cls, X: ArrayLike, estimator: Model | None, dtype: str) -> InputForm:
@@ -64,7 +70,7 @@ class InputForm:
         declared = declared_inputs(estimator) if estimator is not None and is_onnx(estimator) else {}
         sparse = scipy.sparse.issparse(X)
         if len(declared) != 1:
-            return cls(False, dtype, sparse=sparse)
+            return cls(False, dtype, sparse=sparse, allow_nan=allows_nan(estimator))
         ((own, ndim),) = declared.values()
         return cls(False, dtype if own.kind == "f" else own.str, ndim, sparse)
 
@@ -85,7 +91,9 @@ class InputForm:
         if self.by_name:
             return check_named(estimator, as_pandas(X), y, original, reset=reset)
         dtype = np.dtype(self.dtype)
-        return check_X_y(estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric)
+        return check_X_y(
+            estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric, allow_nan=self.allow_nan
+        )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
         """Return `rows` before their rounding to float32, from `X` as it came; else `rows`."""
@@ -250,10 +258,23 @@ def check_named(
     with as_data_error():
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if is_frame(X):
+            _check_no_gaps(X)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
         if y is not None:
             y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
     return X, y
+
+
+def _check_no_gaps(X: Frame) -> None:
+    """Raise a DataError for columns of integers or booleans with missing values, which have no place in an array."""
+    gaps = [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
+    if gaps:
+        raise DataError(
+            f"Missing values in the columns {', '.join(gaps)} of integers or booleans: ONNX has no such type. Fit on "
+            "rows some of which lack these values, so that scikit-learn runs the steps that fill them in, or fill them "
+            "in before."
+        )
 
 
 def warn_of_unknown(X: Frame | Mapping[str, np.ndarray], inputs: Collection[str]) -> None:

@@ -6,75 +6,50 @@ the rows once before training, and again before each prediction. Only the last s
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
-from onnxtrain.convert.learned import paths
-from onnxtrain.errors import ExportError, ModelError
+from onnxtrain.errors import ConversionError, ExportError, ModelError
+from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
-from onnxtrain.estimators.validation import as_data_error
+from onnxtrain.estimators.validation import allows_nan, as_data_error
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeIs
-
-#: Entries of the rows on which rounding to float32 is tried: a tenth of a second.
+#: Entries of the rows that are rounded to float32 together: a tenth of a second.
 _MANY = 2**21
 
 #: A larger change of a column by rounding, relative to its largest value, is a row on the other side of a threshold.
 _ROUNDING = 1e-3
 
-
-def is_divisible(estimator: object) -> TypeIs[Pipeline]:
-    """Whether an estimator is a pipeline with steps in front of the last one, which predicts."""
-    return isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1 and hasattr(_flat(estimator)[-1][1], "fit")
-
-
-def _flat(pipeline: Pipeline) -> list[tuple[str, Any]]:
-    """Return the steps; those of a pipeline that is the last step itself instead of it."""
-    *front, (name, last) = pipeline.steps
-    return [*front, *(_flat(last) if isinstance(last, Pipeline) else [(name, last)])]
+#: Rows on which an estimator is compared with its parts.
+_SOME = 100
 
 
 @dataclass(frozen=True)
 class PreprocessedForm(InputForm):
-    """Rows as scikit-learn takes them; the steps in front of the trained one turn them into its columns.
+    """Rows as scikit-learn takes them; the steps in front of those that are trained turn them into columns.
 
     Attributes
     ----------
-    front : Pipeline
-        Fitted, without the last step.
-    pipeline : Pipeline or None
-        Fitted, as it was handed over; None if it was read from a file.
+    division : Division or None
+        Of the estimator that was handed over; None if the steps were read from a file.
     """
 
-    front: Any = field(default=None, repr=False)
-    pipeline: Any = field(default=None, repr=False)
+    division: Division | None = field(default=None, repr=False)
 
     @classmethod
-    def of_pipeline(cls, pipeline: Pipeline, dtype: str) -> PreprocessedForm:
-        """Return the form of rows for a fitted pipeline."""
-        return cls(False, dtype, front=Pipeline(_flat(pipeline)[:-1]), pipeline=pipeline)
-
-    @property
-    def last(self) -> Any:
-        """The step that is trained."""
-        return _flat(self.pipeline)[-1][1]
-
-    @property
-    def path(self) -> str:
-        """The names of the steps that lead to the one that is trained."""
-        return next(path for path, step in paths(self.pipeline) if step is self.last)
+    def of_division(cls, division: Division, dtype: str) -> PreprocessedForm:
+        """Return the form of rows for an estimator that is divided."""
+        return cls(False, dtype, allow_nan=allows_nan(division.tail), front=division.front, division=division)
 
     def check(
         self,
@@ -86,9 +61,9 @@ class PreprocessedForm(InputForm):
         reset: bool = False,
         numeric: bool = True,
     ) -> tuple[Features, Any]:
-        """Return the columns that the last step takes, and targets with as many rows."""
-        if not reset and is_frame(X) and self.pipeline is not None and hasattr(estimator, "feature_names_in_"):
-            X = in_order(X, estimator.feature_names_in_, self.pipeline)
+        """Return the columns that the trained part takes, and targets with as many rows."""
+        if not reset and is_frame(X) and self.division is not None and hasattr(estimator, "feature_names_in_"):
+            X = in_order(X, estimator.feature_names_in_, self.division.whole)
         with as_data_error():
             check_consistent_length(X, y)
             _check_names(estimator, X, reset=reset)
@@ -98,37 +73,33 @@ class PreprocessedForm(InputForm):
             return self._columns(X), y
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return the columns that the last step takes before they are rounded to float32, where it does not itself."""
-        return super().exact(self.front.transform(X), rows) if holds(self.last, HISTOGRAMS) else rows
+        """Return the columns before they are rounded to float32, where the trained part does not round them itself."""
+        if self.division is None or not holds(self.division.tail, HISTOGRAMS):
+            return rows
+        return super().exact(self.front.transform(X), rows)
 
     def _columns(self, X: Features) -> Features:
-        allows_nan = self.pipeline is not None and get_tags(self.last).input_tags.allow_nan
-        finite = "allow-nan" if allows_nan else True
+        finite = "allow-nan" if self.allow_nan else True
         return check_array(
             self.front.transform(X), accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite
         )
 
     def around(self, trained: Estimator) -> Estimator:
-        """Return the pipeline with a trained last step."""
-        whole = copy.deepcopy(self.pipeline)
-        inner = whole
-        while isinstance(inner.steps[-1][1], Pipeline):
-            inner = inner.steps[-1][1]
-        inner.steps[-1] = (inner.steps[-1][0], trained)
-        return whole
+        """Return the estimator that was handed over, with a trained part."""
+        return trained if self.division is None else self.division.around(trained)
 
     def runs(self, estimator: Estimator | None) -> dict[str, str]:
         """Return ``"ONNX"`` or ``"scikit-learn"`` by the name of a step."""
-        last = "model" if self.pipeline is None else _flat(self.pipeline)[-1][0]
-        return {**dict.fromkeys(self.front.named_steps, "scikit-learn"), last: "ONNX"}
+        trained = ["model"] if self.division is None else self.division.trained
+        return {**dict.fromkeys(steps_of(self.front), "scikit-learn"), **dict.fromkeys(trained, "ONNX")}
 
     def check_whole(self) -> None:
         """Raise an ExportError: the graph does not hold the steps in front."""
-        names = ", ".join(repr(name) for name, _ in self.front.steps)
+        names = ", ".join(map(repr, steps_of(self.front)))
         raise ExportError(
-            f"The graph holds the last step alone: scikit-learn runs {names}, which ONNX does not run alike. "
-            "get_trained_onnx(part='tail') returns the model of the last step; its rows are what "
-            "fitted_pipeline[:-1].transform(X) returns. to_sklearn() returns the whole pipeline."
+            f"The graph holds the trained part alone: scikit-learn runs {names}, which ONNX does not run alike. "
+            "get_trained_onnx(part='tail') returns the model of the trained part; its rows are what "
+            "front_.transform(X) returns. to_sklearn() returns all of it."
         )
 
 
@@ -138,20 +109,57 @@ def _check_names(estimator: Estimator, X: Features, *, reset: bool) -> None:
     validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=by_column)
 
 
-def rounds(pipeline: Estimator | None, X: ArrayLike) -> bool:
+def check_agreement(division: Division, X: ArrayLike) -> None:
+    """Compare an estimator that is divided inside its last step with its parts, on some rows.
+
+    Raises
+    ------
+    ConversionError
+        They differ: it shows the pipelines that it holds other rows than those that it takes.
+    """
+    rows: Any = as_pandas(X)
+    rows = rows.iloc[:_SOME] if is_frame(rows) else rows[:_SOME]
+    whole, tail = division.whole, division.tail
+    methods = [m for m in ("predict_proba", "decision_function", "predict") if hasattr(whole, m)]
+    columns = division.front.transform(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns)) for m in methods):
+            return
+    raise ConversionError(put_in_front(whole[-1] if isinstance(whole, Pipeline) else whole))
+
+
+def _agree(expected: Any, found: Any) -> bool:
+    expected, found = np.asarray(expected), np.asarray(found)
+    if expected.dtype.kind != "f":
+        return np.array_equal(expected, found)
+    return np.allclose(expected, found, rtol=_ROUNDING, atol=_ROUNDING * np.abs(expected).max(initial=0.0))
+
+
+def rounds(estimator: Estimator | None, X: ArrayLike) -> bool:
     """Whether rounding the rows to float32 changes the results of the steps in front by more than their last digits.
 
     A row that lies on a threshold, of a bin for example, may fall to the other side.
     """
-    if not is_divisible(pipeline) or scipy.sparse.issparse(X) or not _holds_float64(X):
+    if scipy.sparse.issparse(X) or not _holds_float64(X):
         return False
-    front, X = Pipeline(_flat(pipeline)[:-1]), as_pandas(X)
+    found = divisions(estimator)
+    return bool(found) and any(_moves(found[-1].front, rows) for rows in _pieces(as_pandas(X)))
+
+
+def _pieces(X: Any) -> Iterator[Features]:
+    """Yield the rows, some at a time."""
     X = X if is_frame(X) else np.asarray(X)
-    step = max(1, math.prod(X.shape) // _MANY)
-    some = X.iloc[::step] if is_frame(X) else X[::step]
+    size = max(_SOME, _MANY // max(math.prod(X.shape[1:]), 1))
+    for start in range(0, len(X), size):
+        yield X.iloc[start : start + size] if is_frame(X) else X[start : start + size]
+
+
+def _moves(front: Pipeline, rows: Features) -> bool:
+    """Whether rounding rows changes what the steps return."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
-        exact, rounded = (_dense(front.transform(rows)) for rows in (some, _rounded(some)))
+        exact, rounded = (_dense(front.transform(some)) for some in (rows, _rounded(rows)))
     if exact.dtype.kind != "f" or exact.shape != rounded.shape:
         return not np.array_equal(exact, rounded)
     with np.errstate(invalid="ignore"):
@@ -168,10 +176,17 @@ def _rounded(X: Features) -> Features:
 
 
 def _holds_float64(X: ArrayLike) -> bool:
+    if is_of_objects(X):
+        return False
     X = as_pandas(X)
     if is_frame(X):
         return any(getattr(dtype, "kind", "") == "f" and dtype.itemsize > 4 for dtype in X.dtypes)
     return getattr(X, "dtype", None) != np.float32 and np.asarray(X).dtype.kind == "f"
+
+
+def is_of_objects(X: ArrayLike) -> bool:
+    """Whether the rows are a list of texts or dictionaries; in an array each text takes the bytes of the longest."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], (str, bytes, Mapping))
 
 
 def _dense(rows: Any) -> np.ndarray:
@@ -182,13 +197,27 @@ def _dense(rows: Any) -> np.ndarray:
 
 
 def to_bytes(front: Pipeline) -> np.ndarray:
-    """Return fitted steps as skops writes them, uint8 (n,)."""
+    """Return fitted steps as skops writes them, uint8 (n,).
+
+    Raises
+    ------
+    ExportError
+        skops is missing, or cannot write what a step holds.
+    """
     try:
         from skops.io import dumps
     except ImportError as e:
         raise ExportError(
             "scikit-learn runs the first steps of the pipeline; a file keeps them by skops: pip install skops."
         ) from e
+    for name, step in front.steps:
+        try:
+            dumps(step)
+        except Exception as e:  # of any class: it fails where it writes an attribute of a step
+            raise ExportError(
+                f"skops cannot keep the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "
+                "estimator instead, or keep get_trained_onnx(part='tail') and the step apart."
+            ) from e
     return np.frombuffer(dumps(front), np.uint8)
 
 
@@ -199,6 +228,9 @@ _HARMLESS = (
     "scipy.interpolate._bsplines.BSpline",
     "scipy.interpolate._bsplines._BSpline",
     "sklearn.impute._iterative._ImputerTriplet",
+    "onnxtrain.convert.selection.Columns",
+    "onnxtrain.estimators.categories.CategorySplits",
+    "onnxtrain.estimators.division.Fronts",
 )
 
 

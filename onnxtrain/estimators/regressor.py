@@ -121,6 +121,10 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     accumulate : int
         Batches of a step: their gradients are summed before the weights move, as in one batch of as many rows, in the
         memory of one. The last step of an epoch has the batches that are left. Not with ``"lbfgs"``.
+    on_interrupt : {"keep", "raise"}
+        Either way a fit that is interrupted by Ctrl-C leaves the best weights so far. ``"keep"``: it ends with a
+        warning. ``"raise"``: with KeyboardInterrupt, so that a loop around it ends too. Inside others of scikit-learn,
+        such as a search, a cross-validation or an ensemble, it is always raised, and ends them.
 
     Attributes
     ----------

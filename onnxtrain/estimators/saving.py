@@ -172,7 +172,7 @@ def write_estimator(
         "has_estimator": estimator.estimator is not None,
         "params": encode_parameters(estimator, encoder),
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(_parts(trained.form, "front", "pipeline"), "the form of the rows"),
+        "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
         "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
         "names": list(weights),
@@ -193,7 +193,7 @@ def _front_of(form: InputForm) -> np.ndarray | None:
 
 def _form_of(parts: Mapping[str, Any], front: np.ndarray | None, trusted: tuple[str, ...]) -> InputForm:
     form = InputForm(**parts)
-    _check_types("the form of the rows", vars(form), get_type_hints(InputForm))
+    _check_types("the form of the rows", parts, get_type_hints(InputForm))
     return form if front is None else PreprocessedForm(**parts, front=from_bytes(front, trusted))
 
 

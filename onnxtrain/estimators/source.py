@@ -301,7 +301,7 @@ def source_of(
     if is_onnx(estimator):
         return as_source(estimator, X, reading)
     if is_fitted(estimator):
-        return as_source(estimator.estimator if _is_frozen(estimator) else estimator, X, reading)
+        return as_source(thawed(estimator), X, reading)
     params = estimator.get_params()
     changes = _changes(params, structure_only=structure_only, random_state=random_state)
     key = _fingerprint(estimator, params, changes, rows, reading)
@@ -471,8 +471,9 @@ def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[
     return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}
 
 
-def _is_frozen(estimator: Estimator) -> bool:
-    return type(estimator).__name__ == "FrozenEstimator"
+def thawed(estimator: Any) -> Any:
+    """Return the estimator inside a FrozenEstimator, any other as it is."""
+    return estimator.estimator if type(estimator).__name__ == "FrozenEstimator" else estimator
 
 
 def as_source(estimator: Model, X: Features, reading: Reading) -> Source:

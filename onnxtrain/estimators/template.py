@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
 
 from onnxtrain import graph
 from onnxtrain.cache import Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.check import without_remedy
-from onnxtrain.convert.learned import get
-from onnxtrain.errors import ConversionError, OnnxTrainError
+from onnxtrain.convert.learned import get, inside
+from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
 from onnxtrain.training.model import TrainableModel, initial_weights, learned_constants, read_model, with_weights
 
@@ -223,7 +224,10 @@ def convert_once(
             return model, bindings
     conversion = convert(estimator, X)
     bound = _written(conversion.bindings)
-    model = read_model(conversion.onnx, **settings, default=conversion.default, converted=True)
+    try:
+        model = read_model(conversion.onnx, **settings, default=conversion.default, converted=True)
+    except WeightError as e:
+        raise WeightError(f"{e} {_remedy_of_votes(estimator)}".strip()) from e
     model = replace(model, learned=tuple(binding.name for binding in bound))
     # converters round in their own ways: the result must not depend on what was converted before
     filled = _filled(model, conversion.bindings, estimator)
@@ -239,6 +243,19 @@ def convert_once(
         new = _Template(conversion, model, parts.learned, paths, varying)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     return filled, conversion.bindings
+
+
+def _remedy_of_votes(estimator: Estimator) -> str:
+    """Return what to do about an estimator that counts the classes its members choose; nothing for any other."""
+    for found in inside(estimator):
+        if isinstance(found, VotingClassifier) and found.voting == "hard":
+            return "VotingClassifier counts votes, which have no derivative: voting='soft' averages probabilities."
+        if isinstance(found, BaggingClassifier) and not hasattr(found.estimators_[0], "predict_proba"):
+            return (
+                "BaggingClassifier counts the votes of estimators without probabilities, which have no derivative: "
+                "give it one with predict_proba, LogisticRegression() for example."
+            )
+    return ""
 
 
 def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, settings: Mapping[str, Any]) -> bool:

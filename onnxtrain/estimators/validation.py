@@ -60,6 +60,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "l1_method": [StrOptions({"penalty", "proximal"})],
     "head": [StrOptions({"keep", "new"})],
     "features": [str, None],
+    "on_interrupt": [StrOptions({"keep", "raise"})],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, list, StrOptions({"balanced"}), None],
 }
@@ -163,6 +164,7 @@ def check_X_y(
     dtype: np.dtype,
     ndim: int = 2,
     numeric: bool,
+    allow_nan: bool = False,
 ) -> tuple[Features, Any]:
     """Return rows as the model accepts them, and y, if given, with as many rows.
 
@@ -177,7 +179,7 @@ def check_X_y(
         dtype=dtype,
         order="C",
         allow_nd=ndim > 2,
-        ensure_all_finite="allow-nan" if allows_nan(estimator.estimator) else True,
+        ensure_all_finite="allow-nan" if allow_nan else True,
     )
     if y is None:
         return found, None

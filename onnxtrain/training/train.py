@@ -24,13 +24,13 @@ class Outcome:
 
     Attributes
     ----------
-    interrupted : bool
-        By KeyboardInterrupt.
+    interrupt : KeyboardInterrupt or None
+        By which it ended.
     rise : Rise or None
         The loss ended above its start; better weights are kept.
     """
 
-    interrupted: bool = False
+    interrupt: KeyboardInterrupt | None = None
     rise: Rise | None = None
 
 
@@ -81,19 +81,19 @@ class Fit:
         end = EpochEnd(
             self.state, self.settings.tol, self.settings.n_iter_no_change, validate, self.settings.average, listeners
         )
-        interrupted = False
+        interrupt = None
         try:
             loop.run(n_epochs, end)
         except ConvergenceError as e:
             kept = keep_best(self.state, self.start, loss)
             raise ConvergenceError(f"{e} {kept} Lower learning_rate, scale the data, or set clip_norm.") from e
-        except KeyboardInterrupt:
-            interrupted = True
+        except KeyboardInterrupt as e:
+            interrupt = e
 
         def shuffled(weights: Weights) -> float:
             return self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), loop.place)(weights)
 
-        return Outcome(interrupted, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
+        return Outcome(interrupt, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
 
     def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
         settings, state, builder = self.settings, self.state, self.settings.builder
@@ -122,8 +122,8 @@ class Fit:
                 tol=settings.tol / 100,
                 on_iteration=on_iteration,
             )
-        except KeyboardInterrupt:
-            return Outcome(interrupted=True)
+        except KeyboardInterrupt as e:
+            return Outcome(e)
         if state.epoch == before:  # the start was the minimum
             on_iteration(loss, weights)
         state.weights = weights

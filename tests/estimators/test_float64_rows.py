@@ -155,8 +155,10 @@ def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
 
 def test_trees_inside_others_behind_other_steps_get_a_remedy_that_works():
     X, y = DIABETES
-    model = VotingRegressor([("trees", make_pipeline(StandardScaler(), HISTOGRAM)), ("ridge", Ridge())]).fit(X, y)
-    with pytest.raises(ConversionError, match=r"split in float32.* make_pipeline\(steps, VotingRegressor\(...\)\)"):
+    behind = [("trees", make_pipeline(StandardScaler(), HISTOGRAM)), ("ridge", Ridge())]
+    model = StackingRegressor(behind, passthrough=True).fit(X, y)  # its final estimator sees the rows besides
+    with pytest.raises(ConversionError, match=r"split in float32.* make_pipeline\(steps, StackingRegressor\(...\)\)"):
         tuned(model, (X, y))
-    again = make_pipeline(StandardScaler(), VotingRegressor([("trees", HISTOGRAM), ("ridge", Ridge())])).fit(X, y)
+    trees = [("trees", HISTOGRAM), ("ridge", Ridge())]
+    again = make_pipeline(StandardScaler(), StackingRegressor(trees, passthrough=True)).fit(X, y)
     np.testing.assert_allclose(tuned(again, (X, y)).predict(X), again.predict(X), rtol=1e-5)

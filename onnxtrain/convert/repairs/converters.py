@@ -13,7 +13,9 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
 from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -158,6 +160,55 @@ class _OneVsOne(Container):
         data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._container.add_initializer(name, data_type, list(values.shape), values.tolist())
         return name
+
+
+# ------------------------------------------------------- pipelines inside others
+
+
+@repair(Pipeline)
+def scores_of_the_last_step(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Ask the last step for scores where the pipeline is asked for them: skl2onnx gives probabilities."""
+    pipeline = operator.raw_operator
+    last = pipeline.steps[-1][1]
+    if scope.get_options(pipeline, {"raw_scores": False}, fail=False)["raw_scores"] and (
+        hasattr(last, "decision_function") and container.has_options(last, "raw_scores")
+    ):
+        for each in (scope, container):
+            each.add_options(id(last), {"raw_scores": True})
+    convert(scope, operator, container)
+
+
+@repair(MultiOutputClassifier)
+def classifiers_of_any_class(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write pipelines, one for each target, which skl2onnx cannot."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common.data_types import FloatTensorType
+
+    members = operator.raw_operator.estimators_
+    if not any(isinstance(member, Pipeline) for member in members):
+        convert(scope, operator, container)
+        return
+    outputs = []
+    for member in members:
+        for each in (scope, container):
+            each.add_options(id(member), {"zipmap": False})
+        inner = scope.declare_local_operator(sklearn_operator_name_map[type(member)], member)
+        inner.inputs = operator.inputs
+        kinds = {"label": type(operator.outputs[0].type), "probabilities": FloatTensorType}
+        inner.outputs.extend(scope.declare_local_variable(name, kind()) for name, kind in kinds.items())
+        outputs.append([y.full_name for y in inner.outputs])
+    labels, probabilities = zip(*outputs, strict=True)
+    column = scope.get_unique_variable_name("column")
+    container.add_initializer(column, 7, [2], [-1, 1])
+    columns = [scope.get_unique_variable_name("label") for _ in labels]
+    for label, name in zip(labels, columns, strict=True):
+        container.add_node("Reshape", [label, column], [name], name=scope.get_unique_operator_name("Reshape"))
+    container.add_node("Concat", columns, [operator.outputs[0].full_name], axis=1)
+    container.add_node("SequenceConstruct", list(probabilities), [operator.outputs[1].full_name])
 
 
 # ------------------------------------------------------------ PowerTransformer

@@ -1,0 +1,266 @@
+"""A fitted estimator divided: steps that scikit-learn runs, and the estimator that is trained on their columns.
+
+A pipeline is divided in front of the first step that is trained. Of an estimator around pipelines with steps of their
+own, these steps stand side by side in front, and each pipeline inside takes its own of their columns::
+
+    Voting(A -> ridge, B -> tree)  =  [A | B] -> Voting(columns of A -> ridge, columns of B -> tree)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import FeatureUnion, Pipeline
+
+from onnxtrain.convert.learned import Path, get, inside, paths
+from onnxtrain.convert.selection import Columns
+from onnxtrain.convert.thresholds import HISTOGRAMS
+from onnxtrain.errors import ConversionError
+from onnxtrain.estimators.categories import splits_categories, with_categories, without_categories
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+#: Attributes that hold fitted estimators which see the rows that the holder sees.
+_MEMBERS = ("estimators_", "calibrated_classifiers_", "best_estimator_", "regressor_")
+
+#: Classes with an attribute `estimator` that is fitted, and sees these rows.
+_HOLDERS = ("FrozenEstimator", "_CalibratedClassifier")
+
+#: Attributes that say which columns the holder takes.
+_OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
+
+
+class Fronts(FeatureUnion):
+    """The steps in front of several estimators, side by side."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """An estimator in two parts: ``tail`` of the columns that ``front`` returns is ``whole`` of the rows.
+
+    Attributes
+    ----------
+    whole : fitted estimator
+    front : Pipeline
+    tail : fitted estimator
+    inside : bool
+        What is inside the last step is divided as well.
+    """
+
+    whole: Any = field(repr=False)
+    front: Pipeline
+    tail: Any
+    inside: bool
+
+    @property
+    def path(self) -> str:
+        """The names of the steps that lead to the first one that is trained."""
+        first = _flat(self.whole)[-1 if self.inside else len(self.front.steps)][1]
+        return _path(self.whole, first)
+
+    @property
+    def trained(self) -> list[str]:
+        """The names of the steps of the tail; those inside others behind the names of these."""
+        name, last = _flat(self.whole)[-1]
+        if not self.inside:
+            return [name for name, _ in _flat(self.whole)[len(self.front.steps) :]]
+        parts = {} if splits_categories(last) else _parts(last)
+        return [*(f"{name}.{_name(path)}.{step}" for path, part in parts.items() for step in part.trained), name]
+
+    def around(self, trained: Any) -> Any:
+        """Return a copy of the whole with a trained tail."""
+        new = [step for _, step in _flat(trained)]
+        old = [step for _, step in _flat(self.whole)[-len(new) :]]
+        if self.inside:
+            new[-1] = _with_fronts(old[-1], new[-1])
+        if not isinstance(self.whole, Pipeline):
+            return new[-1]
+        return copy.deepcopy(self.whole, {id(a): b for a, b in zip(old, new, strict=True)})
+
+
+def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
+    """Whether an estimator is a pipeline with steps in front of one that predicts, holds some, or splits categories."""
+    if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
+        return hasattr(_flat(estimator)[-1][1], "fit")
+    return _holds_pipelines(estimator) or isinstance(estimator, HISTOGRAMS)
+
+
+def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:
+    """Return how a fitted estimator can be divided, the largest tail first.
+
+    Parameters
+    ----------
+    whole : fitted estimator
+    weights_to_train : str, sequence of str or LoRA, optional
+        Steps with weights that are named here belong to the tail.
+    """
+    steps = _flat(whole)
+    first = _first_named([name for name, _ in steps], weights_to_train)
+    found = []
+    if first > 0:
+        tail = steps[first][1] if first == len(steps) - 1 else Pipeline(steps[first:])
+        found.append(Division(whole, Pipeline(steps[:first]), tail, inside=False))
+    inner = _fronts_of(steps[-1][1]) if first == len(steps) - 1 else None
+    if inner is not None:
+        fronts, tail = inner
+        found.append(Division(whole, Pipeline([*steps[:-1], (steps[-1][0], fronts)]), tail, inside=True))
+    return found
+
+
+def put_in_front(estimator: Any) -> str:
+    """Return why pipelines inside an estimator cannot be divided, and the remedy."""
+    name = type(estimator).__name__
+    return (
+        f"{name} shows the pipelines that it holds other columns than those of X, so that their first steps cannot be "
+        f"run before. Put these steps in front of it, make_pipeline(steps, {name}(...))."
+    )
+
+
+def refusal(whole: Any, refused: Exception | None) -> Exception:
+    """Return the error for an estimator of which no part can be trained, from the last one."""
+    last = _flat(whole)[-1][1]
+    if refused is not None and (not _holds_pipelines(last) or _members(last)):
+        return refused
+    error = ConversionError(
+        " ".join([f"{_path(whole, last)}: {put_in_front(last)}", *([str(refused)] if refused else [])])
+    )
+    error.__cause__ = refused
+    return error
+
+
+def _path(whole: Any, step: Any) -> str:
+    """Return the names of the steps that lead to one."""
+    return next(path for path, found in paths(whole) if found is step)
+
+
+def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
+    """Return the names of the steps in front; those inside others behind the names of these."""
+    found = []
+    for name, step in front.steps:
+        if isinstance(step, Fronts):
+            for member, inner in step.transformer_list:
+                found += steps_of(inner, f"{prefix}{name}.{member}.")
+        elif not isinstance(step, Columns):
+            found.append(prefix + name)
+    return found
+
+
+def _flat(estimator: Any) -> list[tuple[str, Any]]:
+    """Return the steps of a pipeline, those of a pipeline that is the last step instead of it; others as one step."""
+    if not isinstance(estimator, Pipeline):
+        return [(type(estimator).__name__.lower(), estimator)]
+    *front, (name, last) = estimator.steps
+    return [*front, *(_flat(last) if isinstance(last, Pipeline) else [(name, last)])]
+
+
+def _holds(estimator: object) -> bool:
+    """Whether an estimator that is no pipeline holds pipelines, or histogram gradient boosting of categories."""
+    return _holds_pipelines(estimator) or any(splits_categories(found) for found in inside(estimator))
+
+
+def _holds_pipelines(estimator: object) -> bool:
+    """Whether an estimator that is no pipeline has pipelines among its parameters."""
+    if not isinstance(estimator, BaseEstimator) or isinstance(estimator, Pipeline):
+        return False
+    return any(isinstance(value, Pipeline) for value in estimator.get_params().values())
+
+
+def _first_named(names: Sequence[str], weights_to_train: Any) -> int:
+    """Return the first of the steps with weights that are named, the last step if there is none."""
+    chosen = getattr(weights_to_train, "weights", weights_to_train)  # of LoRA
+    words = [chosen] if isinstance(chosen, str) else list(chosen or ())
+    wanted = [str(word).partition(".")[0] for word in words if not str(word).startswith("-")]
+    return next(
+        (i for i, name in enumerate(names) if any(w not in ("*", "all") and fnmatchcase(name, w) for w in wanted)),
+        len(names) - 1,
+    )
+
+
+# ------------------------------------------------------------------ pipelines inside
+
+
+def _members(estimator: Any) -> list[Path]:
+    """Return where an estimator holds those fitted ones that see the rows that it sees."""
+    if type(estimator).__name__ in _HOLDERS:
+        return [("estimator",)]
+    if hasattr(estimator, "order_") or getattr(estimator, "passthrough", False):  # they see predictions as well
+        return []
+    found: list[Path] = []
+    for name in _MEMBERS:
+        held = vars(estimator).get(name)
+        if isinstance(held, BaseEstimator):
+            found.append((name,))
+        elif isinstance(held, (list, tuple)):
+            found += [(name, i, *(_members(m)[0] if type(m).__name__ in _HOLDERS else ())) for i, m in enumerate(held)]
+    return found
+
+
+def _parts(estimator: Any) -> dict[Path, Division]:
+    """Return the members of an estimator, each divided; those that do not say how many columns they take are left out.
+
+    OneVsRestClassifier has such members for classes that no row has.
+    """
+    found = {}
+    for path in _members(estimator):
+        member = get(estimator, path)
+        steps = _flat(member)
+        deepest = (divisions(member) or [Division(member, Pipeline(steps[:-1]), steps[-1][1], inside=False)])[-1]
+        if hasattr(deepest.tail, "n_features_in_"):
+            found[path] = deepest
+    return found
+
+
+def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
+    """Return the steps of all members, and a copy of the estimator whose members take their columns."""
+    if splits_categories(estimator):
+        return without_categories(estimator)
+    parts = _parts(estimator) if _holds(estimator) else {}
+    if not parts:
+        return None
+    ends = np.cumsum([part.tail.n_features_in_ for part in parts.values()])
+    total = int(ends[-1])
+    fronts, changed = [], {}
+    for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
+        chosen = Columns(np.arange(end - part.tail.n_features_in_, end), total)
+        changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
+        fronts.append((_name(path), Pipeline(_select(estimator, i, part) + part.front.steps)))
+    tail = copy.deepcopy(estimator, changed)
+    vars(tail).pop("feature_names_in_", None)
+    for name, value in {"n_features_in_": total, "estimators_features_": [np.arange(total)] * len(parts)}.items():
+        if name in vars(tail):
+            setattr(tail, name, value)
+    return Fronts(fronts), tail
+
+
+def _name(path: Path) -> str:
+    """Return the path to a member in words, as the names of weights have it."""
+    return "_".join(str(key).strip("_") for key in path)
+
+
+def _select(estimator: Any, i: int, part: Division) -> list[tuple[str, Any]]:
+    """Return the step that turns the rows of an estimator into those that its member number i sees, if they differ."""
+    columns = getattr(estimator, "estimators_features_", None)  # of bagging
+    without_names = hasattr(estimator, "feature_names_in_") and not hasattr(part.whole, "feature_names_in_")
+    if columns is None and part.front.steps and not without_names:
+        return []
+    n_features = getattr(estimator, "n_features_in_", part.tail.n_features_in_)
+    return [("columns", Columns(np.arange(n_features) if columns is None else columns[i], n_features))]
+
+
+def _with_fronts(estimator: Any, trained: Any) -> Any:
+    """Return a copy of a trained tail, as :func:`_fronts_of` made it, with the steps of its members back in them."""
+    if splits_categories(estimator):
+        return with_categories(estimator, trained)
+    whole = {id(get(trained, p)): part.around(get(trained, p)[-1]) for p, part in _parts(estimator).items()}
+    copied = copy.deepcopy(trained, whole)
+    for name in _OF_COLUMNS:
+        if name in vars(estimator):
+            setattr(copied, name, copy.deepcopy(vars(estimator)[name]))
+    return copied

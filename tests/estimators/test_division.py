@@ -1,0 +1,259 @@
+"""Estimators around pipelines whose first steps scikit-learn runs, and pipelines around those."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.decomposition import TruncatedSVD
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    HistGradientBoostingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import ConversionError, WeightError
+
+X, Y = load_diabetes(return_X_y=True)
+WINE, KINDS = load_wine(return_X_y=True)
+FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+WINES = pd.DataFrame(WINE, columns=[f"x{i}" for i in range(WINE.shape[1])])
+TEXTS = np.array(["good day", "bad day", "good", "bad", "fine day", "worse"] * 10, dtype=object)
+MARKS = np.array(["+", "-", "o", "-", "+", "o"] * 10)
+
+
+def splines(last):
+    return make_pipeline(SplineTransformer(n_knots=3), last)
+
+
+def words(last):
+    return make_pipeline(TfidfVectorizer(), last)
+
+
+LOGISTIC = LogisticRegression(max_iter=10_000)
+TREES = make_pipeline(StandardScaler(), HistGradientBoostingRegressor(max_iter=20, random_state=0))
+FIRST = make_pipeline(ColumnTransformer([("first", SplineTransformer(n_knots=3), ["x0", "x1"])]), LOGISTIC)
+
+#: Estimators, their rows and targets, and how many of their steps scikit-learn runs.
+MODELS = {
+    "vote": (VotingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
+    "vote of trees of float64 rows": (VotingRegressor([("a", TREES), ("b", Ridge())]), X, Y, 1),
+    "bags": (BaggingRegressor(splines(Ridge()), 2, random_state=0), X, Y, 2),
+    "bags of columns": (BaggingRegressor(splines(Ridge()), 2, max_features=0.5, random_state=0), X, Y, 2),
+    "bags of a frame": (BaggingRegressor(splines(Ridge()), 2, random_state=0), FRAME, Y, 2),
+    "stack": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
+    "target": (TransformedTargetRegressor(splines(Ridge()), func=np.log, inverse_func=np.exp), X, Y, 1),
+    "targets": (MultiOutputRegressor(splines(Ridge())), X, np.c_[Y, -Y], 2),
+    "search": (GridSearchCV(splines(Ridge()), {"ridge__alpha": [1, 2]}), X, Y, 1),
+    "AdaBoost": (
+        AdaBoostRegressor(splines(DecisionTreeRegressor(max_depth=3)), n_estimators=2, random_state=0),
+        X,
+        Y,
+        2,
+    ),
+    "nested": (
+        make_pipeline(
+            StandardScaler(), BaggingRegressor(VotingRegressor([("a", splines(Ridge()))]), 2, random_state=0)
+        ),
+        X,
+        Y,
+        3,
+    ),
+    "bags of classes": (BaggingClassifier(splines(LOGISTIC), 2, random_state=0), WINE, KINDS, 2),
+    "one against the rest": (OneVsRestClassifier(splines(LOGISTIC)), WINE, KINDS, 3),
+    "columns by name": (OneVsRestClassifier(FIRST), WINES, KINDS, 3),
+    "pairs": (OneVsOneClassifier(splines(LOGISTIC)), WINE, KINDS, 3),
+    "labels": (MultiOutputClassifier(splines(LOGISTIC)), WINE, np.c_[KINDS == 1, KINDS == 0].astype(int), 2),
+    "calibrated": (CalibratedClassifierCV(splines(LOGISTIC), cv=2), WINE, KINDS, 2),
+    "calibrated, of texts": (CalibratedClassifierCV(words(LOGISTIC), cv=2), TEXTS, MARKS, 2),
+    "vote on texts": (
+        VotingClassifier([("a", words(LOGISTIC)), ("b", make_pipeline(CountVectorizer(), LOGISTIC))], voting="soft"),
+        TEXTS,
+        MARKS,
+        2,
+    ),
+    "stack of texts": (
+        StackingClassifier([("a", words(LOGISTIC)), ("b", words(MultinomialNB()))], cv=2),
+        TEXTS,
+        MARKS,
+        2,
+    ),
+}
+
+
+def answer(model, rows, like):
+    """Return the scores that the estimator `like` has, else predictions."""
+    name = next(n for n in ("predict_proba", "decision_function", "predict") if hasattr(like, n))
+    found = getattr(model, name)(rows)
+    return np.column_stack([p[:, -1] for p in found]) if isinstance(found, list) else found
+
+
+def tuned(model, rows, y, **settings):
+    kind = OrtGradientClassifier if is_classifier(model) else OrtGradientRegressor
+    return kind(model, random_state=0, **settings).fit(rows, y)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_predicts_the_same_and_is_trained_and_comes_back(name, tmp_path):
+    model, rows, y, n_fronts = MODELS[name]
+    fitted = clone(model).fit(rows, y)
+    expected = answer(fitted, rows, fitted)
+    for given in (fitted, model):
+        start = tuned(given, rows, y, max_iter=0)
+        np.testing.assert_allclose(answer(start, rows, fitted), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert list(start.onnx_status_.values()).count("scikit-learn") == n_fronts
+    trained = tuned(fitted, rows, y, max_iter=5, solver="lbfgs")
+    assert trained.losses(rows, y).mean() < start.losses(rows, y).mean()
+    found = answer(trained, rows, fitted)
+    np.testing.assert_allclose(
+        answer(trained.to_sklearn(), rows, fitted), found, rtol=0, atol=1e-5 * np.abs(found).max()
+    )
+    assert type(trained.to_sklearn()) is type(model)
+    np.testing.assert_array_equal(answer(pickle.loads(pickle.dumps(trained)), rows, fitted), found)
+    save(trained, tmp_path / "trained")
+    again = load(tmp_path / "trained")
+    np.testing.assert_array_equal(answer(again, rows, fitted), found)
+    assert list(again.onnx_status_.values()).count("scikit-learn") == n_fronts
+
+
+def test_the_estimator_that_was_handed_over_stays_as_it_was():
+    model = BaggingRegressor(splines(Ridge()), 2, random_state=0).fit(X, Y)
+    expected = model.predict(X)
+    tuned(model, X, Y, max_iter=2).to_sklearn()
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_a_frozen_pipeline_is_divided():
+    model = splines(Ridge()).fit(X, Y)
+    start = tuned(FrozenEstimator(model), X, Y, max_iter=0)
+    np.testing.assert_allclose(start.predict(X), model.predict(X), rtol=1e-5)
+    assert start.onnx_status_ == {"splinetransformer": "scikit-learn", "ridge": "ONNX"}
+
+
+def test_the_columns_of_the_tail_are_those_of_front_():
+    trained = tuned(MODELS["vote"][0], X, Y, max_iter=1)
+    (given,) = trained.get_trained_onnx(part="tail").graph.input
+    columns = trained.front_.transform(X)
+    assert given.type.tensor_type.shape.dim[1].dim_value == columns.shape[1]
+    own = OrtGradientRegressor(trained.get_trained_onnx(part="tail"), max_iter=0).fit(columns, Y)
+    np.testing.assert_allclose(own.predict(columns), trained.predict(X), rtol=1e-6)
+    assert tuned(Ridge(), X, Y, max_iter=1).front_ is None
+
+
+REFUSED = {
+    "chain": (RegressorChain(splines(Ridge())), "regressorchain", "Ridge"),
+    "stack with its rows": (
+        StackingRegressor([("a", splines(Ridge()))], passthrough=True),
+        "stackingregressor",
+        "splinetransformer cannot be converted",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_pipelines_that_see_more_than_the_rows_are_refused_with_a_remedy(name):
+    model, path, _ = REFUSED[name]
+    y = np.c_[Y, -Y] if name == "chain" else Y
+    with pytest.raises(ConversionError, match=rf"{path}: .* make_pipeline\(steps, {type(model).__name__}\(...\)\)\."):
+        tuned(model, X, y, max_iter=0)
+
+
+def test_the_remedy_works():
+    model = make_pipeline(SplineTransformer(n_knots=3), StackingRegressor([("a", Ridge())], passthrough=True)).fit(X, Y)
+    np.testing.assert_allclose(tuned(model, X, Y, max_iter=0).predict(X), model.predict(X), rtol=1e-4)
+
+
+def test_an_estimator_that_shows_its_pipelines_other_columns_is_refused():
+    class Doubled(VotingRegressor):
+        def predict(self, rows):
+            return super().predict(2 * rows)
+
+    model = Doubled([("a", splines(Ridge())), ("b", Ridge())]).fit(X, Y)
+    with pytest.raises(ConversionError, match=r"doubled: Doubled shows the pipelines that it holds other columns"):
+        tuned(model, X, Y, max_iter=0)
+
+
+def test_votes_have_no_derivative():
+    model = VotingClassifier([("a", words(LOGISTIC)), ("b", words(MultinomialNB()))])
+    with pytest.raises(WeightError, match="VotingClassifier counts votes.*voting='soft' averages probabilities"):
+        tuned(model, TEXTS, MARKS, max_iter=0)
+    tuned(clone(model).set_params(voting="soft"), TEXTS, MARKS, max_iter=0)
+
+
+# -------------------------------------------------------------- in front of them
+
+NESTED = {
+    "union": FeatureUnion([("bins", KBinsDiscretizer(3)), ("curves", SplineTransformer(n_knots=3))]),
+    "union in columns": ColumnTransformer(
+        [("both", FeatureUnion([("f", FunctionTransformer(np.tanh)), ("kept", "passthrough")]), [0, 1])],
+        remainder=ColumnTransformer([("inner", KBinsDiscretizer(3), [0, 2])], remainder="passthrough"),
+    ),
+    "columns in a pipeline in columns": ColumnTransformer(
+        [("a", make_pipeline(ColumnTransformer([("b", SplineTransformer(n_knots=3), [0])]), StandardScaler()), [2, 3])],
+        remainder="drop",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The current default behavior, quantile_method:FutureWarning")
+@pytest.mark.filterwarnings("ignore:Bins whose width are too small:UserWarning")
+@pytest.mark.parametrize("name", NESTED)
+def test_steps_of_steps_in_front(name):
+    model = make_pipeline(NESTED[name], Ridge()).fit(X, Y)
+    start = tuned(model, X, Y, max_iter=0)
+    np.testing.assert_allclose(start.predict(X), model.predict(X), rtol=1e-5)
+    assert list(start.onnx_status_.values()) == ["scikit-learn", "ONNX"]
+    trained = tuned(model, X, Y, max_iter=5, solver="lbfgs")
+    np.testing.assert_allclose(trained.to_sklearn().predict(X), trained.predict(X), rtol=1e-5)
+
+
+# --------------------------------------------------------- steps that are trained
+
+TOPICS = make_pipeline(TfidfVectorizer(), TruncatedSVD(3, random_state=0), StandardScaler(), LOGISTIC)
+
+
+@pytest.mark.parametrize(
+    "wanted, in_front, steps",
+    [
+        (None, ["tfidfvectorizer", "truncatedsvd", "standardscaler"], {"logisticregression"}),
+        ("standardscaler", ["tfidfvectorizer", "truncatedsvd"], {"standardscaler"}),
+        (["truncatedsvd.components", "logistic*"], ["tfidfvectorizer"], {"truncatedsvd", "logisticregression"}),
+    ],
+)
+def test_a_pipeline_is_divided_in_front_of_the_first_step_that_is_trained(wanted, in_front, steps):
+    model = clone(TOPICS).fit(TEXTS, MARKS)
+    trained = tuned(model, TEXTS, MARKS, weights_to_train=wanted, max_iter=3, solver="lbfgs")
+    assert [name for name, by in trained.onnx_status_.items() if by == "scikit-learn"] == in_front
+    if wanted is not None:
+        assert any(name.startswith((in_front and wanted[0].split(".")[0]) or "") for name in trained.weights_)
+    back = trained.to_sklearn()
+    assert list(back.named_steps) == list(model.named_steps)
+    np.testing.assert_allclose(back.predict_proba(TEXTS), trained.predict_proba(TEXTS), atol=1e-5)
+    assert not np.allclose(back.predict_proba(TEXTS), model.predict_proba(TEXTS), atol=1e-3)
+
+
+def test_the_diagram_shows_what_runs_each_step():
+    shown = tuned(splines(Ridge()), X, Y, max_iter=1)._repr_html_()
+    first, second = shown.index("scikit-learn: Pipeline"), shown.index("ONNX: Pipeline")
+    assert first < shown.index("SplineTransformer", first) < second < shown.index("Ridge", second)
+    assert "scikit-learn: Pipeline" not in tuned(Ridge(), X, Y, max_iter=1)._repr_html_()
