@@ -14,16 +14,13 @@ from sklearn.impute import KNNImputer
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain import graph
-from onnxtrain.cache import LIGHT
 from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
 from onnxtrain.convert.learned import find_trees, holds, inside
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
-from onnxtrain.runtime.device import find_device
-from onnxtrain.runtime.session import Place, open_session, run_session
+from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.runtime.threads import one_thread_of_blas
 
 #: Results of methods of an estimator for some rows, by name; those rows as "X".
@@ -47,6 +44,7 @@ def compare(
     onx: onnx.ModelProto,
     X: Any,
     answers: Answers | None = None,
+    session: Any = None,
     weights: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> None:
@@ -59,8 +57,9 @@ def compare(
     X : array or DataFrame
     answers : dict, optional
         Results of methods of the estimator on these rows; those that are asked for are added.
+    session : InferenceSession, optional
+        One that runs the graph, its initializers `weights` as inputs: it serves all estimators that differ in them.
     weights : mapping of str to ndarray, optional
-        Values of initializers: the graph is opened once for all estimators that differ in them.
     outputs : sequence of str, optional
         The outputs that are compared; all by default.
 
@@ -70,13 +69,8 @@ def compare(
         See :func:`check`.
     """
     names = [y.name for y in onx.graph.output if outputs is None or y.name in outputs]
-    if weights is None:
+    if session is None:
         session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
-    else:
-        # as that of predictions, whose session it is
-        content = graph.initializers_as_inputs(onx, list(weights)).SerializeToString(deterministic=True)
-        place = Place(find_device("cpu"), n_threads=1)
-        session = place.open(content, shared=len(content) <= LIGHT, thorough=False)
     if not by_column(X):
         estimator = positional(estimator)
     answers = {} if answers is None else answers

@@ -19,13 +19,22 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 
 from onnxtrain import graph
-from onnxtrain.cache import Cache
+from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.learned import get, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
-from onnxtrain.training.model import TrainableModel, initial_weights, learned_constants, read_model, with_weights
+from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import Place
+from onnxtrain.training.model import (
+    TrainableModel,
+    initial_weights,
+    learned_constants,
+    read_model,
+    with_weights,
+    without_weights,
+)
 
 #: Attributes that count or record the fit, and are in no graph.
 _RECORDS = frozenset(
@@ -269,5 +278,7 @@ def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features
 def _compare(estimator: Estimator, model: TrainableModel, X: Features, answers: dict[str, Any]) -> None:
     """Compare a model with the estimator, in the session that training starts from and that predicts."""
     names = (*model.default, *learned_constants(model, model.default))
-    proto = model.graph()
-    compare(estimator, proto, X, answers, initial_weights(proto, names), model.outputs)
+    content, proto = without_weights(model, names), model.graph()
+    place = Place(find_device("cpu"), n_threads=1)
+    session = place.open(content, shared=len(content) <= LIGHT, thorough=False)
+    compare(estimator, proto, X, answers, session, initial_weights(proto, names), model.outputs)
