@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from types import UnionType
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain import graph
 from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
@@ -90,7 +91,8 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     """Return the estimator that :func:`save`, or a checkpoint of ``fit``, wrote to a file.
 
     It predicts, and goes on training, as the one that was written. Its parameter
-    ``estimator`` is the trained model as ONNX, or None where it was None: scikit-learn
+    ``estimator`` is the trained model as ONNX, or None where it was None: an ONNX model that was handed over is the
+    user's own file with trained weights, and so is ``get_trained_onnx()``. scikit-learn
     objects are not kept, so that ``to_sklearn`` is at an end. Only the steps of a pipeline that scikit-learn runs
     (``onnx_status_``) are kept, by skops.
 
@@ -167,6 +169,9 @@ def write_estimator(
     model, weights = trained.source.model, state.result()
     in_graph = [name for name, value in _parts(state).items() if value is weights]
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
+    whole, own = with_weights(model.onnx, weights), None
+    if trained.source.original is not None:
+        own = _without_copies(onnx.load_model_from_string(trained.source.original), whole, weights)
     header = {
         "class": type(estimator).__name__,
         "has_estimator": estimator.estimator is not None,
@@ -174,13 +179,45 @@ def write_estimator(
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
         "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
+        "own_file": encoder.encode(own, "the model that came"),
         "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
         "names": list(weights),
         "in_graph": in_graph,
         "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},
         "more": {name: encoder.encode(value, name) for name, value in (more or {}).items()},
     }
-    file_format.write(path, with_weights(model.onnx, weights), header, encoder.tensors)
+    file_format.write(path, whole, header, encoder.tensors)
+
+
+def _without_copies(own: onnx.ModelProto, whole: onnx.ModelProto, trained: Container[str]) -> np.ndarray:
+    """Return, as bytes, the user's own file without the tensors that the graph in the saved file has as well."""
+    twins = {w.name: w for w in whole.graph.initializer}
+    for tensor in own.graph.initializer:
+        twin = twins.get(tensor.name)
+        if (
+            twin is not None
+            and _are_alike(tensor, twin)
+            and (tensor.name in trained or tensor.raw_data == twin.raw_data)
+        ):
+            tensor.ClearField("raw_data")
+    return np.frombuffer(own.SerializeToString(), np.uint8)
+
+
+def _with_copies(content: np.ndarray, whole: onnx.ModelProto) -> bytes:
+    """Return the user's own file again, its trained weights those of the saved graph."""
+    own = onnx.load_model_from_string(content.tobytes())
+    twins = {w.name: w for w in whole.graph.initializer}
+    for tensor in own.graph.initializer:
+        twin = twins.get(tensor.name)
+        if twin is not None and not tensor.HasField("raw_data") and _are_alike(tensor, twin):
+            tensor.raw_data = twin.raw_data
+    return graph.read(own).SerializeToString()
+
+
+def _are_alike(a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
+    """Whether two tensors have one type and one shape, and both their bytes in one field, if any."""
+    plain = not any(len(getattr(t, field)) for t in (a, b) for field in ("float_data", "double_data", "int32_data"))
+    return plain and (a.data_type, list(a.dims)) == (b.data_type, list(b.dims)) and b.HasField("raw_data")
 
 
 def _parts(value: Any, *without: str) -> dict[str, Any]:
@@ -211,6 +248,8 @@ class Kept:
     form : InputForm
     model : TrainableModel
         With the weights at that point of training.
+    own_file : bytes or None
+        The ONNX model that was handed over.
     state : TrainingState
         The state from which training continues.
     has_estimator : bool
@@ -231,6 +270,8 @@ class Kept:
             self.form = _form_of(self._decoder.decode(header["form"]), self._decoder.decode(header["front"]), trusted)
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
             self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
+            own = self._decoder.decode(header["own_file"])
+            self.own_file = None if own is None else _with_copies(own, onx)
             weights = initial_weights(content, header["names"])
             self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
             _check_types("the estimator", self.attributes, _ATTRIBUTES)
@@ -305,8 +346,9 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     if kept.kind not in classes:
         raise ModelError(f"The file holds a {kept.kind}; known are {', '.join(classes)}.")
     model = kept.model
-    whole = with_weights(model.onnx, {}, outputs=model.outputs) if kept.has_estimator else None
-    estimator = classes[kept.kind](None if whole is None else whole.SerializeToString(), **kept.decoded_params())
+    source = Source(model, original=kept.own_file)
+    whole = source.with_weights(kept.state.result()).SerializeToString() if kept.has_estimator else None
+    estimator = classes[kept.kind](whole, **kept.decoded_params())
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
     for name in ("_random_state", *own):
         if name not in kept.attributes:
@@ -317,6 +359,6 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     check_parameters(estimator)
     check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
     check_solver(estimator)
-    trained = estimator._with_objective(Source(model), kept.state.result(), kept.form)
+    trained = estimator._with_objective(source, kept.state.result(), kept.form)
     estimator._finish(trained, kept.state)
     return estimator
