@@ -1,9 +1,12 @@
 """A new last layer on the body of a model."""
 
+import warnings
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import TensorProto
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
@@ -243,3 +246,99 @@ def test_a_search_over_the_seed_of_the_head():
         OrtGradientClassifier(BODY, head="new", weights_to_train="head", max_iter=3), {"random_state": [0, 1]}, cv=2
     )
     assert np.isfinite(search.fit(X, scores.argmax(axis=1)).cv_results_["mean_test_score"]).all()
+
+
+# ------------------------------------------------------------------- labels
+
+KINDS = {
+    "texts": (np.array(["a", "b", "c"]), TensorProto.STRING),
+    "objects": (np.array(["a", "b", "c"], object), TensorProto.STRING),
+    "integers": (np.array([3, 5, 9]), TensorProto.INT64),
+    "whole floats": (np.array([0.0, 1.0, 2.0]), TensorProto.INT64),
+}
+
+
+def check_labels(model, X, kind):
+    """The model with labels gives, in any opset, the classes and probabilities of the estimator."""
+    onx = model.get_trained_onnx(labels=True)
+    onnx.checker.check_model(onx, full_check=True)
+    assert [o.name for o in onx.graph.output] == ["label", "probabilities"]
+    assert onx.graph.output[0].type.tensor_type.elem_type == kind
+    label, found = run(onx, {"X": X})
+    np.testing.assert_array_equal(label.astype(model.classes_.dtype), model.predict(X))
+    np.testing.assert_allclose(found, model.predict_proba(X), rtol=1e-5, atol=1e-7)
+    assert onx.opset_import[0].version == model.get_trained_onnx().opset_import[0].version
+
+
+@pytest.mark.parametrize("classes, kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_new_head_with_labels(classes, kind, opset):
+    X, scores = images()
+    body = model("float[3,2] V", "s = Gemm(r, V, c)  Y = Softmax <axis = 1> (s)", opset=opset)
+    tuned = OrtGradientClassifier(body, head="new", max_iter=3, random_state=0).fit(X, classes[scores.argmax(axis=1)])
+    check_labels(tuned, X, kind)
+
+
+#: the last weights, nodes after the hidden layer, the columns of the output
+CLASSIFIERS = {
+    "scores": ("float[3,2] V", "Y = Gemm(r, V, c)", 2),
+    "one score": ("float[3,1] V", "Y = MatMul(r, V)", 1),
+    "a Sigmoid": ("float[3,1] V", "s = MatMul(r, V)  Y = Sigmoid(s)", 1),
+    "a vector of scores": (
+        "float[3,1] V",
+        "s = MatMul(r, V)  l = Shape <start = 0, end = 1> (s)  Y = Reshape(s, l)",
+        0,
+    ),
+    "a Sigmoid for each class": ("float[3,2] V", "s = Gemm(r, V, c)  Y = Sigmoid(s)", 2),
+    "both probabilities of one score": (
+        "float[3,1] V",
+        "s = MatMul(r, V)  p = Sigmoid(s)  o = Constant <value_float = 1.0> ()  q = Sub(o, p)  Y = Concat <axis = 1> (q, p)",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("weights, nodes, n_columns", CLASSIFIERS.values(), ids=CLASSIFIERS)
+def test_the_labels_of_any_classifier(weights, nodes, n_columns):
+    X, scores = images()
+    values = f"{weights} = {{{'1, -2, 1' if '3,1' in weights else '0, 1, -2, 3, 4, 5'}}}"
+    constants = "float[2] c = {1, 2}"
+    outputs = f"float[N,{n_columns}] Y" if n_columns else "float[N] Y"
+    onx = onnx.parser.parse_model(
+        NETWORK.format(weights=f"{values}, {constants}", nodes=nodes, outputs=outputs, opset=17)
+    )
+    y = np.array(["no", "yes"])[(scores[:, 0] > 0).astype(int)]
+    tuned = OrtGradientClassifier(onx, max_iter=5, random_state=0, learning_rate=0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a loss that still falls, or rises
+        tuned.fit(X, y)
+    check_labels(tuned, X, TensorProto.STRING)
+
+
+def test_values_of_the_model_that_have_the_names_of_the_outputs():
+    X, scores = images()
+    nodes = "label = Gemm(r, V, c)  probabilities = Softmax <axis = 1> (label)  Y = Identity(probabilities)"
+    tuned = OrtGradientClassifier(model("float[3,2] V", nodes), max_iter=2).fit(X, (scores[:, 0] > 0).astype(int))
+    check_labels(tuned, X, TensorProto.INT64)
+
+
+def test_labels_of_several_labels_and_of_margins():
+    X, scores = images()
+    y = (scores[:, :2] > 0).astype(int)
+    body = model("float[3,2] V", "Y = Gemm(r, V, c)")
+    tuned = OrtGradientClassifier(body, max_iter=3).fit(X, y)
+    label, found = run(tuned.get_trained_onnx(labels=True), {"X": X})
+    np.testing.assert_array_equal(label, tuned.predict(X))
+    np.testing.assert_allclose(found, tuned.predict_proba(X), rtol=1e-5)
+    hinge = OrtGradientClassifier(body, loss="hinge", max_iter=3).fit(X, y[:, 0])
+    onx = hinge.get_trained_onnx(labels=True)
+    assert [o.name for o in onx.graph.output] == ["label", "scores"]
+    np.testing.assert_array_equal(run(onx, {"X": X})[0], hinge.predict(X))
+
+
+def test_models_that_have_labels_or_cannot_have_them():
+    X, scores = images()
+    own = OrtGradientClassifier(max_iter=3).fit(X, scores.argmax(axis=1))
+    assert own.get_trained_onnx(labels=True) == own.get_trained_onnx()
+    with pytest.raises(ParameterError, match="labels=True is for classifiers"):
+        OrtGradientRegressor(BODY, output="Y", max_iter=0).fit(X, scores[:, :2]).get_trained_onnx(labels=True)

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
@@ -573,7 +574,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
         return getattr(self.to_sklearn(), name)
 
-    def get_trained_onnx(self, part: str = "whole") -> onnx.ModelProto:
+    def get_trained_onnx(self, part: str = "whole", *, labels: bool = False) -> onnx.ModelProto:
         """Return the model with the trained weights: the inputs and outputs it came with, labels included.
 
         It predicts as the estimator, up to the rounding of its type.
@@ -583,6 +584,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         part : {"whole", "tail"}
             ``"tail"``: the graph alone, without the steps of a pipeline in front of it that scikit-learn runs
             (:attr:`onnx_status_`); its rows are what these steps return.
+        labels : bool
+            Of a classifier that came as ONNX: the outputs are ``label``, texts or int64, and ``probabilities`` (n, K),
+            or ``scores`` where the loss has no probabilities; a model that gives labels already has its own.
 
         Returns
         -------
@@ -599,7 +603,28 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if part == "whole":
             model.form.check_whole()
         wanted = self.weights_to_train
-        return model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
+        onx = model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
+        return self._with_labels(onx) if labels else onx
+
+    def _with_labels(self, onx: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the trained model with the labels of a classifier, and probabilities."""
+        read = self._trained.source.model
+        decoder = self._decoder(read.link)
+        if decoder is None:
+            raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
+        if read.classes is not None or self._trained.source.original is None:
+            return onx
+        return with_labels(
+            onx,
+            output=read.output,
+            n_columns=read.width,
+            scores=read.scores,
+            n_scores=read.n_scores,
+            link=read.link,
+            classes=decoder.classes,
+            n_labels=decoder.n_labels,
+            likely=decoder.likely,
+        )
 
     @property
     def front_(self) -> Pipeline | None:

@@ -363,3 +363,23 @@ def test_bytes_that_were_changed_and_signed_again(files, tmp_path):
         except ModelError:
             continue
         assert isinstance(found, (OrtGradientRegressor, OrtGradientClassifier))
+
+
+def test_the_file_that_came_in_is_kept(tmp_path):
+    """Its opset, names, nodes and metadata, and each weight once: the graph of the saved file has it as well."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 15], producer_name: "another's", metadata_props: ["kept": "yes"]>
+        g (float[n, 10] X) => (float[n, 1] Y) { unused = Identity(X) H = MatMul(X, W) R = Relu(H) Y = MatMul(R, V) }"""
+    )
+    drawn = np.random.default_rng(0).standard_normal
+    for name, shape in {"W": (10, 500), "V": (500, 1)}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(drawn(shape).astype(np.float32), name))
+    model = OrtGradientRegressor(onx, solver="sgd", weights_to_train=["V"], max_iter=2, random_state=0).fit(X, y)
+    save(model, tmp_path / "m.onnx")
+    twin = load(tmp_path / "m.onnx")
+    assert twin.get_trained_onnx() == model.get_trained_onnx()
+    assert twin.get_trained_onnx().opset_import[0].version == 15
+    assert onnx.load_model_from_string(twin.estimator) == model.get_trained_onnx()
+    assert (tmp_path / "m.onnx").stat().st_size < 1.3 * onx.ByteSize()
+    twin.fit(X, y)
+    assert {n.name for n in twin.get_trained_onnx().graph.initializer} == {"W", "V"}
