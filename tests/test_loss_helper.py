@@ -42,6 +42,7 @@ def parse(text):
 
 
 LINE = "(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1.0, -2.0}> { Y = MatMul(X, W) }"
+CUBE = "(float[n, 2, 2] X) => (float[n, 2, 2] Y) { Y = Neg(X) }"
 TWO_OUTPUTS = (
     "(float[n, 2] X) => (int64[n, 1] label, float[n, 2] Y) <float[2, 2] loss = {1.0, 0.0, 0.0, 1.0}>"
     "{ weight = MatMul(X, loss) label = ArgMax <axis = 1> (weight) Y = Softmax(weight) }"
@@ -88,6 +89,68 @@ def test_weights_are_one_factor_a_row(name, shape, run):
     r = prediction - y
     rows = {"squared_error": r**2, "absolute_error": np.abs(r), "elastic": 0.5 * np.abs(r) + 0.5 * r**2}[name]
     assert total.item() == pytest.approx((w.reshape(-1, 1) * rows).sum(), rel=1e-5)
+
+
+POSITIONS = [
+    ("float[n, 4, 3]", -1, lambda s: s),
+    ("float[n, 3, 4]", 1, lambda s: np.moveaxis(s, -1, 1)),
+    ("float[n, 3, 2, 2]", 1, lambda s: np.moveaxis(s, -1, 1).reshape(-1, 3, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("shape, class_axis, turned", POSITIONS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ignore_index", [-100, 2])
+def test_the_loss_of_a_classifier_is_the_mean_over_the_positions_that_count(
+    shape, class_axis, turned, weighted, ignore_index, run
+):
+    rng = np.random.default_rng(0)
+    scores, y, w = rng.normal(size=(5, 4, 3)), rng.integers(0, 3, (5, 4)), rng.random(5)
+    labels = np.where(rng.random(y.shape) < 0.3, ignore_index, y)
+    labels[2] = ignore_index
+    onx = add_loss_output(
+        parse(f"({shape} X) => ({shape} Y) {{ Y = Identity(X) }}"),
+        "log",
+        weight_name="w" if weighted else None,
+        class_axis=class_axis,
+        ignore_index=ignore_index,
+    )
+    X = turned(scores).astype(np.float32)
+    feeds = {"X": X, "label": labels.reshape(5, *np.delete(X.shape[1:], class_axis % X.ndim - 1))}
+    total, _ = run(onx, feeds | {"w": w.astype(np.float32)} if weighted else feeds)
+    counted = labels != ignore_index
+    each = np.repeat(w if weighted else np.ones(5), counted.sum(axis=1))
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=2, keepdims=True)
+    assert total.shape == (1, 1)
+    expected = log_loss(y[counted], probabilities[counted], sample_weight=each, labels=[0, 1, 2])
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["float[n, 4, 3]", "float[n, 3, 2, 2]"])
+def test_the_loss_of_a_row_of_a_regressor_is_the_mean_over_its_entries(shape, run):
+    rng = np.random.default_rng(0)
+    onx = add_loss_output(parse(f"({shape} X) => ({shape} Y) {{ Y = Identity(X) }}"), weight_name="w")
+    X = rng.normal(size=(5, 3, 2, 2) if "2" in shape else (5, 4, 3)).astype(np.float32)
+    label, w = np.where(rng.random(X.shape) < 0.3, np.nan, 0).astype(np.float32), rng.random(5).astype(np.float32)
+    total, _ = run(onx, {"X": X, "label": label, "w": w})
+    rows = np.nanmean(((X - label) ** 2).reshape(5, -1), axis=1)
+    assert total.item() == pytest.approx(w @ rows, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape, params, size, labels",
+    [
+        ("float[n, t, 3]", {"score_name": "log", "class_axis": 2}, (1, 4, 3), [(1, 1), (1, 3), (2, 4), (2, 2)]),
+        ("float[n, c, h, w]", {}, (1, 2, 4, 3), [(1, 2, 3, 4), (1, 1, 1, 1), (2, 2, 4, 3)]),
+    ],
+)
+def test_labels_of_other_positions_are_refused(shape, params, size, labels):
+    onx = add_loss_output(parse(f"({shape} X) => ({shape} Y) {{ Y = Identity(X) }}"), **params)
+    dtype = np.int64 if params else np.float32
+    for label in labels:
+        feeds = {"X": np.zeros(size, np.float32), "label": np.zeros(label, dtype)}
+        with pytest.raises(Exception, match=r"(?i)reshape|broadcast"):
+            run_onnxruntime(onx, feeds)
 
 
 def test_weights_of_another_length_are_refused():
@@ -342,10 +405,18 @@ def test_output_that_is_an_input(run):
             "several outputs to choose from: Y",
         ),
         (
-            "(float[n, 2, 2] X) => (float[n, 2, 2] Y) { Y = Neg(X) }",
-            {},
+            CUBE,
+            {"score_name": "log"},
             LossError,
-            r"needs an output \(n,\), \(n, 1\) or \(n, k\), got Y: FLOAT\[n,2,2\]",
+            r"classes of Y: FLOAT\[n,2,2\] are on one of its axes: .* class_axis=",
+        ),
+        (CUBE, {"score_name": "log", "class_axis": 3}, LossError, "class_axis=3: .* are on an axis from 1 to 2"),
+        (CUBE, {"score_name": "log", "class_axis": 0}, LossError, "class_axis=0: .* are on an axis from 1 to 2"),
+        (
+            "(float[n, 2, k] X) => (float[n, 2, k] Y) { Y = Neg(X) }",
+            {"score_name": "log", "class_axis": -1},
+            LossError,
+            r"number of classes is not known: Y: FLOAT\[n,2,k\]",
         ),
         ("(float X) => (float Y) { Y = Neg(X) }", {}, LossError, r"needs an output .* got Y: FLOAT\[\]"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -19,13 +20,14 @@ from onnxtrain.convert import answer
 from onnxtrain.convert.check import differences, is_approximate, remedy_of, worst_row
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
-from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
+from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.source import Reading, Source, as_source
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel, run_rows
 from onnxtrain.losses.link import Link
+from onnxtrain.losses.positions import find_columns
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import cached_session, open_session, run_session
 from onnxtrain.training.data import dense
@@ -38,6 +40,9 @@ _ROWS = 100
 #: Multiplications that all of them may take, 0.02 s for each of two models: two rows of a model that takes more. With
 #: five times as many they took a quarter of a fit of the head of a convolutional network on 2000 images.
 _WORK = 2e8
+
+#: Elements that outputs with many positions may have on all of them.
+_ELEMENTS = 2**22
 
 #: How far sums of probabilities may be from one: float16 leaves that much.
 _SUM = 1e-3
@@ -92,16 +97,19 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
     """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
     if not needs_rows(source.model, reading):
         return source
-    found = _output_on(source.model, form.feeds(some_rows(X), source.model))
+    found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
     if not source.model.width:
-        if found.ndim not in (1, 2):
-            raise ModelError(
-                f"The number of columns of the output is not known: {source.model.output!r} of shape {found.shape}."
-            )
+        if not found.ndim:
+            raise ModelError(f"The output {source.model.output!r} is one number for all rows.")
         source = _with_columns(source, found.shape, X, reading)
     if not needs_rows(source.model, reading):
         return source
     return replace(source, model=_of_known_kind(source.model, found, reading))
+
+
+def _few_rows(X: Features, model: TrainableModel) -> Features:
+    """Return rows spread over X; two where their outputs have positions, which may be many."""
+    return some_rows(X, _WORK if model.layout.positional else 0.0)
 
 
 def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
@@ -116,7 +124,12 @@ def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: 
     model = source.model
     if source.original is not None:
         original = onnx.load_model_from_string(source.original)
-        return replace(as_source(_declared(original, model.output, shape), X, reading), original=source.original)
+        axes: list[int | None] = list(shape)
+        if reading.target is not None and len(shape) > 2:
+            class_axis = find_columns(model.output, shape, reading.target, reading.class_axis).class_axis
+            reading = replace(reading, class_axis=class_axis)
+            axes = [size if axis == class_axis else None for axis, size in enumerate(shape)]
+        return replace(as_source(_declared(original, model.output, axes), X, reading), original=source.original)
     width = shape[1] if len(shape) == 2 else 1
     known = model.with_graph(_declared(model.graph(), model.output, shape))
     return replace(source, model=replace(known, width=width, n_scores=width))
@@ -133,7 +146,7 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     ModelError
         It is said to be probabilities, and leaves [0, 1].
     """
-    found = found.reshape(len(found), -1)
+    found = model.layout.table(found)
     outside = ~((found >= -_SUM) & (found <= 1 + _SUM)).all(axis=1)
     if reading.output_is == "probabilities":
         _check_unit(model, found, outside)
@@ -163,8 +176,11 @@ def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -
         )
 
 
-def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> onnx.ModelProto:
-    """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows."""
+def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int | None]) -> onnx.ModelProto:
+    """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows.
+
+    A length that is None stays open.
+    """
     proto = onnx.ModelProto()
     proto.CopyFrom(original)
     for value in proto.graph.output:
@@ -172,7 +188,7 @@ def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int]) -> o
             dims = value.type.tensor_type.shape
             del dims.dim[:]
             for i, size in enumerate(shape):
-                dims.dim.add(**({"dim_param": "rows"} if i == 0 else {"dim_value": size}))
+                dims.dim.add(**({"dim_param": "rows"} if i == 0 else {} if size is None else {"dim_value": size}))
     return proto
 
 
@@ -269,7 +285,9 @@ def _as_array(found: Any) -> np.ndarray:
 # -------------------------------------------------------------- agreement
 
 
-def check_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None) -> None:
+def check_start(
+    model: TrainedModel, X: Features, decoder: LabelDecoder | None, target: tuple[int, ...] | None = None
+) -> None:
     """Compare the predictions of a model, with its initial weights, on some rows with those of the original model.
 
     Parameters
@@ -278,16 +296,58 @@ def check_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None) 
     X : array-like
     decoder : LabelDecoder or None
         Of a classifier.
+    target : tuple of int, optional
+        The shape of a row of labels for positions.
 
     Raises
     ------
     ConversionError, ModelError
-        They differ; the message holds the row and both.
+        They differ; the message holds the row and both. Or the first axis of the output is not the rows.
+    DataError
+        The output has other positions than the labels.
     """
+    if target is not None:
+        X = _with_room(model, X, target)
     how = type(model.source.estimator), tuple(model.weights), repr(decoder)
     if how not in model.source.agreed:
         _compare_start(model, X, decoder, how)
         model.source.agreed.add(how)
+
+
+def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Features:
+    """Return rows whose outputs are not too large to compare; check the axes of the output on one row and on two.
+
+    Raises
+    ------
+    ModelError
+        Its first axis is not the rows.
+    DataError
+        It has other positions than labels of this shape.
+    """
+    output, layout = model.source.model.output, model.layout
+    two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
+    if (two[:1], one[:1]) != ((2,), (1,)):
+        moved = [axis for axis, sizes in enumerate(zip(two, one, strict=True)) if sizes == (2, 1)]
+        rows_are = f": the rows are on axis {moved[0]}" if len(moved) == 1 else ""
+        raise ModelError(
+            f"The output {output!r} has the shape {one} for one row and {two} for two{rows_are}. Its first axis must "
+            "be the rows: export the model with batch_first=True of its recurrent layers, or let it return "
+            "result.transpose(0, 1)."
+        )
+    positions = tuple(size for axis, size in enumerate(one) if axis not in (0, layout.class_axis))
+    if positions != target:
+        raise DataError(
+            f"The output {output!r} has the shape {one} for one row of X: labels have the shape {positions} then, "
+            f"those of a row of y have {target}."
+        )
+    n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
+    return take(X, np.unique(np.linspace(0, count_rows(X) - 1, n_rows).astype(int)))
+
+
+def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
+    """Return the shape of the output for these rows alone."""
+    output = model.source.model.output
+    return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
 
 
 def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> None:
@@ -299,7 +359,9 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     if key is not None and AGREED.find(key) is not None:
         return
     outputs = dict.fromkeys([read.output, model.scores])
-    found = {name: y.reshape(len(y), -1) for name, y in model.run_once(feeds, list(outputs)).items()}
+    found = model.run_once(feeds, list(outputs))
+    if not model.layout.positional:
+        found = {name: y.reshape(len(y), -1) for name, y in found.items()}
     if source.original is not None:
         _compare_with_onnx(model, found, feeds, decoder)
     elif decoder is None:
@@ -347,6 +409,7 @@ def _quantized_steps(original: bytes) -> float:
 
 
 def _are_minus_probabilities(found: np.ndarray) -> bool:
+    found = found.reshape(len(found), -1)
     return bool(np.all(found <= 0) and np.all(np.abs(found.sum(axis=1) + 1) <= _SUM))
 
 
@@ -438,6 +501,7 @@ def _check_labels(
     OnnxTrainError
         Of the class `error`, with the first row where they differ and its scores.
     """
+    found = {name: model.layout.table(y) for name, y in found.items()}
     own, scores = decoder.labels(found[model.scores]), decoder.margins(found[model.scores])
     expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected)
     if expected.size != own.size:

@@ -39,6 +39,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
+from onnxtrain.estimators.positions import check_axes, has_positions, row_weights
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
@@ -165,8 +166,14 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     #: The number of labels for multilabel targets, else 0.
     _n_labels = 0
 
-    #: The kind of the output according to the user; a parameter of the classifier.
+    #: The kind of the output according to the user; a parameter of the classifier, as is the next.
     output_is: str | None = None
+
+    #: The axis of the classes of an output with positions, according to the user.
+    class_axis: int | None = None
+
+    #: A weight of each class, learned from the labels of positions; empty for equal ones.
+    _class_weights = np.empty(0)
 
     @property
     @abstractmethod
@@ -182,6 +189,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """Return targets of the right kind; with `reset` set the attributes that say which kind they are."""
 
     @abstractmethod
+    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
+        """Return targets with a label, or a value, for each position of a row."""
+
+    @abstractmethod
     def _n_outputs(self, y: np.ndarray) -> int:
         """Return the number of outputs that a new head has."""
 
@@ -191,7 +202,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     @abstractmethod
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
-        """Return y as the label of the loss, (n, k) or int64 (n, 1)."""
+        """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each of the positions."""
 
     def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         """Raise an error if the estimator does not accept y, or was fitted on other targets."""
@@ -416,10 +427,23 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if reset and names is not None and is_frame(X):
             X = in_order(X, names, self.estimator)
         original = None if model is None else model.source.estimator
-        rows, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
-        y = self._check_y(y, reset=reset)
-        weight = check_sample_weight(sample_weight, y, self._real)
-        return Rows(rows, y, self._sample_weights(y, weight), form, form.exact(X, rows) if reset else rows)
+        if self._has_positions(y, model):
+            y = self._check_positions(y, reset=reset)
+            rows, _ = form.check(self, X, np.zeros(len(y)), original, reset=reset, numeric=False)
+            weight = check_sample_weight(sample_weight, y, self._real)
+        else:
+            rows, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
+            y = self._check_y(y, reset=reset)
+            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
+        return Rows(rows, y, weight, form, form.exact(X, rows) if reset else rows)
+
+    def _has_positions(self, y: ArrayLike, model: TrainedModel | None) -> bool:
+        """Whether y has a label for each position of a row; for None, as the model says that was handed over."""
+        if model is not None:
+            return model.layout.positional
+        if self.estimator is None or not is_onnx(self.estimator):
+            return False
+        return has_positions(y, self.estimator, self.output, may_be_labels=self.features is None)
 
     def _begin(self, rows: Rows, estimator: Any) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
@@ -435,7 +459,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             self._check_estimator(estimator, rows.exact if fitted else rows.X)
             given = rows if fitted else self._rows_for_estimator(rows)
             exact = rows.exact if fitted else rows.X  # it is fitted on those
-        reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is)
+        positional = is_onnx(estimator) and self._has_positions(rows.y, None)
+        target = rows.y.shape[1:] if positional else None
+        reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is, target, self.class_axis)
         source = source_of(
             estimator,
             exact,
@@ -447,6 +473,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         )
         rows.form.check_shape(rows.X, source.model.shapes)
         known = settled(source, rows.X, rows.form, reading)
+        if is_onnx(estimator):
+            check_axes(known.model, rows.y, positional=positional)
         if known is not source and self.verbose and self._classifies:
             kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
             print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
@@ -457,7 +485,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 UserWarning,
                 stacklevel=4,
             )
-        begun = self._with_initial_weights(known, rows._replace(exact=exact))
+        begun = self._with_initial_weights(known, rows._replace(exact=exact), target)
         if is_onnx(estimator):
             if isinstance(rows.X, Mapping) or is_frame(rows.X):
                 warn_of_unknown(rows.X, known.model.features)
@@ -465,7 +493,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 warn_of_quantized(known.model)
         return begun
 
-    def _with_initial_weights(self, source: Source, rows: Rows) -> tuple[TrainedModel, TrainingState]:
+    def _with_initial_weights(
+        self, source: Source, rows: Rows, target: tuple[int, ...] | None
+    ) -> tuple[TrainedModel, TrainingState]:
         """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
         self._learn_target(rows.y, source)
         model = source.model
@@ -478,7 +508,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 wanted = head_weights(model.graph(), model.scores or model.output)
             given = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
         trained = self._with_objective(source, given, rows.form)
-        check_start(trained, rows.exact, self._decoder(model.link))
+        check_start(trained, rows.exact, self._decoder(model.link), target)
         weights = trained.weights
         if self.init == "random":
             weights = draw_weights(weights, model.penalized, self._random_state)
@@ -495,7 +525,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         return TrainedModel(source, objective, constants, dict(weights), form, self._real, self.device, self.n_threads)
 
     def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
-        return model.data(rows.X, self._encode_target(rows.y, model.source.model), rows.weight)
+        label, weight = self._encode_target(rows.y, model.source.model), rows.weight
+        if model.layout.positional:
+            weight = row_weights(label, self._class_weights, weight)
+        return model.data(rows.X, label, weight)
 
     def _validation_data(
         self, model: TrainedModel, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
@@ -513,7 +546,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             data.rows,
             test_size=self.validation_fraction,
             random_state=self._random_state,
-            stratify=y[data.rows] if self._classifies and not self._n_labels else None,
+            stratify=y[data.rows] if self._classifies and y.ndim == 1 else None,
         )
         return data.subset(train), data.subset(held_out)
 
@@ -818,14 +851,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         rows = self._check_rows(X, y, None, model)
         return rows.X, self._encode_target(rows.y, model.source.model)
 
-    def _predicted(self, X: ArrayLike, output: str) -> np.ndarray:
-        """Return the columns of an output of the trained model for rows.
+    def _predicted(self, X: ArrayLike, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return what `read` makes of an output of the trained model for rows.
 
-        They are float32 for float32 rows and float64 for all others, as scikit-learn's estimators.
+        The output is float32 for float32 rows and float64 for all others, as of scikit-learn's estimators.
         """
         dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
-        found = self._model.predict(self._model.check(self, X), output).astype(dtype, copy=False)
-        return found.reshape(len(found), -1)
+        model = self._model
+        parts = [read(found.astype(dtype, copy=False)) for found in model.predict(model.check(self, X), output)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     # copies -----------------------------------------------------------------
 

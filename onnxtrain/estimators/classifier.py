@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_sample_weight
@@ -18,6 +19,13 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.lora import LoRA
+from onnxtrain.estimators.positions import (
+    check_positions,
+    counts,
+    encode_positions,
+    weights_of_classes,
+    weights_of_entries,
+)
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
 from onnxtrain.estimators.source import Source, is_fitted, takes_labels
 from onnxtrain.estimators.targets import (
@@ -63,6 +71,17 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     .. math:: \ell_i = \sum_{k=1}^{K} \ell(y_{ik}, s_{ik})
 
+    An output of three or more axes has positions: tokens (n, t, K), pixels (n, K, h, w). y has a label for each, (n, t)
+    or (n, h, w), and the loss of a row is the mean over its positions p that count, those whose label is not
+    `ignore_index`:
+
+    .. math:: \ell_i = \frac{\sum_p v_{ip}\, \ell(y_{ip}, s_{ip})}{\sum_p v_{ip}}
+
+    with v the weight of the class (`class_weight`), or 1. A row counts as its positions do, with the weight
+    :math:`w_i \sum_p v_{ip}`, so that the objective is a mean over all positions of the batch, that of PyTorch's
+    ``CrossEntropyLoss``. ``sample_weight = 1 / (y != -100).sum(axis=1)`` gives each row the same weight instead.
+    Labels of the shape of the output are a binary problem for each entry.
+
     Parameters
     ----------
     estimator : estimator, onnx.ModelProto, bytes or path, optional
@@ -89,6 +108,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Weights of the classes, multiplied with the sample weights. ``"balanced"``:
         ``n_samples / (n_classes * count of the class)``. Of labels a dictionary ``{0: a, 1: b}``
         each, whose weights are multiplied, see :func:`~sklearn.utils.class_weight.compute_sample_weight`.
+        Of positions the weights of their classes, the same in later calls of ``partial_fit``.
     average, l1_method
         As :class:`OrtGradientRegressor`.
     output_is : {"scores", "probabilities"} or None
@@ -105,6 +125,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         As :class:`OrtGradientRegressor`.
     on_interrupt : {"keep", "raise"}
         As :class:`OrtGradientRegressor`.
+    class_axis : int, optional
+        The axis of the classes of an output of three or more axes. None: found from the shapes of output and y.
+    ignore_index : int, str or None
+        The label of positions that do not count: padding, pixels without a label. It is never among the classes. Of
+        an output of two axes every label counts.
 
     Attributes
     ----------
@@ -177,6 +202,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         features: str | None = None,
         accumulate: int = 1,
         on_interrupt: str = "keep",
+        class_axis: int | None = None,
+        ignore_index: int | str | None = -100,
     ):
         super().__init__(
             estimator,
@@ -214,6 +241,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         )
         self.class_weight = class_weight
         self.output_is = output_is
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     _classifies = True
 
@@ -245,7 +274,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_labels)
+        y : {array-like, sparse matrix} of shape (n_samples,), (n_samples, n_labels) or (n_samples, ...)
         classes : array-like of shape (n_classes,), optional
             All classes of later calls, in the first call; those of y if left out. For multilabel
             targets their number follows from y: ``classes`` has as many entries.
@@ -255,7 +284,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         -------
         self
         """
-        n_labels = n_columns(y)
+        positional = self._has_positions(y, self._trained if self.__sklearn_is_fitted__() else None)
+        n_labels = 0 if positional else n_columns(y)
         if n_labels > 1:
             if classes is not None and len(classes) != n_labels:
                 raise DataError(f"classes has {len(classes)} entries, y {n_labels} columns of labels.")
@@ -281,6 +311,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             raise DataError(f"y has {per_row(n_labels)}, the model was fitted on {per_row(self._n_labels)}.")
         return labels
 
+    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
+        if reset:
+            self._n_labels, self._sparse_labels = 0, False
+        return check_positions(y, self.ignore_index)
+
     def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         name = type(estimator).__name__
         if is_fitted(estimator):
@@ -294,7 +329,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             )
 
     def _n_outputs(self, y: np.ndarray) -> int:
-        return self._n_labels or max(len(np.unique(y)), 2)
+        labels = y if y.ndim == 1 else y[counts(y, self.ignore_index)]
+        return self._n_labels or max(len(np.unique(labels)), 2)
 
     def _rows_for_estimator(self, rows: Rows) -> Rows:
         """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
@@ -313,6 +349,12 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return rows
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
+        if source.model.layout.positional:
+            labels = y[counts(y, self.ignore_index)]
+            expected = getattr(self, "_expected_classes", None)
+            self.classes_ = classes_of(labels if expected is None else np.union1d(labels, expected), source)
+            self._class_weights = weights_of_classes(labels, self.classes_, self.class_weight)
+            return
         if not self._n_labels:
             self.classes_ = classes_of(y, source)
             return
@@ -332,6 +374,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return LabelDecoder(link, self.classes_, self._n_labels, self._is_likely(link))
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
+        if model.layout.positional:
+            return encode_positions(y, self.classes_, self.ignore_index)
         return y if self._n_labels else encode_classes(y, self.classes_)
 
     @as_data_error()
@@ -356,9 +400,17 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_labels)
+            With positions, of the shape of the output; without the axis of the classes if there are two.
         """
-        scores = self._predicted(X, self._model.scores)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        layout = self._model.layout
+
+        def read(found: np.ndarray) -> np.ndarray:
+            scores = layout.table(found)
+            if scores.shape[1] == 1:
+                return layout.by_position(scores[:, 0], found.shape)
+            return layout.by_class(scores, found.shape)
+
+        return self._predicted(X, self._model.scores, read)
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -374,10 +426,15 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
+            With positions, of the shape of the output, with two classes for a single score.
         """
         model, decoder = self._model, self._model_decoder()
         output = model.scores if decoder.takes_scores else model.source.model.output
-        return decoder.probabilities(self._predicted(X, output))
+
+        def read(found: np.ndarray) -> np.ndarray:
+            return model.layout.by_class(decoder.probabilities(model.layout.table(found)), found.shape)
+
+        return self._predicted(X, output, read)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
@@ -389,10 +446,37 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
+            With positions, one for each of them, in the shape of the labels.
             Multilabel predictions are a CSR matrix if y was sparse in ``fit``.
         """
-        labels = self._model_decoder().labels(self._predicted(X, self._model.scores))
+        model, decoder = self._model, self._model_decoder()
+
+        def read(found: np.ndarray) -> np.ndarray:
+            return model.layout.by_position(decoder.labels(model.layout.table(found)), found.shape)
+
+        labels = self._predicted(X, model.scores, read)
         return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy; with positions, over all of them whose label is not `ignore_index`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or that of the predictions
+        sample_weight : array-like of shape (n_samples,), optional
+            Of the rows.
+
+        Returns
+        -------
+        float
+        """
+        if not self._model.layout.positional:
+            return super().score(X, y, sample_weight)
+        labels = check_positions(y, self.ignore_index)
+        counted = counts(labels, self.ignore_index)
+        weight = weights_of_entries(sample_weight, counted)
+        return float(accuracy_score(labels[counted], self.predict(X)[counted], sample_weight=weight))
 
     def _model_decoder(self) -> LabelDecoder:
         return self._decoder(self._model.source.model.link)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
 from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.positions import check_values, weights_of_entries
 from onnxtrain.estimators.protocols import ArrayLike, is_onnx
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_domain, check_target
@@ -32,6 +34,11 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     where :math:`\ell` is summed over outputs and :math:`W` runs over the weights that
     multiply, never over intercepts. So ``l2 = alpha / n_samples`` gives
     :class:`~sklearn.linear_model.Ridge`.
+
+    An output of three or more axes (images, sequences) has an entry for each channel, pixel or step. y has its shape,
+    and :math:`\ell` is the mean over the entries of a row, NaN in y left out. A row counts as its entries do, with the
+    weight :math:`w_i` times their number, so that the objective is a mean over all entries of the batch, as that of
+    PyTorch's ``MSELoss``.
 
     Parameters
     ----------
@@ -184,8 +191,11 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
 
+    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
+        return check_values(y, self._real)
+
     def _n_outputs(self, y: np.ndarray) -> int:
-        return y.shape[1] if y.ndim > 1 else 1
+        return y.shape[-1 if y.ndim == 3 else 1] if y.ndim > 1 else 1
 
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         return y if self._takes_several_targets() else column_or_1d(y, warn=True)
@@ -197,7 +207,13 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
                 f"The model is a classifier, its labels are {', '.join(map(repr, model.classes[:5].tolist()))}: "
                 "train it with OrtGradientClassifier, or name the output that is to be fitted to numbers by output=."
             )
-        if model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in _OF_CLASSES:
+        if model.layout.positional:
+            if model.width != 1:
+                raise DataError(
+                    f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
+                    f"{model.class_axis}: y must have its shape."
+                )
+        elif model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in _OF_CLASSES:
             raise DataError(
                 f"y has {y.shape[1] if y.ndim == 2 else 1} columns, the output {model.output!r} of the model holds the "
                 f"probabilities of {model.width} classes: train it with OrtGradientClassifier."
@@ -205,6 +221,9 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         self._y_ndim = y.ndim
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
+        if model.layout.positional:
+            check_domain(y[~np.isnan(y)], self.loss, self.loss_params)
+            return y
         y = check_target(y, model.width, self._real)
         check_domain(y, self.loss, self.loss_params)
         return y
@@ -219,6 +238,34 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Of three or more axes, in the shape of y.
         """
-        found = self._predicted(X, self._model.source.model.output)
-        return found[:, 0] if found.shape[1] == 1 and self._y_ndim == 1 else found
+        layout = self._model.layout
+
+        def read(found: np.ndarray) -> np.ndarray:
+            table = layout.table(found)
+            one = table.shape[1] == 1 and (layout.positional or self._y_ndim == 1)
+            return layout.by_position(table[:, 0], found.shape) if one else table
+
+        return self._predicted(X, self._model.source.model.output, read)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return R², the coefficient of determination; with three or more axes, of all entries of y but NaN together.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), (n_samples, n_outputs) or that of the predictions
+        sample_weight : array-like of shape (n_samples,), optional
+            Of the rows.
+
+        Returns
+        -------
+        float
+        """
+        if not self._model.layout.positional:
+            return super().score(X, y, sample_weight)
+        values = check_values(y, "float64")
+        counted = ~np.isnan(values)
+        weight = weights_of_entries(sample_weight, counted)
+        return float(r2_score(values[counted], self.predict(X)[counted], sample_weight=weight))

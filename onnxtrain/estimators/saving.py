@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Attributes that are learned besides the weights; the others follow from the state.
 _ATTRIBUTES: dict[str, Any] = {
     **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
-    **dict.fromkeys(("feature_names_in_", "classes_"), np.ndarray),
+    **dict.fromkeys(("feature_names_in_", "classes_", "_class_weights"), np.ndarray),
     "_sparse_labels": bool,
     "_random_state": np.random.RandomState,
 }

@@ -96,6 +96,8 @@ def objective_of(
         classifies=estimator._classifies,
         multilabel=estimator._n_labels > 0,
         output_is=kind if estimator._classifies else None,
+        class_axis=model.class_axis,
+        class_weight=tuple(estimator._class_weights.tolist()) if model.layout.positional else (),
     )
 
 

@@ -77,6 +77,10 @@ class Reading:
         As :func:`~onnxtrain.losses.link.choose_output`; of an ONNX model.
     output_is : {"scores", "probabilities"} or None
         The kind of the output according to the user.
+    target : tuple of int or None
+        The shape of a row of targets that have a label for each position; None for any others.
+    class_axis : int or None
+        The axis of the output that such labels lack, according to the user.
     """
 
     dtype: str
@@ -84,6 +88,8 @@ class Reading:
     n_labels: int = 0
     labels: bool = False
     output_is: str | None = None
+    target: tuple[int, ...] | None = None
+    class_axis: int | None = None
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,10 @@ def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
+    positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
     raise DataError(
         f"The model has {n_classes} classes, y has {len(found)}: {some}. head='new' gives it a last layer for these."
+        f"{positions}"
     )
 
 

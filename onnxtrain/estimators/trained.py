@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,11 @@ from onnxtrain.errors import DataError, DeviceError, ExportError
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
+from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, Place, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
-from onnxtrain.training.data import TrainingData, batches, dense, rows_at_once
+from onnxtrain.training.data import TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
     build_score_gradients,
@@ -80,6 +81,11 @@ class TrainedModel:
         """The output that is compared between classes: the scores, or the probabilities if there are none."""
         return self.source.model.scores or self.source.model.output
 
+    @property
+    def layout(self) -> Layout:
+        """The axes of the output, and of the scores."""
+        return self.source.model.layout
+
     def device_at_hand(self) -> Device:
         """Return the device, or the CPU with a warning if this machine lacks it."""
         try:
@@ -100,7 +106,9 @@ class TrainedModel:
     def data(self, X: Features, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
         """Return checked rows with their labels, for the objective of the whole model."""
         column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
-        return TrainingData(self._feeds(X), label, column, dict(self.source.model.features), self.constants)
+        n_scores = self.source.model.width if self.layout.positional else 1
+        dtypes = dict(self.source.model.features)
+        return TrainingData(self._feeds(X), label, column, dtypes, self.constants, n_scores=n_scores)
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
         """Compute the frozen front once, if that pays; return the model that is cut, and the rows of the rest."""
@@ -127,14 +135,22 @@ class TrainedModel:
 
     # results out ------------------------------------------------------------
 
-    def predict(self, X: Features, output: str) -> np.ndarray:
-        """Return one output for checked rows."""
+    def predict(self, X: Features, output: str) -> Iterator[np.ndarray]:
+        """Yield one output for checked rows, some at a time: all scores of a language model may not fit in memory."""
         session, known = self._predictor()
-        return run_rows(session, self._feeds(X), self.source.model.features, [output], known)[output]
+        large = self.layout.positional
+        for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
+            yield found
 
     def run_once(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return outputs for a few rows by the names of the inputs; weights are inputs of the session as well."""
+        """Return outputs for a few rows by the names of the inputs; weights are inputs of the session as well.
+
+        Rows with positions, whose outputs may be large, are run by themselves, no others among them.
+        """
         session, known = self._with_inputs(shared=len(self.objective.model) <= LIGHT)
+        if self.layout.positional:
+            rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
+            return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
         return run_rows(session, feeds, self.source.model.features, outputs, known)
 
     def _predictor(self) -> tuple[Any, dict[str, np.ndarray]]:
@@ -186,7 +202,7 @@ class TrainedModel:
         data = self.data(X, label)
         known = {i.name for i in session.get_inputs()}
         parts = []
-        for rows in data.batches(rows_at_once(data.features, data.dtypes)):
+        for rows in data.batches(data.rows_at_once):
             feeds = {**data.constants, **self.weights, **data.take(rows), g.inputs["label"]: data.label[rows]}
             parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
         return np.concatenate(parts)
@@ -249,7 +265,22 @@ def run_rows(
     outputs: Sequence[str],
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return outputs of a session for rows, computed in pieces of bounded size.
+    """Return outputs of a session for rows, as :func:`run_pieces` computes them."""
+    parts = list(run_pieces(session, feeds, dtypes, outputs, known))
+    found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    return dict(zip(outputs, found, strict=True))
+
+
+def run_pieces(
+    session: Any,
+    feeds: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
+    outputs: Sequence[str],
+    known: Mapping[str, np.ndarray] | None = None,
+    *,
+    large: bool = False,
+) -> Iterator[list[np.ndarray]]:
+    """Yield outputs of a session for rows, in pieces of bounded size.
 
     Parameters
     ----------
@@ -261,10 +292,16 @@ def run_rows(
     outputs : sequence of str
     known : mapping of str to ndarray, optional
         Inputs that are the same for all rows.
+    large : bool
+        A row of the outputs may take much memory: the first row shows how much.
     """
-    parts = []
-    for rows in batches(count_rows(feeds), rows_at_once(feeds, dtypes)):
+    n_rows, most, start = count_rows(feeds), rows_at_once(feeds, dtypes), 0
+    size = 1 if large else most
+    while start < n_rows:
+        rows = slice(start, start + size)
         piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
-        parts.append(run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs))
-    found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    return dict(zip(outputs, found, strict=True))
+        found = run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs)
+        yield found
+        start += size
+        if large:
+            size = min(most, most_rows(max(y[:1].nbytes for y in found)))

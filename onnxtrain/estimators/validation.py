@@ -63,6 +63,8 @@ PARAMETERS: dict[str, list[Any]] = {
     "on_interrupt": [StrOptions({"keep", "raise"})],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, list, StrOptions({"balanced"}), None],
+    "class_axis": [Integral, None],
+    "ignore_index": [Integral, str, None],
 }
 
 #: The constraints on the parameters of LoRA; words are those of `weights_to_train`.

@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.errors import LossError
-from onnxtrain.graph import ModelLike, Op, builder, names_in, unique_name, values_in
+from onnxtrain.graph import ModelLike, Op, builder, describe, names_in, rank, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
+from onnxtrain.loss_helper.positions import sum_over_positions, weights_of_positions
 from onnxtrain.loss_helper.rows import add_row_loss
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import OUTPUT_IS, Link, choose_output, n_columns, scores_behind
@@ -26,6 +27,8 @@ def add_loss_output(
     penalty: Mapping[str, Mapping[str, float] | float] | None = None,
     output_index: int | str | None = None,
     output_is: str | None = None,
+    class_axis: int | None = None,
+    ignore_index: int = -100,
     **kwargs: Any,
 ) -> onnx.ModelProto:
     r"""Return a model that also computes its loss on a batch.
@@ -34,7 +37,9 @@ def add_loss_output(
 
     .. math:: \sum_i w_i \ell(y_i, f(x_i)) + \sum_W \left(\lambda_1 \sum |W| + \lambda_2 \sum W^2\right),
 
-    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` plus the same penalties.
+    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` plus the same penalties. For an output of three or
+    more axes :math:`\ell_i` is the mean over the positions that count, of which there are :math:`c_i`, and
+    the loss of a classifier :math:`\sum_i w_i c_i \ell_i / \sum_i w_i c_i`, that of PyTorch's ``CrossEntropyLoss``.
 
     Parameters
     ----------
@@ -46,7 +51,8 @@ def add_loss_output(
         registers one for classifiers.
     loss_name, label_name : str
         Names of the added output and input. For a classification loss the label is the class
-        index, int64 (n, 1), else it has the type and the shape of the output.
+        index, int64 (n, 1), or the shape of the output without `class_axis`; else the label has the type and the shape
+        of the output.
     weight_name : str, optional
         Adds an input for sample weights, (n,) or (n, 1).
     penalty : mapping, optional
@@ -60,6 +66,11 @@ def add_loss_output(
         any other output proven to lie in [0, 1], and a last layer that returns scores. If the graph is inconclusive,
         ``"log"`` takes an output (n, k) for probabilities whose rows sum to one, 0 counting as eps, and one column
         for scores.
+    class_axis : int, optional
+        For a classification loss of an output of three or more axes: the axis of the classes, -1 or 2 of (n, t, K),
+        1 of (n, K, h, w).
+    ignore_index : int
+        The label of positions that do not count in such an output. Of floating-point labels NaN does not.
     **kwargs
         Parameters of the loss.
 
@@ -109,9 +120,21 @@ def add_loss_output(
     _reserve_names(model, output, {"loss_name": loss_name, "label_name": label_name, "weight_name": weight_name})
     if output_is is None and entry.prediction is Prediction.LIKELIHOOD and _may_be_probabilities(model, output):
         output_is = "probabilities"
-    label, rows = add_row_loss(model, output, score_name, kwargs, label_name=label_name, output_is=output_is)
+    label, rows = add_row_loss(
+        model,
+        output,
+        score_name,
+        kwargs,
+        label_name=label_name,
+        output_is=output_is,
+        class_axis=_axis_of_classes(output, class_axis) if classifies else None,
+        ignored=ignore_index,
+    )
     op = builder(model).op
-    total = _total(op, model, rows, weight_name, mean=label.dtype is ir.DataType.INT64)
+    counts = None
+    if classifies and (rank(output) or 0) > 2:
+        counts = sum_over_positions(op, weights_of_positions(op, label, ignore_index, rows.dtype))
+    total = _total(op, model, rows, weight_name, counts, mean=label.dtype is ir.DataType.INT64)
     for weight, (l1, l2) in penalties.items():
         added = add_penalty(op, weight, l1, l2)
         total = op.Add(total, added if added.dtype == total.dtype else op.Cast(added, to=total.dtype))
@@ -126,18 +149,48 @@ def _may_be_probabilities(model: ir.Model, output: ir.Value) -> bool:
     return is_open and output.is_graph_output() and n_columns(output) not in (None, 1)
 
 
-def _total(op: Op, model: ir.Model, rows: ir.Value, weight_name: str | None, *, mean: bool) -> ir.Value:
-    """Return the weighted sum or mean of the losses of the rows, as (1, 1)."""
+def _axis_of_classes(output: ir.Value, class_axis: int | None) -> int | None:
+    """Return the axis of the classes of an output of three or more axes; None for one of two.
+
+    Raises
+    ------
+    LossError
+        It is not given, or is not one of the axes.
+    """
+    n_axes = rank(output) or 0
+    if n_axes < 3:
+        return None
+    if class_axis is None:
+        raise LossError(f"The classes of {describe(output)} are on one of its axes: say which by class_axis=.")
+    if class_axis == 0 or not -n_axes < class_axis < n_axes:
+        raise LossError(
+            f"class_axis={class_axis}: the classes of {describe(output)} are on an axis from 1 to {n_axes - 1}."
+        )
+    return class_axis % n_axes
+
+
+def _total(
+    op: Op, model: ir.Model, rows: ir.Value, weight_name: str | None, counts: ir.Value | None, *, mean: bool
+) -> ir.Value:
+    """Return the weighted sum or mean of the losses of the rows, as (1, 1); `counts` multiply the weights."""
     reduce = op.ReduceMean if mean else op.ReduceSum
-    if weight_name is None:
+    if weight_name is None and counts is None:
         return reduce(rows, [0], keepdims=1)
+    w = counts if weight_name is None else _added_weight(op, model, rows, weight_name)
+    if weight_name is not None and counts is not None:
+        w = op.Mul(w, counts)
+    total = op.ReduceSum(op.Mul(rows, w), [0], keepdims=1)
+    return op.Div(total, op.ReduceSum(w, [0], keepdims=1)) if mean else total
+
+
+def _added_weight(op: Op, model: ir.Model, rows: ir.Value, weight_name: str) -> ir.Value:
+    """Add an input for the weights of the rows; return it as (n, 1)."""
     # ONNX has no type for "(n,) or (n, 1)"; runtimes do not check the shape of an input declared as a scalar
     weight = ir.Value(name=weight_name, type=ir.TensorType(rows.dtype), shape=ir.Shape([]))  # type: ignore[arg-type]
     model.graph.inputs.append(weight)
     w = op.Reshape(weight, op.Shape(rows))  # one per row, or an error: never broadcast
     w.shape = rows.shape
-    total = op.ReduceSum(op.Mul(rows, w), [0], keepdims=1)
-    return op.Div(total, op.ReduceSum(w, [0], keepdims=1)) if mean else total
+    return w
 
 
 def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | None]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
+from onnxtrain.loss_helper.positions import label_shape, mean_over_positions
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
-from onnxtrain.losses.link import Link, Scores, n_columns, scores_behind
+from onnxtrain.losses.link import Link, Scores, n_scores, scores_behind
 from onnxtrain.losses.operands import softplus
 from onnxtrain.losses.table import check_number
 
@@ -36,6 +37,9 @@ def add_row_loss(
     classifies: bool = False,
     multilabel: bool = False,
     output_is: str | None = None,
+    class_axis: int | None = None,
+    ignored: int = -1,
+    class_weight: Sequence[float] = (),
 ) -> tuple[ir.Value, ir.Value]:
     r"""Append, in place, an input for the label and the loss of each row.
 
@@ -43,14 +47,15 @@ def add_row_loss(
 
     .. math:: \ell_i = \sum_k \ell(y_{ik}, s_{ik}),
 
-    with one binary problem per label and its score :math:`s_{ik}`.
+    with one binary problem per label and its score :math:`s_{ik}`. For an output of three or more axes it is the mean
+    over the positions of the row, see :func:`~onnxtrain.loss_helper.positions.mean_over_positions`.
 
     Parameters
     ----------
     model : onnx_ir.Model
         It gets one more input and the nodes of the loss; its outputs do not change.
     output : onnx_ir.Value
-        The prediction, (n,), (n, 1) or (n, k).
+        The prediction, (n,), (n, 1), (n, k), or of three and more axes.
     loss : str or callable
         A name of the table, or ``function(op, y_true, y_pred, **loss_params)``.
     loss_params : mapping, optional
@@ -65,11 +70,18 @@ def add_row_loss(
         row as a separate row.
     output_is : {"scores", "probabilities"} or None
         For a classifier. None: inferred from the graph; scores if the graph is inconclusive.
+    class_axis : int, optional
+        For an output of three or more axes: the one that labels lack. None: they have the shape of the output.
+    ignored : int
+        For such an output: the label of positions that do not count; NaN if labels are floats.
+    class_weight : sequence of float
+        For such an output: a weight for each class, by its index; empty for equal ones.
 
     Returns
     -------
     label : onnx_ir.Value
-        int64 (n, 1) for classes, int64 (n, K) for multilabel targets, else the type and shape (n, k) of the prediction.
+        int64 (n, 1) for classes, int64 (n, K) for multilabel targets, else the type and shape (n, k) of the
+        prediction. For an output of three or more axes, its shape without the axis of the classes.
     rows : onnx_ir.Value
         (n, 1).
 
@@ -82,17 +94,28 @@ def add_row_loss(
     op = builder(model).op
     multilabel = multilabel and entry.classifies
     eps = (loss_params or {}).get("eps", _EPS)
-    y_pred = _prediction(op, model, output, entry, eps, multilabel=multilabel, output_is=output_is)
-    n, k = y_pred.shape  # type: ignore[misc]
+    y_pred = _prediction(
+        op, model, output, entry, eps, multilabel=multilabel, output_is=output_is, class_axis=class_axis
+    )
+    positional = (rank(y_pred) or 0) > 2
+    if positional:
+        shape = label_shape(y_pred, class_axis)
+    else:
+        n, k = y_pred.shape  # type: ignore[misc]
+        shape = ir.Shape([n, 1 if entry.classifies and not multilabel else k])
     label = ir.Value(
         name=unique_name(label_name, names_in(model.graph)),
         type=ir.TensorType(ir.DataType.INT64 if entry.classifies else y_pred.dtype),  # type: ignore[arg-type]
-        shape=ir.Shape([n, 1 if entry.classifies and not multilabel else k]),
+        shape=shape,
     )
     model.graph.inputs.append(label)
+    params = loss_params or {}
+    if positional:
+        layout: dict[str, Any] = {"class_axis": class_axis, "ignored": ignored, "class_weight": class_weight}
+        return label, mean_over_positions(op, loss, label, y_pred, params, **layout)
     if multilabel and k != 1:
-        return label, _sum_over_labels(op, loss, label, y_pred, loss_params or {})
-    return label, row_loss(op, loss, label, y_pred, loss_params or {})
+        return label, _sum_over_labels(op, loss, label, y_pred, params)
+    return label, row_loss(op, loss, label, y_pred, params)
 
 
 def _sum_over_labels(
@@ -111,21 +134,31 @@ def _sum_over_labels(
 
 
 def _prediction(
-    op: Op, model: ir.Model, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool, output_is: str | None
+    op: Op,
+    model: ir.Model,
+    output: ir.Value,
+    entry: Loss,
+    eps: float,
+    *,
+    multilabel: bool,
+    output_is: str | None,
+    class_axis: int | None,
 ) -> ir.Value:
-    """Return the kind of prediction that the loss receives, (n, k), with a named first axis."""
+    """Return the kind of prediction that the loss receives, (n, k) or as the output, with a named first axis."""
     if not is_float(output):
         raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
-    if rank(output) not in (1, 2):
-        raise LossError(f"A loss needs an output (n,), (n, 1) or (n, k), got {describe(output)}.")
+    if not rank(output):
+        raise LossError(f"A loss needs an output (n,), (n, 1), (n, k) or of more axes, got {describe(output)}.")
     if entry.prediction is Prediction.OUTPUT:
         y_pred = output
     elif entry.prediction is Prediction.LOG_MEAN:
         y_pred = _log_mean(op, output)
     else:
-        y_pred = _class_scores(op, output, entry, eps, multilabel=multilabel, output_is=output_is)
+        y_pred = _class_scores(
+            op, output, entry, eps, multilabel=multilabel, output_is=output_is, class_axis=class_axis
+        )
     _name_rows(model, y_pred)
-    return y_pred if rank(y_pred) == 2 else op.Unsqueeze(y_pred, [1])
+    return op.Unsqueeze(y_pred, [1]) if rank(y_pred) == 1 else y_pred
 
 
 def _name_rows(model: ir.Model, value: ir.Value) -> None:
@@ -154,15 +187,27 @@ def _log_mean(op: Op, output: ir.Value) -> ir.Value:
 
 
 def _class_scores(
-    op: Op, output: ir.Value, entry: Loss, eps: float, *, multilabel: bool, output_is: str | None
+    op: Op,
+    output: ir.Value,
+    entry: Loss,
+    eps: float,
+    *,
+    multilabel: bool,
+    output_is: str | None,
+    class_axis: int | None,
 ) -> ir.Value:
-    """Return binary decision values (n, 1), one score per class (n, K), or one decision value per label."""
-    if n_columns(output) is None:
+    """Return binary decision values (n, 1), one score per class (n, K), or one decision value per label.
+
+    For an output of three or more axes they have its shape.
+    """
+    width = n_scores(output, class_axis)
+    if width is None:
         raise LossError(f"The number of classes is not known: {describe(output)}.")
     likelihood = entry.prediction is Prediction.LIKELIHOOD
-    scores = scores_behind(output, op).said(output, output_is)
-    two_classes = multilabel or n_columns(output) == 1
-    if multilabel and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
+    scores = scores_behind(output, op, class_axis).said(output, output_is)
+    entrywise = (rank(output) or 0) > 2 and class_axis is None
+    two_classes = multilabel or width == 1
+    if (multilabel or entrywise) and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
         raise LossError(
             f"The columns of {describe(output)} sum to 1: they are classes of which a row has one. For several labels "
             "a row each column needs a Sigmoid of its own."

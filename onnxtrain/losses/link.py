@@ -216,16 +216,18 @@ def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
 # ------------------------------------------------------------- the scores
 
 
-def scores_behind(value: ir.Value, op: Op | None = None) -> Scores:
+def scores_behind(value: ir.Value, op: Op | None = None, class_axis: int | None = None) -> Scores:
     """Find the scores that an output is computed from.
 
     Parameters
     ----------
     value : onnx_ir.Value
-        An output (n,), (n, 1) or (n, K).
+        An output (n,), (n, 1), (n, K) or of more axes.
     op : onnxscript builder, optional
         Concatenates scores that the graph computes column by column; without
         it such scores are not found.
+    class_axis : int, optional
+        For an output of three or more axes, the one of the classes.
 
     Returns
     -------
@@ -234,6 +236,8 @@ def scores_behind(value: ir.Value, op: Op | None = None) -> Scores:
         that of probabilities but no scores are recognised. ``link`` is IDENTITY if
         nothing shows that the output is not a score.
     """
+    if (rank(value) or 0) > 2:
+        return _scores_of_positions(value, op, class_axis)
     value = skip(value)
     if is_affine_score(value):
         return Scores(value, Link.IDENTITY)
@@ -256,6 +260,31 @@ def _before_rounding(value: ir.Value) -> ir.Value:
             return value
         p = skip(quantize.inputs[0])
     return p if is_probability(p) else value
+
+
+def _scores_of_positions(value: ir.Value, op: Op | None, class_axis: int | None) -> Scores:
+    """Return the scores of an output of three or more axes, in its shape; the link is that of each position."""
+    last = len(value.shape) - 1  # type: ignore[arg-type]
+    if class_axis in (None, last) and is_affine_score(value):
+        return Scores(value, Link.IDENTITY)
+    turn = made_by(value, "Transpose")
+    if turn is not None and op is not None and rank(turn.inputs[0]) == last + 1:  # type: ignore[arg-type]
+        perm = list(turn.attributes.get_ints("perm", range(last, -1, -1)))
+        turned = None if class_axis is None else perm[class_axis]
+        found = _scores_of_positions(turn.inputs[0], op, turned)  # type: ignore[arg-type]
+        kept = found.link in (Link.IDENTITY, Link.PROBABILITY)
+        return replace(found, value=value if kept else op.Transpose(found.value, perm=perm))
+    softmax, z = made_by(value, "Softmax"), _logit(value, op)
+    if softmax is not None and (class_axis is None or axis(softmax) % (last + 1) == class_axis):
+        return Scores(input_of(softmax), Link.SOFTMAX)
+    if z is not None:
+        return Scores(z, Link.SIGMOID if n_scores(value, class_axis) == 1 else Link.SIGMOIDS)
+    mean = _exponent(value, op)
+    if mean is not None:
+        return Scores(mean, Link.EXP, certain=range_of(value).high <= 1)
+    if range_of(value).is_unit:
+        return Scores(value, Link.PROBABILITY)
+    return Scores(value, Link.IDENTITY, certain=False)
 
 
 def _without_factor(value: ir.Value) -> ir.Value:
@@ -516,6 +545,14 @@ def _of_product(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 # ---------------------------------------------------------------- a value
+
+
+def n_scores(value: ir.Value, class_axis: int | None) -> int | None:
+    """Return the number of scores of a row or, for three and more axes, of a position: 1 without an axis of classes."""
+    if (rank(value) or 0) <= 2:
+        return n_columns(value)
+    k = 1 if class_axis is None else value.shape[class_axis]  # type: ignore[index]
+    return k if isinstance(k, int) else None
 
 
 def n_columns(value: ir.Value) -> int | None:

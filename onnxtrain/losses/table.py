@@ -17,6 +17,10 @@ meaning of ``y_true`` and ``y_pred`` depends on the kind of the loss:
                 of the class          them are the probabilities of the classes
 ==============  ====================  ==========================================
 
+An output of three or more axes has positions besides (tokens, pixels, steps): a loss is called for all of them
+at once, with a row for each, n the number of rows times that of positions. Its ``y_pred`` is (n, K), K the
+length of the axis of the classes, or (n, 1) where labels have the shape of the output.
+
 For outputs of Exp, Softmax or Sigmoid, the logarithm and the scores are the
 inputs of these operators, so nothing overflows and no gradient vanishes.
 """

@@ -25,6 +25,9 @@ _FEWEST_AT_ONCE = 4096
 #: Rows that onnxruntime multiplies at once by a column of weights that is an input; it rounds the rest differently.
 GROUP = 16
 
+#: Maximum bytes of the scores of rows that are evaluated together.
+_RESULTS = 2**26
+
 #: Bytes of rows that stay in the cache of a core, together with the activations of a network.
 _CACHED_BYTES = 2**21
 
@@ -53,7 +56,7 @@ class TrainingData:
     ----------
     features : mapping of str to array-like
         For each input of the model, n rows: an ndarray (a memmap too) or a CSR matrix.
-    label : ndarray (n, k)
+    label : ndarray (n, k), or with an axis for each of the positions of a row
     weight : ndarray (n, 1), optional
         Rows of weight zero are never visited.
     dtypes : mapping of str to numpy dtype
@@ -62,6 +65,9 @@ class TrainingData:
         For each input of the model that is the same for all rows, its value.
     chosen : ndarray of int64, optional
         The rows that are visited; None for all. Nothing is copied for a part of the rows.
+    n_scores : int
+        The number of scores that belong to an entry of the label: those of a language model take more memory than
+        its rows.
     """
 
     features: Mapping[str, Any]
@@ -70,6 +76,7 @@ class TrainingData:
     dtypes: Mapping[str, np.dtype]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     chosen: np.ndarray | None = None
+    n_scores: int = 1
     _placed: dict[Device, list[Piece]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -133,11 +140,21 @@ class TrainingData:
     def pieces(self, device: Device) -> Iterator[Piece]:
         """Yield the rows that count in order, some at a time; a device that holds data keeps them for the next time."""
         if not (device.capabilities.holds_data and self.ready):
-            yield from self._cut(rows_at_once(self.features, self.dtypes))
+            yield from self._cut(self.rows_at_once)
             return
         if device not in self._placed:
-            self._placed[device] = [piece.on(device) for piece in self._cut(_MOST_AT_ONCE)]
+            size = min(_MOST_AT_ONCE, most_rows(self._bytes_of_scores))
+            self._placed[device] = [piece.on(device) for piece in self._cut(size)]
         yield from self._placed[device]
+
+    @property
+    def rows_at_once(self) -> int:
+        """The number of rows to evaluate together, outside training."""
+        return min(rows_at_once(self.features, self.dtypes), most_rows(self._bytes_of_scores))
+
+    @property
+    def _bytes_of_scores(self) -> int:
+        return 4 * self.n_scores * math.prod(self.label.shape[1:])
 
     def _cut(self, size: int) -> Iterator[Piece]:
         for rows in self.batches(size):
@@ -162,6 +179,11 @@ def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) ->
     row = sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
     return n - n % GROUP
+
+
+def most_rows(n_bytes: int) -> int:
+    """Return the number of rows whose results, of so many bytes each, may be computed together."""
+    return max(1, _RESULTS // max(n_bytes, 1))
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:

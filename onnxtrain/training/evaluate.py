@@ -54,6 +54,11 @@ def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
     y = graph.find(model.graph.outputs, output, "output")
     x = graph.find(model.graph.inputs, feature, "input")
     op = graph.builder(model).op
+    if (graph.rank(y) or 0) > 2:
+        raise ModelError(
+            f"{graph.describe(y)} has scores for each position of a row, too many for a gradient of each: give y for "
+            "that of the loss."
+        )
     scores = y if graph.rank(y) == 2 else op.Reshape(y, [-1, 1])
     width = scores.shape[1]  # type: ignore[index]
     if not isinstance(width, int):

@@ -23,6 +23,7 @@ from onnxtrain.losses.link import (
     scores_behind,
     skip,
 )
+from onnxtrain.losses.positions import Columns, Layout, find_columns
 from onnxtrain.losses.ranges import before_normalization
 from onnxtrain.training.objective import weights_as_inputs
 from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
@@ -68,6 +69,10 @@ class TrainableModel:
         Whether the graph proves ``link``; otherwise rows have to confirm it.
     low_rank : tuple
         The factors beside weights, as the fields of :class:`~onnxtrain.convert.low_rank.LowRank`.
+    n_axes : int
+        The number of axes of ``output``, 2 if unknown from the graph.
+    class_axis : int or None
+        Of three or more axes, the one that labels lack; None: they have the shape of the output.
     proto : onnx.ModelProto or None
         What ``onnx`` holds, not to be changed; None of a large model, and of one that was unpickled.
     """
@@ -88,7 +93,14 @@ class TrainableModel:
     learned: tuple[str, ...] = ()
     certain: bool = True
     low_rank: tuple[tuple[str, str, str, float, bool], ...] = ()
+    n_axes: int = 2
+    class_axis: int | None = None
     proto: ModelProto | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def layout(self) -> Layout:
+        """The axes of the output."""
+        return Layout(self.n_axes, self.class_axis)
 
     def with_graph(self, proto: ModelProto) -> TrainableModel:
         """Return the same of another graph, such as one with other weights."""
@@ -126,6 +138,8 @@ def read_model(
     roles: Mapping[str, Role] | None = None,
     default: Container[str] | None = None,
     output_is: str | None = None,
+    target: Sequence[int] | None = None,
+    class_axis: int | None = None,
     converted: bool = False,
 ) -> TrainableModel:
     """Return a model of ai.onnx operators in trainable form, its floating-point type `dtype`.
@@ -135,9 +149,13 @@ def read_model(
     computed. The weights in `default` are trained by default; without, those whose role is
     that of a parameter, by `roles`, which the exporter recorded, or by a guess. Probabilities of a model that was
     `converted` from an estimator are computed as they do not underflow; those of a user's own graph stay as they are.
+    For an output of three or more axes, `target` is the shape of a row of labels, and `class_axis` the axis that they
+    lack, if the user says so.
 
     Raises
     ------
+    DataError
+        The labels do not fit the axes of the output.
     ModelError
         The model cannot be read, it has several outputs and `output` is None, or it chooses one class per row
         for multilabel targets.
@@ -149,7 +167,8 @@ def read_model(
     outputs = _names(model.graph.outputs)
     op = graph.builder(model).op
     chosen = _choose(model, op, output, n_labels, labels=labels)
-    behind = scores_behind(chosen, op).said(chosen, output_is)
+    columns = _columns_of(chosen, target, class_axis)
+    behind = scores_behind(chosen, op, columns.class_axis).said(chosen, output_is)
     weights = trainable(model, _trained_end(chosen, behind))
     if not weights:
         raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
@@ -167,8 +186,8 @@ def read_model(
         output=output,
         scores=scores,
         link=behind.link,
-        width=_width(chosen),
-        n_scores=_width(behind.value),
+        width=columns.width,
+        n_scores=_width(behind.value) if graph.rank(chosen) in (1, 2) else columns.width,
         features={str(v.name): v.dtype.numpy() for v in inputs},  # type: ignore[union-attr]
         shapes={str(v.name): _shape(v) for v in inputs},
         classes=_label_classes(model),
@@ -176,6 +195,8 @@ def read_model(
         default=tuple(name for name in _names(weights) if name in default),
         penalized=_names(filter(multiplies, weights)),
         certain=behind.certain,
+        n_axes=max(graph.rank(chosen) or 2, 2),
+        class_axis=columns.class_axis,
     )
 
 
@@ -231,6 +252,14 @@ def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
     new.name = name
     graph.set_outputs(model, list(zip(names, model.graph.outputs, strict=True)))
     return new
+
+
+def _columns_of(output: ir.Value, target: Sequence[int] | None, class_axis: int | None) -> Columns:
+    """Return the axis of the classes of an output of three or more axes, and the number of columns of any output."""
+    if target is None or output.shape is None or len(output.shape) < 3:
+        return Columns(None, _width(output))
+    shape = [d if isinstance(d, int) else None for d in output.shape]
+    return find_columns(str(output.name), shape, target, class_axis)
 
 
 def _width(output: ir.Value) -> int:

@@ -55,6 +55,10 @@ class Objective:
         The targets are a multilabel indicator matrix.
     output_is : {"scores", "probabilities"} or None
         Of a classifier.
+    class_axis : int or None
+        Of an output of three or more axes, the one that labels lack. Labels of -1, or NaN, do not count there.
+    class_weight : tuple of float
+        For such an output, a weight of each class; empty for equal ones.
     """
 
     model: bytes = field(repr=False)
@@ -67,6 +71,8 @@ class Objective:
     classifies: bool = False
     multilabel: bool = False
     output_is: str | None = None
+    class_axis: int | None = None
+    class_weight: tuple[float, ...] = ()
     _formula: Hashable = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -241,6 +247,8 @@ class ObjectiveGraph(OpenGraph):
             classifies=objective.classifies,
             multilabel=objective.multilabel,
             output_is=objective.output_is,
+            class_axis=objective.class_axis,
+            class_weight=objective.class_weight,
         )
         super().__init__(model, self.losses.dtype or ir.DataType.FLOAT)
         needed = graph.ancestors([self.losses])

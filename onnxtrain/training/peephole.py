@@ -107,6 +107,25 @@ def sum_of_what_was_scattered(op: Op, node: ir.Node) -> ir.Value | None:
     return updates if updates is not None and whole and _is_zero(zeros) and same_shape(updates, y) else None
 
 
+@ON_CPU.rule("Sub")
+def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
+    # the gradient of LogSoftmax: elements in zeros, less a product. Added to the negative product, in place, they take
+    # two arrays of the size of the scores instead of four; of a language model these are the largest
+    scattered, rest = node.inputs
+    scatter, product = made_by(scattered, "ScatterElements"), made_by(rest, "Mul")
+    if scatter is None or product is None or node.outputs[0].is_graph_output():
+        return None
+    zeros, index, updates = scatter.inputs
+    if scatter.attributes.get_string("reduction", "none") != "add" or not _is_zero(zeros):
+        return None
+    if len(scattered.uses()) > 1 or not _typed(updates, *product.inputs):  # type: ignore[union-attr]
+        return None
+    large, small = product.inputs
+    negative = op.Mul(large, op.Neg(small))
+    negative.shape = node.outputs[0].shape
+    return op.ScatterElements(negative, index, updates, axis=scatter.attributes.get_int("axis", 0), reduction="add")
+
+
 @ANYWHERE.rule("ReduceSum")
 def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
     # 1.05 to 1.09: ReduceSumSquare and ReduceL1 need no array in between

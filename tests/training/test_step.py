@@ -414,3 +414,24 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
         np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
     assert len(numbers) == refused_at
     assert len(set(numbers)) == min(refused_at, 3)  # both ways through the buffers, and the smaller batch
+
+
+@pytest.mark.parametrize(
+    "scatter, zeros, stays",
+    [('reduction = "add"', "zeros", False), ('reduction = "none"', "zeros", True), ('reduction = "add"', "ones", True)],
+)
+def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column) => (float[n, 3] z) <int64[5, 1] first = {{0, 2, 1, 0, 2}}>
+        {{ u = Neg(column) p = Exp(x) shape = Shape(x) zeros = ConstantOfShape(shape) ones = Exp(zeros)
+           s = ScatterElements<axis = 1, {scatter}>({zeros}, first, u) m = Mul(p, u) d = Sub(s, m) z = Neg(d) }}""")
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    model = graph.load(onx)
+    rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)
+    new_onx = graph.save(model)
+    assert ("Sub" in counts(new_onx)) == stays
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(5, 3)).astype(np.float32), "column": rng.normal(size=(5, 1)).astype(np.float32)}
+    (found,), (expected,) = (ReferenceEvaluator(m).run(None, feeds) for m in (new_onx, onx))
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,138 @@
+"""Outputs of three and more axes: rows first, then positions, and the classes on one of the axes.
+
+A position is a token of a text, a pixel of an image, a step of a sequence. Labels have an entry for each, so they
+lack the axis of the classes: (n, t) for an output (n, t, K), (n, h, w) for (n, K, h, w). Labels of the shape of
+the output have none: each entry is a position, with a value of its own, or a binary problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxtrain.errors import DataError, ParameterError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of an output, to read it as a table with the columns of scores that a loss takes.
+
+    Attributes
+    ----------
+    n_axes : int
+    class_axis : int or None
+        For three and more axes, the one that labels lack; None: labels have the shape of the output.
+    """
+
+    n_axes: int = 2
+    class_axis: int | None = None
+
+    @property
+    def positional(self) -> bool:
+        """Whether a row has positions."""
+        return self.n_axes > 2
+
+    def table(self, found: np.ndarray) -> np.ndarray:
+        """Return an output as (m, K), m the rows times the positions."""
+        if not self.positional:
+            return found.reshape(len(found), -1)
+        if self.class_axis is None:
+            return found.reshape(-1, 1)
+        return np.moveaxis(found, self.class_axis, -1).reshape(-1, found.shape[self.class_axis])
+
+    def by_position(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return values of the rows of a table in the shape of the labels, `shape` that of the output."""
+        if not self.positional:
+            return values
+        return values.reshape([size for axis, size in enumerate(shape) if axis != self.class_axis])
+
+    def by_class(self, table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return a table in the shape of the output, its columns on the axis of the classes; the last if it has none.
+
+        The number of columns may differ from that of the output.
+        """
+        if not self.positional:
+            return table
+        if self.class_axis is None:
+            return table[:, -1].reshape(shape)
+        sizes = [size for axis, size in enumerate(shape) if axis != self.class_axis]
+        return np.moveaxis(table.reshape(*sizes, table.shape[1]), -1, self.class_axis)
+
+
+class Columns(NamedTuple):
+    """The axis of the classes and its length, 0 if the shape of the output does not tell."""
+
+    class_axis: int | None
+    width: int
+
+
+def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int], told: int | None = None) -> Columns:
+    """Return the axis of an output that its labels lack; None for labels of its shape.
+
+    Parameters
+    ----------
+    output : str
+        Its name.
+    shape : sequence of int or None
+        Rows first; None for a length that is not known.
+    target : sequence of int
+        The shape of a row of labels.
+    told : int, optional
+        The axis according to the user.
+
+    Raises
+    ------
+    DataError
+        The labels fit no axis, or several.
+    ParameterError
+        There is no such axis.
+
+    Examples
+    --------
+    >>> find_columns("logits", (None, 21, None, None), (64, 64))
+    Columns(class_axis=1, width=21)
+    """
+    n_axes = len(shape)
+    whole = len(target) == n_axes - 1 and told is None
+    if whole and _fit(shape[1:], target):
+        return Columns(None, 1)
+    tried = range(1, n_axes) if told is None else [_checked_axis(output, told, n_axes)]
+    fitting = [axis for axis in tried if _fit([*shape[1:axis], *shape[axis + 1 :]], target)]
+    known = [axis for axis in fitting if shape[axis] is not None]
+    if len(known) == 1:
+        return Columns(known[0], int(shape[known[0]] or 0))
+    if known:
+        raise DataError(
+            f"The output {output!r} of shape {_written(shape)} may hold the classes of y, {_written((None, *target))}, "
+            f"on the axes {' and '.join(map(str, known))}: say which by class_axis={known[0]} or "
+            f"class_axis={known[-1]}."
+        )
+    if fitting:
+        return Columns(None, 0)
+    raise DataError(
+        f"y has the shape {_written((None, *target))}, the output {output!r} {_written(shape)}: y needs a label for "
+        f"each position, the shape of the output without the axis of its classes"
+        f"{'' if told is None else f', class_axis={told}'}, or a value for each entry, the shape of the output."
+    )
+
+
+def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:
+    """Whether lengths agree where they are known."""
+    return len(shape) == len(target) and all(a is None or a == b for a, b in zip(shape, target, strict=True))
+
+
+def _checked_axis(output: str, told: int, n_axes: int) -> int:
+    if not -n_axes < told < n_axes or told == 0:
+        raise ParameterError(
+            f"class_axis={told}, and the output {output!r} has {n_axes} axes: the classes are on one of 1 to "
+            f"{n_axes - 1}, the rows on axis 0."
+        )
+    return told % n_axes
+
+
+def _written(shape: Sequence[int | None]) -> str:
+    """Return a shape for messages, ``(n, 21, ?, ?)``."""
+    return f"({', '.join(['n', *('?' if size is None else str(size) for size in shape[1:])])})"
