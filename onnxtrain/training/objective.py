@@ -138,8 +138,9 @@ def multiplications(onx: bytes) -> float:
     model = onnx.load_model_from_string(onx).graph
     nodes = list(graph.nodes_in(model.node))
     sizes = _sizes_in(model)
-    for body in (body for node in nodes for body in graph.bodies_of(node)):
-        sizes |= _sizes_in(body)
+    for node in nodes:
+        for body in graph.bodies_of(node):
+            sizes |= _sizes_in(body)
     products = [(*node.input[:2], node.output[0]) for node in nodes if node.op_type in graph.PRODUCTS]
     return _COUNTED.keep(onx, sum(math.sqrt(math.prod(sizes.get(x, 1) for x in names)) for names in products))
 
