@@ -350,9 +350,7 @@ class StepLoop:
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
         self.n_batches = -(-self.n_rows // self.batch_size)
         self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
-        # the step of each batch of an epoch, and whether it is the last one of that
-        self._step_of = np.arange(self.n_batches) // settings.accumulate
-        self._ends = (np.diff(self._step_of, append=self.n_steps) > 0).tolist()
+        self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
         batches = settings.accumulate if settings.accumulate > 1 else None
         self.step, self._strengths = step_of(
             objective,
@@ -366,6 +364,8 @@ class StepLoop:
         self.update = None
         if batches is not None:
             self.update = update_of(objective, optimizer, settings, settings.device.capabilities, batches=batches)
+        # whether an update follows a batch of an epoch: the last one of a step
+        self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         self.place = settings.place.for_work(work)
         fill_slots(state, self.update or self.step, optimizer)
@@ -396,16 +396,14 @@ class StepLoop:
 
     def _known_scalars(self) -> np.ndarray:
         """Return the table of per-step scalars, a row a batch, without those that depend on the step's number."""
-        n_epochs = self._n_ahead // self.n_steps
-        scalars = np.zeros((n_epochs * self.n_batches, len(self.step.step_scalars)), self.step.dtype.numpy())
+        epoch = np.zeros((self.n_batches, len(self.step.step_scalars)), self.step.dtype.numpy())
         sizes = np.full(self.n_batches, self.batch_size)
         sizes[-1] = self.n_rows - (self.n_batches - 1) * self.batch_size
-        for epoch in np.split(scalars, n_epochs):
-            self._set_weights(epoch, sizes)
+        self._set_weights(epoch, sizes)
         if self.update is not None:
-            scalars[:, self.step.step_scalars.index(KEPT)] = np.tile(np.diff(self._step_of, prepend=-1) == 0, n_epochs)
-        scalars[:, len(self.step.step_scalars) - len(self._strengths) :] = self._strengths
-        return scalars
+            epoch[:, self.step.step_scalars.index(KEPT)] = np.diff(self._step_of, prepend=-1) == 0
+        epoch[:, len(self.step.step_scalars) - len(self._strengths) :] = self._strengths
+        return np.tile(epoch, (self._n_ahead // self.n_steps, 1))
 
     def _set_weights(self, scalars: np.ndarray, weights: np.ndarray) -> None:
         """Set the scalars of the batches of an epoch that depend on their weights."""
@@ -466,13 +464,13 @@ class StepLoop:
                 random_state.shuffle(order)  # the permutation, without its look whether the two share memory
             self._write_order(order)
         fed = None if self.step.gathered else self._fed(scalars, random_state)
-        for i, ends in enumerate(self._ends):
+        for i, updates in enumerate(self._updates):
             if fed is not None:
                 next(fed)
             self.bound.run(last=fed is None and i + 1 == self.n_batches)
             if i == 0:
                 self._look_at_the_first()
-            if ends:
+            if updates:
                 self.bound.update(scalars[i : i + 1])
         self._behind += self.n_steps
         self.state.step += self.n_steps
