@@ -199,11 +199,7 @@ def scan(
         ``turn(op, *states, *slices)`` appends one iteration; it returns the next states, then the values to stack.
     xs, states : sequence of onnx_ir.Value
     """
-    body = ir.Graph([], [], nodes=[], name="turn")
-    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
-    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
-    inner = inner_builder(op, body)
-    put_out(inner, body, turn(inner, *body.inputs))
+    body = scan_body(op, turn, xs, states)
     turns = xs[0].shape[0]  # type: ignore[index]
     found = [
         _like(op, f"scanned_{y.name}", y, y.shape if i < len(states) or y.shape is None else [turns, *y.shape])
@@ -212,6 +208,18 @@ def scan(
     attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(xs)}
     op.builder.graph.append(ir.node("Scan", [*states, *xs], attributes=attributes, outputs=found))
     return found
+
+
+def scan_body(
+    op: Op, turn: Callable[..., Iterable[ir.Value]], xs: Sequence[ir.Value], states: Sequence[ir.Value]
+) -> ir.Graph:
+    """Return the body of :func:`scan`."""
+    body = ir.Graph([], [], nodes=[], name="turn")
+    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
+    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
+    inner = inner_builder(op, body)
+    put_out(inner, body, turn(inner, *body.inputs))
+    return body
 
 
 def _like(op: Op, name: str, x: ir.Value, shape: Any) -> ir.Value:

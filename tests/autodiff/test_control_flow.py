@@ -77,6 +77,23 @@ NESTED = """
                 else_branch = e () => (double[3] b) { b = Sub(h, x) }>
         }> (H, X)"""
 
+# much of a turn needs no state: products with a matrix, parts, slices of fewer axes than others (V) and of as many (U)
+FREE = """
+    last, each = Scan <num_scan_inputs = 3 {attributes}, body = g (double[N,3] h, double[N,3] x, double[N,2] u, double[3] v)
+        => (double[N,3] y, double[N,2] s) {{
+            m = MatMul(x, W)
+            first, others = Split <axis = 1, num_outputs = 2> (m)
+            joined = Concat <axis = -1> (others, first)
+            t = Tanh(joined)
+            e = Mul(v, v)
+            a = Mul(h, t)
+            b = Mul(a, x)
+            c = Mul(e, b)
+            y = Add(c, m)
+            k = ReduceSum <keepdims = 1> (v)
+            s = Mul(u, k)
+        }}> (H, X, U, V)"""
+
 # what is sliced, and what is taken from outside, only say which way to go
 THRESHOLDS = """
     last = Scan <num_scan_inputs = 1, body = g (double[3] h, double[3] x) => (double[3] y) {
@@ -139,6 +156,8 @@ INNER = """
     }>"""
 
 STATE, STEPS = {"H": real(3), "W": real(3)}, "double[3] H, double[3] W, double[T,3] X"
+
+FREELY = "double[N,3] H, double[3,3] W"
 
 ROWS = {
     "if": (
@@ -237,6 +256,21 @@ ROWS = {
         f"{STEPS}) => (double[3] last, double[T,3] each",
         SCAN.format(attributes=", scan_input_directions = [1], scan_output_directions = [1]"),
         {**STATE, "X": real(4, 3)},
+    ),
+    "scan, much of it free": (
+        f"{FREELY}, double[T,N,3] X, double[T,N,2] U, double[T,3] V) => (double[N,3] last, double[T,N,2] each",
+        FREE.format(attributes=""),
+        {"H": real(2, 3), "W": real(3, 3), "X": real(4, 2, 3), "U": real(4, 2, 2), "V": real(4, 3)},
+    ),
+    "scan, much of it free, from the end": (
+        f"{FREELY}, double[T,N,3] X, double[T,N,2] U, double[T,3] V) => (double[N,3] last, double[T,N,2] each",
+        FREE.format(attributes=", scan_input_directions = [1, 0, 1], scan_output_directions = [1]"),
+        {"H": real(2, 3), "W": real(3, 3), "X": real(4, 2, 3), "U": real(4, 2, 2), "V": real(4, 3)},
+    ),
+    "scan, much of it free, along other axes": (
+        f"{FREELY}, double[N,T,3] X, double[T,N,2] U, double[3,T] V) => (double[N,3] last, double[T,N,2] each",
+        FREE.format(attributes=", scan_input_axes = [1, 0, 1]"),
+        {"H": real(2, 3), "W": real(3, 3), "X": real(2, 4, 3), "U": real(4, 2, 2), "V": real(3, 4)},
     ),
     "scan along columns": (
         "double[3] H, double[3] W, double[3,T] X) => (double[3] last, double[3,T] each",
@@ -366,17 +400,43 @@ def test_recurrent_in_float32(check_float32, row):
     check_float32(*layer(*row, dtype="float"))
 
 
-ACTIVATIONS = ["Softsign", "Softplus", "Elu", "ThresholdedRelu", "HardSigmoid", "ScaledTanh"]
+def all_nodes(graph):
+    """Return the nodes of a graph and of the graphs inside them."""
+    inner = (a.g for n in graph.node for a in n.attribute if a.HasField("g"))
+    return [*graph.node, *(n for g in inner for n in all_nodes(g))]
+
+
+def turns_of(model):
+    """Return the operators inside each Scan."""
+    scans = [n for n in model.graph.node if n.op_type == "Scan"]
+    return [[n.op_type for a in scan.attribute for n in a.g.node] for scan in scans]
+
+
+def test_a_turn_holds_what_goes_from_turn_to_turn():
+    """The gates of all turns are computed at once from h, the output of the layer; its weights' gradients behind."""
+    derived, _ = layer("LSTM", 4)
+    turns = turns_of(onnx_derivative(derived))
+    assert turns == [
+        ["Mul", "Add", "Identity"],  # c = f c + i g, and c before the turn
+        ["Add", "Mul", "Mul", "Add", "Mul", "Mul", "Mul", "Mul", "Concat", "Gemm"],
+    ]
+    derived, _ = layer("RNN", 1)
+    assert turns_of(onnx_derivative(derived)) == [["Add", "Mul", "Gemm"]]
+
+
+def test_a_layer_whose_output_is_not_there():
+    """Without Y, h before each turn comes from the recurrence, as it does where rows have lengths."""
+    model, feeds = layer("LSTM", 4, outputs=("", "Yh", "Yc"))
+    check_gradient(model, feeds)
+    assert "MatMul" in turns_of(onnx_derivative(model))[0]
+
+
+ACTIVATIONS = ["Softsign", "Softplus", "Elu", "ThresholdedRelu", "HardSigmoid"]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activation(activation):
-    """The layer is computed once more from standard operators: that graph must be the one of its functions."""
-    model, _ = layer("RNN", 1, "forward", f', activations = ["{activation}"]')
-    derived = onnx_derivative(model, inputs=["X"])
-    turn = next(n for n in derived.graph.node if n.op_type == "Scan")
-    found = {n.op_type for n in turn.attribute[0].g.node} | {n.op_type for a in turn.attribute for n in a.g.node}
-    assert ({"ScaledTanh": "Tanh"}.get(activation, activation)) in found
+def test_activation(check_float32, activation):
+    check_float32(*layer("RNN", 1, "forward", f', activations = ["{activation}"]', dtype="float"))
 
 
 PARAMETERS = [
@@ -384,19 +444,14 @@ PARAMETERS = [
     ("LeakyRelu", {"alpha": 0.25}),
     ("ThresholdedRelu", {"alpha": 0.25}),
     ("HardSigmoid", {"alpha": 0.25, "beta": 0.75}),
+    ("ScaledTanh", {"alpha": 0.5, "beta": 0.75}),  # without parameters onnxruntime's is 0
 ]
 
 
 @pytest.mark.parametrize("activation,given", PARAMETERS)
-def test_parameters_of_an_activation(activation, given):
+def test_parameters_of_an_activation(check_float32, activation, given):
     lists = "".join(f", activation_{name} = [{number}]" for name, number in given.items())
-    model, _ = layer("RNN", 1, "forward", f', activations = ["{activation}"]{lists}')
-    turns = [
-        a.g for n in onnx_derivative(model).graph.node if n.op_type == "Scan" for a in n.attribute if a.HasField("g")
-    ]
-    found = [{a.name: a.f for a in n.attribute} for turn in turns for n in turn.node if n.op_type == activation]
-    assert found
-    assert all(attributes == given for attributes in found)
+    check_float32(*layer("RNN", 1, "forward", f', activations = ["{activation}"]{lists}', dtype="float"))
 
 
 def test_batch_first(check_model):

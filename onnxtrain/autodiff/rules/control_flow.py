@@ -11,18 +11,22 @@ gradient is a Loop that reads the saved states one iteration at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.autodiff.broadcast import zeros_like
+from onnxtrain.autodiff.broadcast import known_rank, zeros_like
 from onnxtrain.autodiff.engine import backpropagate
 from onnxtrain.autodiff.registry import Gradient, gradient_rule
+from onnxtrain.autodiff.rules.fission import Turns
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import Op, attribute, captured, constant, inner_builder, is_float, put_out, unique_name
+
+#: In the `meta` of a Scan: its states before each turn, by index, where they are known without running it.
+STATES = "states"
 
 
 @gradient_rule("If")
@@ -136,6 +140,11 @@ class _Walk:
         """Those of them that get a gradient."""
         return {k: x for k, x in self.scanned.items() if is_float(x.value)}
 
+    def of_shape(self, k: int) -> ir.Value:
+        """Return a value of the shape of the last state `k`: a Scan keeps it, a Loop may not."""
+        start = self.node.inputs[k]
+        return start if start is not None and self.node.op_type == "Scan" else self.node.outputs[k]
+
     @property
     def primals(self) -> list[ir.Value]:
         """The values whose gradients the backward pass returns."""
@@ -147,7 +156,7 @@ def _walk_back(op: Op, walk: _Walk, dfinal: Sequence[Gradient]) -> list[Gradient
     """Return the gradients of the initial states, of the scanned inputs, and of the outer values read by the body."""
     _check_tensors(walk)
     body, needed = _gradient_body(op, walk)
-    ends = [dfinal[k] or zeros_like(op, walk.node.outputs[k]) for k in walk.real]
+    ends = [dfinal[k] or zeros_like(op, walk.of_shape(k)) for k in walk.real]
     sums = [zeros_like(op, x) for x in walk.wanted]
     read = [*_keep(op, walk, needed), *walk.dscans.values()]
     back = _scan_back if _runs_as_scan(walk.node, body) else _loop_back
@@ -175,15 +184,14 @@ def _scan_back(
     op: Op, walk: _Walk, body: ir.Graph, states: Sequence[ir.Value], read: Sequence[_Scanned]
 ) -> list[ir.Value]:
     """Append a Scan over the values that the forward pass saved, from the last to the first."""
-    attributes = {
-        "body": body,
-        "num_scan_inputs": len(read),
-        "scan_input_axes": [x.axis for x in read],
-        "scan_output_axes": [x.axis for x in walk.sliced.values()],
-    }
-    found = _append(op, "Scan", [*states, *(_last_turn_first(op, x) for x in read)], attributes, walk.primals)
-    n, slices = len(states), walk.sliced.values()
-    return [*found[:n], *(_last_turn_first(op, replace(x, value=dx)) for x, dx in zip(slices, found[n:], strict=True))]
+    slices = list(walk.sliced.values())
+    stacked = [_like(op, _turns_first(op, x, walk.node)) for x in slices]
+    turns = Turns(
+        op, body, list(states), [_reversed(op, _turns_first(op, x, walk.node), x.direction) for x in read], [*stacked]
+    )
+    found = turns.append([_like(op, x) for x in walk.primals[: len(states)]], first_sum=len(walk.real))
+    dslices = [_reversed(op, dx, x.direction) for x, dx in zip(slices, stacked, strict=True)]
+    return [*found, *(_turns_back(op, dx, x.axis) for x, dx in zip(slices, dslices, strict=True))]
 
 
 def _loop_back(
@@ -208,11 +216,29 @@ def _loop_back(
     return _append(op, "Loop", inputs, {"body": body}, walk.primals)
 
 
-def _last_turn_first(op: Op, x: _Scanned) -> ir.Value:
-    """Reverse a tensor that the forward pass read or wrote from its beginning."""
-    if x.direction == 1:
+def _turns_first(op: Op, x: _Scanned, node: ir.Node) -> ir.Value:
+    """Return a tensor with the turns along its first axis."""
+    if x.axis == 0:
         return x.value
-    return op.Slice(x.value, [-1], [np.iinfo(np.int64).min], [x.axis], [-1])
+    others = list(range(known_rank(x.value, node)))
+    axis = others.pop(x.axis)
+    return op.Transpose(x.value, perm=[axis, *others])
+
+
+def _turns_back(op: Op, dx: ir.Value, axis: int) -> ir.Value:
+    """Return a tensor that has the turns along its first axis with the turns along `axis`."""
+    if axis == 0:
+        return dx
+    others = list(range(1, len(dx.shape)))
+    others.insert(axis % len(dx.shape), 0)
+    return op.Transpose(dx, perm=others)
+
+
+def _reversed(op: Op, value: ir.Value, direction: int) -> ir.Value:
+    """Reverse a tensor that the forward pass read or wrote from its beginning."""
+    if direction == 1:
+        return value
+    return op.Slice(value, [-1], [np.iinfo(np.int64).min], [0], [-1])
 
 
 def _gradient_body(op: Op, walk: _Walk) -> tuple[ir.Graph, list[int]]:
@@ -244,7 +270,9 @@ def _gradient_body(op: Op, walk: _Walk) -> tuple[ir.Graph, list[int]]:
 def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
     """Return the inputs of the body at each iteration; inputs not saved yet become outputs of the forward pass."""
     node, start = walk.node, len(walk.node.outputs)
-    values = [walk.body.inputs[k] for k in needed if walk.saved[k] is None]
+    known = {k: _Scanned(x, 0, 0) for k, x in node.meta.get(STATES, {}).items()}
+    saved = {k: walk.saved[k] or known.get(k) for k in needed}
+    values = [walk.body.inputs[k] for k, x in saved.items() if x is None]
     inner = inner_builder(op, walk.body)
     walk.body.outputs.extend(inner.Identity(x) for x in values)
     for name in ("scan_output_axes", "scan_output_directions"):
@@ -257,7 +285,7 @@ def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
         stacked.dtype = x.dtype  # type: ignore[assignment]  # a result of a body has a type
         stacked.shape = None if x.shape is None else ir.Shape([turns, *x.shape])
     kept = iter(node.outputs[start:])
-    return [walk.saved[k] or _Scanned(next(kept), 0, 0) for k in needed]
+    return [x or _Scanned(next(kept), 0, 0) for x in saved.values()]
 
 
 def _needed(walk: _Walk, xs: Sequence[ir.Value]) -> list[int]:

@@ -17,8 +17,10 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import zeros_like
 from onnxtrain.autodiff.engine import differentiate
 from onnxtrain.autodiff.registry import gradient_rule
+from onnxtrain.autodiff.rules.control_flow import STATES
+from onnxtrain.autodiff.rules.fission import Turns
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import Op, attribute, scan
+from onnxtrain.graph import Op, attribute, scan, scan_body, unique_name
 
 #: A step of the recurrence: (op, x_t, states) -> new states.
 Turn = Callable[[Any, ir.Value, Sequence[ir.Value]], list[ir.Value]]
@@ -129,14 +131,24 @@ def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, 
     found = []
     for k, backwards in enumerate(ways):
         own = (_of_direction(op, v, k, len(ways)) for v in (w, r, b, h, c, p))
-        found.append(_one_way(op, node, x, own, lengths, backwards, turn, functions[k]))
+        y = None if lengths is not None else _known_output(op, node, k)
+        found.append(_one_way(op, node, x, own, lengths, backwards, turn, functions[k], y))
     y, *last = (_joined(op, parts, axis=int(i == 0)) for i, parts in enumerate(zip(*found, strict=True)))
     if batch_first:
         return [op.Transpose(y, perm=[2, 0, 1, 3]), *(op.Transpose(s, perm=[1, 0, 2]) for s in last)]
     return [y, *last]
 
 
-def _one_way(op, node, x, own, lengths, backwards, turn, functions):
+def _known_output(op: Op, node: ir.Node, k: int) -> ir.Value | None:
+    """Return h of one direction after each turn, (T, N, H), where the node has put it out."""
+    y = node.outputs[0]
+    if not y.name or y.shape is None:
+        return None
+    turned = op.Transpose(y, perm=[1, 2, 0, 3]) if attribute(node, "layout", 0) else y
+    return op.Gather(turned, k, axis=1)
+
+
+def _one_way(op, node, x, own, lengths, backwards, turn, functions, known):
     """Return (Y, Y_h[, Y_c]) of one direction, (T, 1, N, H) and (1, N, H)."""
     w, r, b, h, c, p = own
     wb, rb = (None, None) if b is None else op.Split(b, axis=0, num_outputs=2, _outputs=2)
@@ -144,7 +156,11 @@ def _one_way(op, node, x, own, lengths, backwards, turn, functions):
     bias, step = turn(op, _Direction(node, w, r, wb, rb, p, functions))
     states = [_zero_state(op, x, node) if s is None else s for s in ((h, c) if turn is _lstm else (h,))]
     x = _reversed(op, x, lengths) if backwards else x
-    *last, y = _scan(op, _sum(op, op.MatMul(x, w), bias), states, step, lengths)
+    x = _sum(op, op.MatMul(x, w), bias)
+    *last, y = _scan(op, x, states, step, lengths)
+    if known is not None:
+        known = _reversed(op, known, None) if backwards else known
+        y.producer().meta[STATES] = _states_before(op, x, known, states, step)
     y = _reversed(op, y, lengths) if backwards else y
     return [op.Unsqueeze(y, [1]), *(op.Unsqueeze(s, [0]) for s in last)]
 
@@ -165,6 +181,23 @@ def _scan(op: Op, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: 
         return [*(inner.Where(going[0], s, o) for s, o in zip(new, old, strict=True)), y]
 
     return scan(op, body, xs, states)
+
+
+def _states_before(op: Op, x: ir.Value, known: ir.Value, states: Sequence[ir.Value], turn: Turn) -> dict[int, ir.Value]:
+    """Return the states before each turn, from h after each: c follows without the products of the recurrence."""
+    h, *c = states
+    before = op.Concat(op.Unsqueeze(h, [0]), op.Slice(known, [0], [-1], [0]), axis=0)
+    if not c:
+        return {0: before}
+
+    def cell(inner: Any, old: ir.Value, xt: ir.Value, ht: ir.Value) -> list[ir.Value]:
+        return [turn(inner, xt, [ht, old])[1], old]
+
+    body = scan_body(op, cell, [x, before], c)
+    last, cells = (ir.Value(name=unique_name(name, op.builder.names), type=h.type) for name in ("last_cell", "cells"))
+    last.shape, cells.shape = c[0].shape, before.shape
+    Turns(op, body, c, [x, before], [cells]).append([last], first_sum=1)
+    return {0: before, 1: cells}
 
 
 def _reversed(op: Op, x: ir.Value, lengths: ir.Value | None) -> ir.Value:
