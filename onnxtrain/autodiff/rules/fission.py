@@ -167,13 +167,14 @@ class Turns:
         node = found.producer()
         if node is None or node.graph is not self.body or len(found.uses()) > 1:
             return None
-        return node if _is_sum_over_rows(node) else None
+        own = all(x.graph is self.body for x in _operands(node))
+        return node if own and _is_sum_over_rows(node) else None
 
     def _stack(self, x: ir.Value) -> None:
         """Let the body stack a value, unless its turns are there already."""
         if x not in self.whole:
             y = x
-            if x.is_graph_output():  # an output is there once
+            if x.is_graph_output() or x.producer() is None:  # an output is there once, and is no input
                 y = _value(self.op, f"{x.name}_stacked", x, x.shape)
                 self.body.append(ir.Node("", "Identity", [x], outputs=[y]))
             self.body.outputs.append(y)
