@@ -28,5 +28,5 @@ class Pretended(Device):
         return Device("cpu").buffer(array)
 
 
-#: The steps of a GPU, run on the CPU.
-GPU = Pretended("cuda")
+#: The steps of GPUs, run on the CPU.
+GPU, WEBGPU = Pretended("cuda"), Pretended("webgpu")

@@ -141,4 +141,6 @@ def _device(estimator: OrtGradientEstimator) -> Device:
     device = find_device(estimator.device)
     if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:
         raise DeviceError("dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type.")
+    if estimator.dtype == "float64" and not device.capabilities.float64:
+        raise DeviceError(f"device={estimator.device!r} has no float64: set dtype='float32'.")
     return device

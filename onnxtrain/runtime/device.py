@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ _RECORDED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-_NAMES = re.compile(r"(?P<kind>cpu|cuda)(?::(?P<index>\d+))?")
+_NAMES = re.compile(r"(?P<kind>cpu|cuda|webgpu)(?::(?P<index>\d+))?")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Capabilities:
         Slice may take bounds that the graph computes; else the host reads them, a copy in the midst of a run.
     holds_data : bool
         Arrays are copied to memory of its own, and stay there between runs.
+    keeps_bindings : bool
+        A run sees what was written to its inputs since they were bound. Else an input that a node on the host reads was
+        copied there when it was bound, and each run is bound anew.
     cpu_kernels : bool
         The rewritings apply that pay with the kernels of a CPU alone.
     packs_weights : bool
@@ -66,6 +70,7 @@ class Capabilities:
     records_runs: bool = False
     computed_bounds: bool = True
     holds_data: bool = False
+    keeps_bindings: bool = True
     cpu_kernels: bool = True
     packs_weights: bool = True
     float64: bool = True
@@ -74,26 +79,103 @@ class Capabilities:
     opset: int | None = None
 
 
-#: The capabilities of each kind of device; a new kind is a row here, and its execution provider below.
-CAPABILITIES = {
-    "cpu": Capabilities(),
-    "cuda": Capabilities(
-        records_runs=True,
-        computed_bounds=False,
-        holds_data=True,
-        cpu_kernels=False,
-        packs_weights=False,
-        bfloat16=True,
-        thorough=True,
-        opset=18,
+def _put_by_name(array: np.ndarray, kind: str, index: int) -> onnxruntime.OrtValue:
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, index)
+
+
+def _put_as_result(array: np.ndarray, kind: str, index: int) -> onnxruntime.OrtValue:
+    """Return an array as a result: the Python API allocates no other memory of the device."""
+    session = _identity(kind, str(array.dtype), array.ndim, os.getpid())
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", np.ascontiguousarray(array))
+    binding.bind_output("y", kind, index)
+    session.run_with_iobinding(binding)
+    return binding.get_outputs()[0]
+
+
+def _copy(value: onnxruntime.OrtValue, array: np.ndarray) -> None:
+    onnxruntime.copy_tensors([onnxruntime.OrtValue.ortvalue_from_numpy(array)], [value])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of device: its execution provider, and how arrays get there.
+
+    Attributes
+    ----------
+    provider : str
+    capabilities : Capabilities
+    options : tuple of (name, value)
+        Of the provider.
+    numbered : bool
+        There may be several, told apart by an index.
+    extra, needs : str
+        The extra of onnxtrain that brings the provider; what it needs besides.
+    prepare : str
+        A function of onnxruntime that loads the libraries that pip installed, if it has it.
+    put : callable
+        Returns an array, of the kind and the index of a device, as an OrtValue there.
+    overwrite : callable
+        Copies an array to an OrtValue there.
+    """
+
+    provider: str
+    capabilities: Capabilities = Capabilities()
+    options: tuple[tuple[str, str], ...] = ()
+    numbered: bool = False
+    extra: str = "cpu"
+    needs: str = ""
+    prepare: str = ""
+    put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = _put_by_name
+    overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
+
+
+#: The kinds of devices, those that "auto" prefers first. A new kind is a row here, with a test that has run on it.
+KINDS = {
+    "cuda": Kind(
+        "CUDAExecutionProvider",
+        Capabilities(
+            records_runs=True,
+            computed_bounds=False,
+            holds_data=True,
+            cpu_kernels=False,
+            packs_weights=False,
+            bfloat16=True,
+            thorough=True,
+            opset=18,
+        ),
+        # else products of float32 are rounded to ten bits, fewer than L-BFGS and small steps need
+        options=(("use_tf32", "0"),),
+        numbered=True,
+        extra="gpu",
+        needs="It needs an NVIDIA driver, CUDA and cuDNN; pip install onnxtrain[gpu] brings the latter two.",
+        prepare="preload_dlls",  # since 1.21
     ),
-    "webgpu": Capabilities(computed_bounds=False, cpu_kernels=False, packs_weights=False, float64=False, thorough=True),
+    "webgpu": Kind(
+        "WebGpuExecutionProvider",
+        Capabilities(
+            computed_bounds=False,
+            holds_data=True,
+            keeps_bindings=False,
+            cpu_kernels=False,
+            packs_weights=False,
+            float64=False,
+        ),
+        extra="webgpu",
+        needs="It needs a GPU with a driver for Vulkan, Metal or Direct3D 12.",
+        put=_put_as_result,
+        overwrite=_copy,
+    ),
+    "cpu": Kind("CPUExecutionProvider"),
 }
+
+#: The capabilities of each kind of device.
+CAPABILITIES = {name: kind.capabilities for name, kind in KINDS.items()}
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of onnxruntime: its kind, ``"cpu"`` or ``"cuda"``, and its index."""
+    """A device of onnxruntime: its kind, a key of ``KINDS``, and its index."""
 
     kind: str
     index: int = 0
@@ -110,19 +192,20 @@ class Device:
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
-        # else products of float32 are rounded to ten bits, fewer than L-BFGS and small steps need
-        options = {"device_id": self.index, "use_tf32": "0"} | ({"enable_cuda_graph": "1"} if captured else {})
-        return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+        kind = KINDS[self.kind]
+        options: dict[str, Any] = {"device_id": self.index} if kind.numbered else {}
+        options |= dict(kind.options) | ({"enable_cuda_graph": "1"} if captured else {})
+        return [(kind.provider, options), "CPUExecutionProvider"]
 
     def put(self, array: np.ndarray) -> onnxruntime.OrtValue:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
-        return onnxruntime.OrtValue.ortvalue_from_numpy(array, self.kind, self.index)
+        return KINDS[self.kind].put(array, self.kind, self.index)
 
     def buffer(self, array: np.ndarray) -> Buffer:
         """Return `array` as a buffer on the device; on a CPU it shares the memory of `array`."""
         value = self.put(array)
         if self.capabilities.holds_data:
-            return Buffer(value, None)
+            return Buffer(value, None, KINDS[self.kind].overwrite)
         return Buffer(value, array if array.flags.c_contiguous else value.numpy())
 
 
@@ -134,10 +217,13 @@ class Buffer(NamedTuple):
     value : OrtValue
     array : ndarray or None
         The same memory, on a CPU.
+    overwrite : callable
+        Copies an array to ``value``, on another device.
     """
 
     value: onnxruntime.OrtValue
     array: np.ndarray | None
+    overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
 
     def read(self) -> np.ndarray:
         """Return a copy of the content."""
@@ -146,9 +232,26 @@ class Buffer(NamedTuple):
     def write(self, array: np.ndarray) -> None:
         """Overwrite the content."""
         if self.array is None:
-            self.value.update_inplace(array)
+            self.overwrite(self.value, array)
         else:
             self.array[...] = array
+
+
+@table(maxsize=64)
+def _identity(kind: str, dtype: str, ndim: int, process: int) -> onnxruntime.InferenceSession:
+    """Return a session that copies a tensor of a type and a rank to a device.
+
+    WebGPU's memory goes with its last session: these stay until `clear_caches` is called.
+    """
+    code, shape = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [f"d{i}" for i in range(ndim)]
+    x, y = (onnx.helper.make_tensor_value_info(name, code, shape) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "copy", [x], [y])
+    opset = [onnx.helper.make_opsetid("", 21)]
+    content = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # without fallback: else the session is one on the CPU where there is no device
+    return onnxruntime.InferenceSession(content, options, providers=Device(kind).providers(), enable_fallback=0)
 
 
 def can_be_recorded(onx: bytes) -> bool:
@@ -169,8 +272,8 @@ def find_device(name: str) -> Device:
     Parameters
     ----------
     name : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or ``"auto"``: the first GPU that
-        onnxruntime can use, else the CPU.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"``, or ``"auto"``: the first GPU that
+        onnxruntime can use, else the CPU. A software GPU is none.
 
     Raises
     ------
@@ -178,37 +281,48 @@ def find_device(name: str) -> Device:
         The name is none of these, or onnxruntime cannot use that device.
     """
     if name == "auto":
-        return Device("cuda" if _fault(0, os.getpid()) is None else "cpu")
+        usable = (kind for kind in KINDS if _has_hardware(kind) and _fault(kind, 0, os.getpid()) is None)
+        return Device(next(usable))
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None
-    if found is None:
-        raise DeviceError(f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'auto'.")
+    if found is None or (found["index"] and not KINDS[found["kind"]].numbered):
+        raise DeviceError(
+            f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution "
+            "provider of onnxruntime has been tried; a GPU of any make is 'webgpu'."
+        )
     device = Device(found["kind"], int(found["index"] or 0))
-    fault = _fault(device.index, os.getpid()) if device.kind == "cuda" else None
+    fault = _fault(device.kind, device.index, os.getpid())
     if fault is not None:
         raise DeviceError(f"device={name!r} {fault}")
     return device
 
 
+def _has_hardware(kind: str) -> bool:
+    """Whether onnxruntime names hardware for a device, as far as it does; WebGPU runs on a CPU, too."""
+    if kind != "webgpu":
+        return True
+    devices = onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else []  # since 1.22
+    return any(device.ep_name == KINDS[kind].provider for device in devices)
+
+
 @table(maxsize=16)
-def _fault(index: int, process: int) -> str | None:
-    """Return why a process cannot use a GPU, None where it can."""
-    present = onnxruntime.get_available_providers()
-    if "CUDAExecutionProvider" not in present:
+def _fault(kind: str, index: int, process: int) -> str | None:
+    """Return why a process cannot use a device, None where it can."""
+    if kind == "cpu":
+        return None
+    row, present = KINDS[kind], onnxruntime.get_available_providers()
+    if row.provider not in present:
         return (
-            f"needs the CUDAExecutionProvider of onnxruntime; present: {', '.join(present)}. "
-            f"Install a build with it: pip install onnxtrain[gpu] (after removing the other builds of onnxruntime)."
+            f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. "
+            f"Install a build with it: pip install onnxtrain[{row.extra}] (after removing the other builds of "
+            "onnxruntime)."
         )
     # the name is there wherever onnxruntime was built for GPUs, even without one
     said = io.StringIO()
     try:
         with redirect_stdout(said):
-            # since 1.21: loads the CUDA and cuDNN that pip installed
-            getattr(onnxruntime, "preload_dlls", lambda: None)()
-        Device("cuda", index).put(np.zeros(1, np.float32))
+            getattr(onnxruntime, row.prepare, lambda: None)()
+            Device(kind, index).put(np.zeros(1, np.float32))
     except Exception as e:  # see open_session
         reasons = " ".join((said.getvalue() + str(e)).split())
-        return (
-            f"needs the CUDAExecutionProvider of onnxruntime, which cannot be used here: {reasons}. "
-            "It needs an NVIDIA driver, CUDA and cuDNN; pip install onnxtrain[gpu] brings the latter two."
-        )
+        return f"needs the {row.provider} of onnxruntime, which cannot be used here: {reasons}. {row.needs}"
     return None

@@ -99,7 +99,7 @@ class BoundStep:
         time.
         """
         which = self._turn, last
-        if which not in self._runs:
+        if which not in self._runs or not self._place.device.capabilities.keeps_bindings:
             read, write = self._buffers[self._turn], self._buffers[1 - self._turn]
             binding = self._session.io_binding()
             for name, buffer in (self._inputs | self._last if last else self._inputs).items():

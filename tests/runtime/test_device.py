@@ -1,6 +1,8 @@
 """Devices, threads and sessions; tests that need a GPU are marked and skipped with a reason."""
 
 import pickle
+import re
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.runtime import device as device_module
-from onnxtrain.runtime.device import Device, can_be_recorded, find_device
+from onnxtrain.runtime.device import KINDS, Device, can_be_recorded, find_device
 from onnxtrain.runtime.session import open_session, run
 from onnxtrain.runtime.threads import available_threads, threads_for
 from tests.devices import HAS_GPU, Pretended
@@ -27,10 +29,20 @@ DOUBLE = onnx.parser.parse_model(
 )
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "cuda:-1", 0, None])
+@pytest.mark.parametrize(
+    "name", ["gpu", "cuda:x", "CPU", "cuda:-1", "webgpu:1", "cpu:0", "directml", "coreml", 0, None]
+)
 def test_names_of_devices(name):
-    with pytest.raises(DeviceError, match="Unknown device .*Known: 'cpu', 'cuda', 'cuda:1', ..., 'auto'"):
+    words = "Unknown device .*Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution provider"
+    with pytest.raises(DeviceError, match=words):
         find_device(name)
+
+
+def test_every_kind_has_a_name():
+    assert all(
+        re.search(rf"'{kind}'", find_device.__doc__ or "") or f'"{kind}"' in find_device.__doc__ for kind in KINDS
+    )
+    assert list(KINDS)[-1] == "cpu"  # which "auto" ends with
 
 
 def test_auto_is_what_is_there():
@@ -40,8 +52,36 @@ def test_auto_is_what_is_there():
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_auto_is_a_gpu_that_can_be_used(monkeypatch, usable):
-    monkeypatch.setattr(device_module, "_fault", lambda index, process: None if usable else "has no driver")
+    faults = {"cuda": None if usable else "has no driver", "webgpu": "is missing", "cpu": None}
+    monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: faults[kind])
     assert find_device("auto") == Device("cuda" if usable else "cpu")
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+@pytest.mark.parametrize("hardware", [True, False])
+def test_auto_is_webgpu_after_cuda_and_on_a_real_gpu(monkeypatch, cuda, hardware):
+    faults = {"cuda": None if cuda else "has no driver", "webgpu": None, "cpu": None}
+    monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: faults[kind])
+    names = ["CPUExecutionProvider", *(["WebGpuExecutionProvider"] if hardware else [])]
+    devices = [SimpleNamespace(ep_name=name) for name in names]
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: devices, raising=False)
+    assert find_device("auto").kind == ("cuda" if cuda else "webgpu" if hardware else "cpu")
+
+
+def test_a_build_without_the_provider_names_the_extra(monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    device_module._fault.cache_clear()
+    for kind, extra in (("cuda", "gpu"), ("webgpu", "webgpu")):
+        words = rf"device='{kind}' needs the {KINDS[kind].provider} .*pip install onnxtrain\[{extra}\]"
+        with pytest.raises(DeviceError, match=words):
+            find_device(kind)
+    device_module._fault.cache_clear()
+
+
+def test_a_device_without_float64_says_so(monkeypatch):
+    monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: None)
+    with pytest.raises(DeviceError, match="device='webgpu' has no float64: set dtype='float32'"):
+        OrtGradientRegressor(device="webgpu", dtype="float64").fit([[0.0], [1.0]], [0.0, 1.0])
 
 
 @pytest.mark.parametrize(

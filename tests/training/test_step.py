@@ -17,14 +17,15 @@ from onnxtrain.training import loop as loop_module
 from onnxtrain.training.objective import Objective, rewrite_locally, weights_as_inputs
 from onnxtrain.training.peephole import ON_CPU, SIGNS
 from onnxtrain.training.step import build_step
-from tests.devices import GPU
+from tests.devices import GPU, WEBGPU
 from tests.training.steps import CPU, NAMES, OPTIMIZERS, network, state_of, train
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 20, 25, 49, 50])
-def test_rows_taken_as_on_a_gpu(batch_size, weighted):
-    built, found = train(Adam(), weighted=weighted, batch_size=batch_size, device=GPU)
+@pytest.mark.parametrize("device", [GPU, WEBGPU], ids=lambda device: device.kind)
+def test_rows_taken_as_on_a_gpu(device, batch_size, weighted):
+    built, found = train(Adam(), weighted=weighted, batch_size=batch_size, device=device)
     _, expected = train(Adam(), weighted=weighted, batch_size=batch_size)
     for key, value in state_of(expected).items():
         np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
