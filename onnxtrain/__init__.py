@@ -109,7 +109,7 @@ def _require_onnxruntime() -> None:
     if spec is None or spec.origin is None:
         raise DependencyError(
             "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one extra: "
-            'pip install "onnxtrain[cpu]" (any machine), "onnxtrain[gpu]" (CUDA), '
+            'pip install "onnxtrain[cpu]" (any machine), "onnxtrain[gpu]" (CUDA), "onnxtrain[webgpu]" (other GPUs), '
             '"onnxtrain[training-cpu]" or "onnxtrain[training]" '
             "(with onnxruntime-training's own gradients, for older versions of Python).",
             name="onnxruntime",

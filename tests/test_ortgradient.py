@@ -21,6 +21,7 @@ from onnxtrain import graph as graphs
 from onnxtrain import training_build
 from onnxtrain.errors import DataError, DeviceError, GradientError, ModelError, OnnxTrainError, WeightError
 from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction, _factory
+from onnxtrain.runtime.device import Device
 from onnxtrain.runtime.session import run
 from tests.devices import HAS_GPU
 
@@ -458,6 +459,15 @@ def test_what_is_refused_at_once(arguments, error, words):
 def test_no_gpu(providers):
     with pytest.raises(DeviceError, match="CUDAExecutionProvider"):
         OrtGradientForwardBackward(MODELS["linear regression"][0], providers=providers)
+
+
+def test_a_device_whose_memory_no_other_library_reads(monkeypatch):
+    monkeypatch.setattr("onnxtrain.ortgradient._factory.find_device", lambda name: Device("webgpu"))
+    with pytest.raises(
+        DeviceError, match="device 'webgpu' shares no tensors with other libraries: take 'cpu' or 'cuda'"
+    ):
+        OrtGradientForwardBackward(MODELS["linear regression"][0], providers="webgpu")
+    OrtGradientForwardBackward(MODELS["linear regression"][0], providers="auto")
 
 
 @pytest.mark.skipif(training_build.is_available(), reason="for an onnxruntime without training")

@@ -48,7 +48,7 @@ def python(code, **environment):
 def test_without_onnxruntime_the_import_names_the_extras():
     said = python("import sys; sys.modules['onnxruntime'] = None; import onnxtrain")
     assert "DependencyError" in said
-    for extra in ("cpu", "gpu", "training", "training-cpu"):
+    for extra in ("cpu", "gpu", "webgpu", "training", "training-cpu"):
         assert f"onnxtrain[{extra}]" in said
 
 
@@ -148,7 +148,7 @@ def test_readme_commands_are_one_line_and_ci_runs_them(name):
 def test_the_readme_names_every_extra():
     extras = METADATA["project"]["optional-dependencies"]
     readme = (ROOT / "README.rst").read_text()
-    assert {"cpu", "gpu", "training", "training-cpu", "plot", "test", "doc"} <= set(extras)
+    assert {"cpu", "gpu", "webgpu", "training", "training-cpu", "plot", "test", "doc"} <= set(extras)
     assert not [extra for extra in set(extras) - {"lint"} if f"``{extra}``" not in readme]
 
 

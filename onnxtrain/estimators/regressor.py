@@ -93,7 +93,8 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     warm_start : bool
         ``fit`` goes on from the weights and the memory of the optimizer of the last one.
     device : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``: a GPU that can be used, else the CPU.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"`` (a GPU of any make) or ``"auto"``: a GPU that can be used,
+        else the CPU.
     n_threads : int, optional
         Threads of one operator. None: one for a small model, else all that this process may use.
     dtype : {"float32", "float64", "bfloat16", "float16"}

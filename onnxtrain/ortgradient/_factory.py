@@ -172,7 +172,12 @@ class OrtGradientForwardBackward:
         return self._device_of_kind("cuda" if "CUDAExecutionProvider" in names else "cpu")
 
     def _device_of_kind(self, name: str) -> Device:
-        return find_device(f"cuda:{self.device_index}" if name in ("cuda", "gpu") else name)
+        device = find_device(f"cuda:{self.device_index}" if name in ("cuda", "gpu") else name)
+        if device.kind in ("cpu", "cuda"):
+            return device
+        if name == "auto":
+            return Device("cpu")
+        raise DeviceError(f"device {name!r} shares no tensors with other libraries: take 'cpu' or 'cuda'.")
 
     # -------------------------------------------------------- the generated class
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -97,6 +97,25 @@ def _copy(value: onnxruntime.OrtValue, array: np.ndarray) -> None:
     onnxruntime.copy_tensors([onnxruntime.OrtValue.ortvalue_from_numpy(array)], [value])
 
 
+def _everywhere(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+    return False
+
+
+def _wrong_on_webgpu(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether a node must stay on the host: onnxruntime's kernel for WebGPU refuses it, or its results are wrong.
+
+    They are for a Conv of 6, 9, 15, ... channels (1.27): https://github.com/microsoft/onnxruntime/issues/29651. In the
+    gradient of filters the channels are the rows of the batch, whose number the graph does not know.
+    """
+    if node.op_type == "MaxPool":
+        return len(node.output) > 1
+    if node.op_type != "Conv":
+        return False
+    shape = shapes.get(node.input[1], ())
+    channels = shape[1] if len(shape) > 1 else 0  # 0: unknown
+    return channels != 3 and channels % 3 == 0 and (channels == 0 or channels % 4 != 0)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of device: its execution provider, and how arrays get there.
@@ -117,6 +136,10 @@ class Kind:
         Returns an array, of the kind and the index of a device, as an OrtValue there.
     overwrite : callable
         Copies an array to an OrtValue there.
+    on_host : callable
+        Whether a node, the shapes of the values known, must run on the host.
+    on_host_option : str
+        The option of a session that names such nodes.
     """
 
     provider: str
@@ -128,6 +151,8 @@ class Kind:
     prepare: str = ""
     put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = _put_by_name
     overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
+    on_host: Callable[[onnx.NodeProto, Mapping[str, Sequence[int]]], bool] = _everywhere
+    on_host_option: str = ""
 
 
 #: The kinds of devices, those that "auto" prefers first. A new kind is a row here, with a test that has run on it.
@@ -165,6 +190,8 @@ KINDS = {
         needs="It needs a GPU with a driver for Vulkan, Metal or Direct3D 12.",
         put=_put_as_result,
         overwrite=_copy,
+        on_host=_wrong_on_webgpu,
+        on_host_option="ep.webgpuexecutionprovider.forceCpuNodeNames",
     ),
     "cpu": Kind("CPUExecutionProvider"),
 }
@@ -196,6 +223,19 @@ class Device:
         options: dict[str, Any] = {"device_id": self.index} if kind.numbered else {}
         options |= dict(kind.options) | ({"enable_cuda_graph": "1"} if captured else {})
         return [(kind.provider, options), "CPUExecutionProvider"]
+
+    def prepared(self, onx: bytes, options: onnxruntime.SessionOptions) -> bytes:
+        """Return a model whose nodes that must run on the host have names, which the options list."""
+        kind = KINDS[self.kind]
+        if not kind.on_host_option:
+            return onx
+        proto = onnx.load_model_from_string(onx)
+        nodes = nodes_on_host(self.kind, proto)
+        for i, node in enumerate(nodes):
+            node.name = f"on_host_{i}"
+        if nodes:
+            options.add_session_config_entry(kind.on_host_option, "\n".join(node.name for node in nodes))
+        return proto.SerializeToString() if nodes else onx
 
     def put(self, array: np.ndarray) -> onnxruntime.OrtValue:
         """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
@@ -257,13 +297,25 @@ def _identity(kind: str, dtype: str, ndim: int, process: int) -> onnxruntime.Inf
 def can_be_recorded(onx: bytes) -> bool:
     """Whether a GPU may record a run of a model and replay it."""
     graph = onnx.load_model_from_string(onx).graph
-    values = (*graph.input, *graph.value_info, *graph.output)
-    ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}
-    ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    ranks = {name: len(shape) for name, shape in _shapes(graph).items()}
     if any(node.domain not in ("", "ai.onnx") or node.op_type not in _RECORDED for node in graph.node):
         return False
     # a product of two stacks of matrices gets the addresses of all of them
     return all(ranks.get(node.input[1], 3) <= 2 for node in graph.node if node.op_type == "MatMul")
+
+
+def nodes_on_host(kind: str, onx: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return the nodes of a model that a kind of device leaves to the host, as its kernels refuse them or are wrong."""
+    shapes = _shapes(onx.graph)
+    return [node for node in onx.graph.node if KINDS[kind].on_host(node, shapes)]
+
+
+def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
+    """Return the shapes of the values where they are written, 0 for an unknown length."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    tensors = ((v.name, v.type.tensor_type) for v in values)
+    known = {name: [d.dim_value for d in t.shape.dim] for name, t in tensors if t.HasField("shape")}
+    return known | {tensor.name: list(tensor.dims) for tensor in graph.initializer}
 
 
 def find_device(name: str) -> Device:

@@ -81,6 +81,7 @@ def open_session(
     if not thorough:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     content = at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
+    content = device.prepared(content, options)
     if captured and device.capabilities.records_runs and can_be_recorded(content):
         with suppress(ModelError):  # a node that only a CPU has
             return open_with(content, options, device.providers(captured=True))

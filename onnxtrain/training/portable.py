@@ -27,7 +27,7 @@ from onnxtrain import graph
 from onnxtrain.errors import DataError, ExportError
 from onnxtrain.graph import Op, tensor
 from onnxtrain.optim import Optimizer
-from onnxtrain.runtime.device import CAPABILITIES
+from onnxtrain.runtime.device import CAPABILITIES, nodes_on_host
 from onnxtrain.training.loop import fill_slots, joined, step_of
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.packing import Part, part_of
@@ -343,16 +343,23 @@ def check_runs_on(target: str, onx: bytes, name: str) -> None:
     if CAPABILITIES[target].float64:
         return
     proto = onnx.load_model_from_string(onx)
-    for problem in (*_operators_without_kernel(proto), *_doubles(proto)):
+    for problem in (*_operators_without_kernel(proto, target), *_doubles(proto)):
         raise ExportError(f"{name} cannot be written for {target!r}: it holds {problem}. target='cpu' runs everywhere.")
 
 
-def _operators_without_kernel(proto: onnx.ModelProto) -> Iterable[str]:
+def _operators_without_kernel(proto: onnx.ModelProto, target: str) -> Iterable[str]:
     for node in ir.from_proto(proto).graph.all_nodes():
         if node.domain not in ("", "ai.onnx"):
             yield f"{node.domain}.{node.op_type}, an operator outside ai.onnx"
-        if node.op_type == "MaxPool" and len(node.outputs) > 1:
-            yield "MaxPool with Indices, of which the gradient of a MaxPool is made"
+    for found in nodes_on_host(target, proto):
+        why = "with Indices, of which the gradient of a MaxPool is made" if found.op_type == "MaxPool" else _CHANNELS
+        yield f"{found.op_type} {why}"
+
+
+_CHANNELS = (
+    "of a number of channels for which onnxruntime's results are wrong, or may be: in the gradient of filters it is "
+    "that of the rows of a batch (weights_to_train='head' trains none)"
+)
 
 
 def _doubles(proto: onnx.ModelProto) -> Iterable[str]:

@@ -424,6 +424,11 @@ REFUSED = {
     ),
     "trees": (lambda: fitted("trees"), "webgpu", "ai.onnx.ml.TreeEnsembleRegressor, an operator outside ai.onnx"),
     "pooling": (lambda: fitted("convolution"), "webgpu", "MaxPool with Indices, of which the gradient of a MaxPool"),
+    "filters": (
+        lambda: C(network(CONV.replace("MaxPool", "AveragePool")), max_iter=0).fit(*IMAGES),
+        "webgpu",
+        "Conv of a number of channels for which onnxruntime's results are wrong",
+    ),
     "float64": (lambda: fitted("float64"), "webgpu", r"in float64 \(set dtype='float32'\)"),
 }
 

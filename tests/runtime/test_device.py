@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.runtime import device as device_module
-from onnxtrain.runtime.device import KINDS, Device, can_be_recorded, find_device
+from onnxtrain.runtime.device import KINDS, Device, can_be_recorded, find_device, nodes_on_host
 from onnxtrain.runtime.session import open_session, run
 from onnxtrain.runtime.threads import available_threads, threads_for
 from tests.devices import HAS_GPU, Pretended
@@ -139,6 +139,31 @@ def test_providers_carry_the_number_of_the_device():
     (_, captured), _ = Device("cuda", 3).providers(captured=True)
     assert captured == options | {"enable_cuda_graph": "1"}
     assert Device("cpu").providers(captured=True) == ["CPUExecutionProvider"]
+
+
+NODES = {
+    "channels known": ("float[N, 4, 8, 8] X", "float[8, 4, 3, 3] W = {0.0}", []),
+    "six channels": ("float[N, 6, 8, 8] X", "float[8, 6, 3, 3] W = {0.0}", ["Conv"]),
+    "twelve channels": ("float[N, 12, 8, 8] X", "float[8, 12, 3, 3] W = {0.0}", []),
+    "channels unknown": ("float[N, C, 8, 8] X, float[8, C, 3, 3] W", "int64 none = {0}", ["Conv"]),
+}
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_nodes_that_webgpu_computes_wrongly_stay_on_the_host(case):
+    inputs, initializer, expected = NODES[case]
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float[N, 8, 3, 3] Y, int64[N, 8, 3, 3] I)'
+        f"<{initializer}> {{ C = Conv(X, W) Y, I = MaxPool<kernel_shape = [4, 4]>(C) }}"
+    )
+    assert [node.op_type for node in nodes_on_host("webgpu", onx)] == [*expected, "MaxPool"]
+    assert nodes_on_host("cuda", onx) == nodes_on_host("cpu", onx) == []
+    options = onnxruntime.SessionOptions()
+    prepared = onnx.load_model_from_string(Device("webgpu").prepared(onx.SerializeToString(), options))
+    names = options.get_session_config_entry("ep.webgpuexecutionprovider.forceCpuNodeNames").split("\n")
+    assert [node.op_type for node in prepared.graph.node if node.name in names] == [*expected, "MaxPool"]
+    content = onx.SerializeToString()
+    assert Device("cuda").prepared(content, options) is content
 
 
 RECORDED = {

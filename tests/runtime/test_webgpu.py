@@ -49,7 +49,7 @@ CONVOLUTION = f"""{HEAD} (float[N, 1, 8, 8] image) => (float[N, 10] logits)
     {{
         c = Conv(image, filters, shift)
         r = Relu(c)
-        p = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+        p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
         f = Reshape(p, flat)
         m = MatMul(f, W)
         logits = Add(m, b)
