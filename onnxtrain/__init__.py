@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnxtrain.convert import converter
     from onnxtrain.convert.head import with_new_head
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
+    from onnxtrain.estimators.inputs import Inputs
     from onnxtrain.estimators.lora import LoRA
     from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.source import trainable_weights
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 #: Where each public name lives; a module's home is the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
+    "Inputs": "onnxtrain.estimators.inputs",
     "LoRA": "onnxtrain.estimators.lora",
     "LossCurveDisplay": "onnxtrain.estimators",
     "OrtGradientClassifier": "onnxtrain.estimators",
@@ -68,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "DerivativeOptions",
+    "Inputs",
     "LoRA",
     "LossCurveDisplay",
     "OrtGradientClassifier",

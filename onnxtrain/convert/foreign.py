@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -43,6 +43,8 @@ def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
         dims = value.type.tensor_type.shape.dim
         if dims and dims[0].dim_value == size:
             dims[0].dim_param = "batch_rows"
+        elif any(d.dim_value == size for d in dims):  # an output, perhaps with the rows on another axis
+            value.type.tensor_type.ClearField("shape")
     _compare(onx, opened, size)
     return opened
 
@@ -93,15 +95,21 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     ]
     refusal = (
         f"The model is made for batches of {size} rows, and not every node of it works with more. "
-        "Export it with the first axis of its inputs left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
+        "Export it with the axis of the rows left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
     )
     try:
         found = run_session(open_session(graph.save(graph.load(opened)), "cpu", 1), feeds, names)
     except (OnnxTrainError, RuntimeError) as e:
         raise ModelError(refusal) from e
-    expected = [np.concatenate(batches) for batches in zip(*parts, strict=True)]
+    expected = [_joined(batches, whole.shape) for batches, whole in zip(zip(*parts, strict=True), found, strict=True)]
     if not all(map(_is_close, found, expected)):
         raise ModelError(refusal)
+
+
+def _joined(batches: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Return batches of an output one after the other, along the axis that is longer in `shape`."""
+    axes = [i for i, (n, whole) in enumerate(zip(batches[0].shape, shape, strict=False)) if n != whole]
+    return np.concatenate(batches, axis=axes[0] if axes else 0)
 
 
 def _draw(rng: np.random.RandomState, n_rows: int, tensor: onnx.TypeProto.Tensor) -> np.ndarray:

@@ -129,7 +129,8 @@ def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: 
             class_axis = find_columns(model.output, shape, reading.target, reading.class_axis).class_axis
             reading = replace(reading, class_axis=class_axis)
             axes = [size if axis == class_axis else None for axis, size in enumerate(shape)]
-        return replace(as_source(_declared(original, model.output, axes), X, reading), original=source.original)
+        declared = as_source(_declared(original, model.output, axes), X, reading, source.entrance)
+        return replace(declared, original=source.original)
     width = shape[1] if len(shape) == 2 else 1
     known = model.with_graph(_declared(model.graph(), model.output, shape))
     return replace(source, model=replace(known, width=width, n_scores=width))
@@ -379,7 +380,7 @@ def _compare_with_onnx(
     decoder: LabelDecoder | None,
 ) -> None:
     """Compare outputs on some rows with those of the ONNX model as it came."""
-    original, name = model.source.original or b"", model.source.model.output
+    original, name = model.source.rows_first(), model.source.model.output
     expected, rough, steps = answers_of_onnx(original, feeds), _is_rough(original), _quantized_steps(original)
     if name in expected:
         _check_values(

@@ -22,11 +22,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
+from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import ConversionError, DataError, ParameterError
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
+from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.callbacks import (
     CallbackSupportMixin,
     FitTask,
@@ -41,7 +43,7 @@ from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unkno
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.positions import check_axes, has_positions, row_weights
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_frame, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
 from onnxtrain.estimators.source import (
     Reading,
@@ -61,6 +63,7 @@ from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
     allows_nan,
     as_data_error,
+    check_no_inputs,
     check_sample_weight,
     unchanged_on_error,
 )
@@ -122,6 +125,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         features: str | None = None,
         accumulate: int = 1,
         on_interrupt: str = "keep",
+        inputs: Mapping[str, Any] | None = None,
+        batch_axis: Mapping[str, int | None] | None = None,
+        pad: Mapping[str, float] | None = None,
     ):
         self.estimator = estimator
         self.loss = loss
@@ -155,6 +161,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self.features = features
         self.accumulate = accumulate
         self.on_interrupt = on_interrupt
+        self.inputs = inputs
+        self.batch_axis = batch_axis
+        self.pad = pad
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -250,6 +259,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            For an ONNX model with several inputs :class:`~onnxtrain.Inputs`, a mapping or a frame with their names;
+            here and in all other methods.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             For multilabel targets, an indicator matrix, which may be sparse.
         sample_weight : array-like of shape (n_samples,), optional
@@ -346,6 +357,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _check(self) -> Settings:
         """Check every parameter that can be checked without data."""
         settings = settings_of(self)
+        if not is_onnx(self.estimator):
+            check_no_inputs(self)
         if self.estimator is not None:
             check_source(self.estimator, classifies=self._classifies if self.output is None else None)
         return settings
@@ -364,6 +377,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """
         if known is not None:
             return self._check_rows(X, y, sample_weight, known), *self._go_on(known)
+        X = as_array(X) if hasattr(X, "detach") else X  # a tensor
+        if is_onnx(self.estimator):
+            return self._first_of_onnx(X, y, sample_weight, self.estimator)
         refused: Exception | None = None
         if not (is_of_objects(X) and is_divisible(self.estimator)):
             try:
@@ -377,6 +393,19 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                     raise
                 refused = e
         return self._divided(X, y, sample_weight, refused)
+
+    def _first_of_onnx(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: OnnxModel
+    ) -> tuple[Rows, TrainedModel, TrainingState]:
+        """Return the rows, checked, and an ONNX model with its state before the first step."""
+        entrance = Entrance.of(model, self.inputs, self.batch_axis, self.output)
+        form = InputForm.of_onnx(X, entrance, self._real, self.pad)
+        rows = self._check_rows(X, y, sample_weight, None, form)
+        begun = self._begin(rows, model, entrance)
+        warn_of_unknown(X, entrance.shapes)
+        if self.weights_to_train is None or str(self.weights_to_train) == "all":
+            warn_of_quantized(begun[0].source.model)
+        return rows, *begun
 
     def _divided(
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, refused: Exception | None
@@ -418,6 +447,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """Return checked rows for a model; for None they are the first that the estimator sees, in this form."""
         if y is None:  # scikit-learn's words
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
         reset = model is None
         if model is not None:
             form = model.form
@@ -445,7 +475,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             return False
         return has_positions(y, self.estimator, self.output, may_be_labels=self.features is None)
 
-    def _begin(self, rows: Rows, estimator: Any) -> tuple[TrainedModel, TrainingState]:
+    def _begin(
+        self, rows: Rows, estimator: Any, entrance: Entrance | None = None
+    ) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
         given, output, exact = rows, self.output, rows.X
         if self.head == "new":
@@ -470,6 +502,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             self.weights_to_train,
             structure_only=self.init == "random",
             random_state=self._random_state,
+            entrance=entrance,
         )
         rows.form.check_shape(rows.X, source.model.shapes)
         known = settled(source, rows.X, rows.form, reading)
@@ -485,13 +518,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 UserWarning,
                 stacklevel=4,
             )
-        begun = self._with_initial_weights(known, rows._replace(exact=exact), target)
-        if is_onnx(estimator):
-            if isinstance(rows.X, Mapping) or is_frame(rows.X):
-                warn_of_unknown(rows.X, known.model.features)
-            if self.weights_to_train is None or str(self.weights_to_train) == "all":
-                warn_of_quantized(known.model)
-        return begun
+        return self._with_initial_weights(known, rows._replace(exact=exact), target)
 
     def _with_initial_weights(
         self, source: Source, rows: Rows, target: tuple[int, ...] | None

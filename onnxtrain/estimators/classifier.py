@@ -119,7 +119,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         ``"new"``: the last linear layer of an ONNX model is replaced by one of as many outputs as y has classes, or
         labels, its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"``
         trains it alone.
-    features : str, optional
+    features, inputs, batch_axis, pad
         As :class:`OrtGradientRegressor`.
     accumulate : int
         As :class:`OrtGradientRegressor`.
@@ -204,6 +204,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         on_interrupt: str = "keep",
         class_axis: int | None = None,
         ignore_index: int | str | None = -100,
+        inputs: Mapping[str, Any] | None = None,
+        batch_axis: Mapping[str, int | None] | None = None,
+        pad: Mapping[str, float] | None = None,
     ):
         super().__init__(
             estimator,
@@ -238,6 +241,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             features=features,
             accumulate=accumulate,
             on_interrupt=on_interrupt,
+            inputs=inputs,
+            batch_axis=batch_axis,
+            pad=pad,
         )
         self.class_weight = class_weight
         self.output_is = output_is
@@ -393,6 +399,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the scores: positive for the second of two classes, else one column a class or a label.
 
+        Of a model with a score for each of two classes, it is the second less the first.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
@@ -406,6 +414,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
         def read(found: np.ndarray) -> np.ndarray:
             scores = layout.table(found)
+            if scores.shape[1] == 2 and not self._n_labels and not layout.positional:
+                return scores[:, 1] - scores[:, 0]
             if scores.shape[1] == 1:
                 return layout.by_position(scores[:, 0], found.shape)
             return layout.by_class(scores, found.shape)

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from onnxtrain import graph
-from onnxtrain.errors import DataError, ModelError
-from onnxtrain.estimators.protocols import (
-    ArrayLike,
-    Estimator,
-    Features,
-    Frame,
-    Model,
-    OnnxModel,
-    is_frame,
-    is_onnx,
-)
+from onnxtrain.convert.entrance import Entrance
+from onnxtrain.errors import DataError
+from onnxtrain.estimators.arrays import as_array, as_column, cast, check_padding
+from onnxtrain.estimators.inputs import Inputs
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
 from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
 #: float32 holds every integer up to here.
 _COUNTED = 2**24
+
+#: How an entrance calls any floating-point type.
+_FLOAT = np.dtype(np.float32).str
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,13 @@ class InputForm:
         Whether the array may hold NaN.
     front : Pipeline or None
         Fitted steps that scikit-learn runs.
+    shapes : mapping of str to tuple
+        The lengths of a row of each input of an ONNX model, None for any, and None for any shape; empty for an
+        estimator.
+    axes : mapping of str to int
+        The axis of the rows of each input that does not take them on the first one.
+    pad : mapping of str to float
+        What fills the end of shorter rows, by input.
     """
 
     by_name: bool
@@ -61,18 +63,30 @@ class InputForm:
     sparse: bool = False
     allow_nan: bool = False
     front: Any = field(default=None, repr=False)
+    shapes: Mapping[str, tuple[int | None, ...] | None] = field(default_factory=dict)
+    axes: Mapping[str, int] = field(default_factory=dict)
+    pad: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, X: ArrayLike, estimator: Model | None, dtype: str) -> InputForm:
-        """Return the form of rows for an estimator or an ONNX model, whose floating-point type is `dtype`."""
-        if comes_by_name(X, estimator):
+    def of(cls, X: ArrayLike, estimator: Estimator | None, dtype: str) -> InputForm:
+        """Return the form of rows for an estimator, whose floating-point type is `dtype`."""
+        by_name = comes_by_name(X, has_columns=_has_columns(estimator))
+        if by_name:
             return cls(True, dtype)
-        declared = declared_inputs(estimator) if estimator is not None and is_onnx(estimator) else {}
-        sparse = scipy.sparse.issparse(X)
-        if len(declared) != 1:
-            return cls(False, dtype, sparse=sparse, allow_nan=allows_nan(estimator))
-        ((own, ndim),) = declared.values()
-        return cls(False, dtype if own.kind == "f" else own.str, ndim, sparse)
+        return cls(False, dtype, sparse=scipy.sparse.issparse(X), allow_nan=allows_nan(estimator))
+
+    @classmethod
+    def of_onnx(cls, X: ArrayLike, entrance: Entrance, dtype: str, pad: Mapping[str, float] | None) -> InputForm:
+        """Return the form of rows for an ONNX model."""
+        check_padding(pad, entrance.shapes)
+        several = len(entrance.shapes) > 1
+        how = dict(shapes=entrance.rows, axes=entrance.moved, pad=dict(pad or {}), sparse=scipy.sparse.issparse(X))
+        form = cls(comes_by_name(X, has_columns=several), dtype, **how)
+        if several or form.by_name:
+            return form
+        ((name, own),) = entrance.types.items()
+        row = form.shapes[name]
+        return replace(form, dtype=dtype if own == _FLOAT else own, ndim=2 if row is None else 1 + len(row))
 
     def check(
         self,
@@ -88,11 +102,69 @@ class InputForm:
 
         An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
         """
-        if self.by_name:
-            return check_named(estimator, as_pandas(X), y, original, reset=reset)
-        dtype = np.dtype(self.dtype)
-        return check_X_y(
-            estimator, X, y, reset=reset, dtype=dtype, ndim=self.ndim, numeric=numeric, allow_nan=self.allow_nan
+        if not self.by_name:
+            return check_X_y(
+                estimator,
+                self._as_one_array(X),
+                y,
+                reset=reset,
+                dtype=np.dtype(self.dtype),
+                ndim=self.ndim,
+                numeric=numeric,
+                allow_nan=self.allow_nan,
+                any_length=any(row is None or None in row[:1] for row in self.shapes.values()),
+            )
+        X = as_pandas(X)
+        if isinstance(X, (Mapping, Inputs)):
+            X = self._by_input(X)
+        elif not is_frame(X):
+            _check_names_given(self.shapes)
+        X, y = check_named(estimator, X, y, original, reset=reset)
+        if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
+            X = self._by_input(X)
+        return X, y
+
+    def _as_one_array(self, X: Any) -> Any:
+        """Return the rows of a model of one input: of a dictionary, a tensor, or of lists of different lengths."""
+        if len(self.shapes) == 1 and isinstance(X, (Mapping, Inputs)):
+            (found,) = self._by_input(X).values()
+            return found
+        if len(self.shapes) == 1 and isinstance(X, (list, tuple)):
+            ((name, row),) = self.shapes.items()
+            return as_column(name, X, self.pad, row[0] if row else None)
+        return as_array(X) if hasattr(X, "detach") else X
+
+    def _by_input(self, X: Any) -> dict[str, Any]:
+        """Return the values of each input, rows first; a dictionary holds them in the order of axes of the model."""
+        names = [str(name) for name in (X.columns if is_frame(X) else X.keys())]
+        if not names:
+            raise DataError("X is an empty dictionary.")
+        columns = {}
+        for name in self.shapes or names:
+            if name not in names:
+                raise _no_column(name, names)
+            row = self.shapes.get(name)
+            column = as_column(name, X[name], self.pad, row[0] if row else None)
+            axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
+            if not column.ndim:
+                raise DataError(
+                    f"X[{name!r}] is the scalar {X[name]!r}: give an array with one entry a row, or fix it for all "
+                    f"rows by inputs={{{name!r}: {X[name]!r}}} of the estimator."
+                )
+            if column.ndim <= axis:
+                raise DataError(f"X[{name!r}] has {column.ndim} axes, the model takes the rows on axis {axis}.")
+            columns[name] = np.moveaxis(column, axis, 0) if axis else column
+        self._check_lengths(columns, X)
+        return columns
+
+    def _check_lengths(self, columns: Mapping[str, Any], X: Any) -> None:
+        if len({column.shape[0] for column in columns.values()}) < 2:
+            return
+        axes = self.axes if isinstance(X, Mapping) else {}
+        found = ", ".join(f"{name} has {x.shape[0]} on axis {axes.get(name, 0)}" for name, x in columns.items())
+        raise DataError(
+            f"X has inconsistent numbers of samples: {found}. batch_axis={{name: axis}} of the estimator says on which "
+            "axis the model takes the rows of an input; inputs={name: value} fixes one for all rows."
         )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
@@ -112,10 +184,7 @@ class InputForm:
         """Compare an array with the shape of the one input of a model; `source` says whose."""
         if self.by_name or isinstance(X, Mapping):
             return
-        if len(shapes) > 1:
-            raise DataError(
-                f"The model has the inputs {', '.join(shapes)}: give X as a dictionary or a DataFrame by these names."
-            )
+        _check_names_given(shapes)
         for shape in shapes.values():
             check_features(X, shape, source)
 
@@ -133,10 +202,18 @@ class InputForm:
 
     def feeds(self, X: Features, model: TrainableModel) -> dict[str, Any]:
         """Return checked rows by the names of the inputs of a model."""
+        if self.shapes and isinstance(X, Mapping):
+            return {
+                name: _as_declared(f"X[{name!r}]", X[name], dtype, self._declared(name, model))
+                for name, dtype in model.features.items()
+            }
         if self.by_name:
             return feeds_by_name(X, model.features, model.shapes)
         (name,) = model.features
         return {name: X}
+
+    def _declared(self, name: str, model: TrainableModel) -> tuple[int | None, ...] | None:
+        return None if self.shapes.get(name) is None else model.shapes[name]
 
 
 class Rows(NamedTuple):
@@ -152,26 +229,7 @@ class Rows(NamedTuple):
     exact: Features
 
 
-def declared_inputs(onx: OnnxModel) -> dict[str, tuple[np.dtype, int]]:
-    """Return the type and the rank of each input of an ONNX model."""
-    proto = graph.read(onx)
-    known = {i.name for i in proto.graph.initializer}
-    found = {}
-    for value in proto.graph.input:
-        if value.name not in known:
-            tensor = value.type.tensor_type
-            if not tensor.elem_type:
-                raise ModelError(f"The input {value.name!r} of the model is no tensor: rows cannot go in.")
-            dtype = np.dtype(np.float32)  # as any type of floating point, of which numpy lacks some
-            if tensor.elem_type not in graph.FLOATS:
-                dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-            if dtype.type.__module__ != "numpy":  # types of 2, 4 and 8 bits
-                raise ModelError(f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers.")
-            found[value.name] = dtype, len(tensor.shape.dim) or 2
-    return found
-
-
-def comes_by_name(X: ArrayLike, estimator: Model | None) -> bool:
+def comes_by_name(X: ArrayLike, *, has_columns: bool) -> bool:
     """Whether the rows are passed column by column, each under its name.
 
     So are dictionaries, frames whose columns are not all numeric, and frames for a
@@ -179,16 +237,12 @@ def comes_by_name(X: ArrayLike, estimator: Model | None) -> bool:
     """
     if scipy.sparse.issparse(X):  # a dok_array is a dictionary as well
         return False
-    if isinstance(X, Mapping):
+    if isinstance(X, (Mapping, Inputs)):
         return True
     if not is_frame(X) and not _is_polars(X):
         return False
     dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if _is_polars(X) else X.dtypes
-    if any(dtype.kind not in "fiub" for dtype in dtypes):
-        return True
-    if is_onnx(estimator):
-        return len(declared_inputs(estimator)) > 1
-    return _has_columns(estimator)
+    return has_columns or any(dtype.kind not in "fiub" for dtype in dtypes)
 
 
 def _has_columns(estimator: object) -> bool:
@@ -248,13 +302,6 @@ def check_named(
     """
     if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
         X = in_order(X, estimator.feature_names_in_, original)
-    if isinstance(X, Mapping):
-        if not X:
-            raise DataError("X is an empty dictionary.")
-        for name, column in X.items():
-            if np.ndim(column) == 0:
-                raise DataError(f"X[{name!r}] is the scalar {column!r}: give an array with one entry a row.")
-        X = {name: np.asarray(column) for name, column in X.items()}
     with as_data_error():
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -277,11 +324,14 @@ def _check_no_gaps(X: Frame) -> None:
         )
 
 
-def warn_of_unknown(X: Frame | Mapping[str, np.ndarray], inputs: Collection[str]) -> None:
+def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
     """Warn of columns by name that an ONNX model does not take: misspelled, or meant for another model."""
-    names = [str(name) for name in (X if isinstance(X, Mapping) else X.columns)]
+    by_name = isinstance(X, (Mapping, Inputs))
+    if not (by_name or is_frame(X) or _is_polars(X)):
+        return
+    names = [str(name) for name in (X.keys() if by_name else X.columns)]
     unknown = [name for name in names if name not in inputs]
-    if unknown and (isinstance(X, Mapping) or len(unknown) < len(names)):  # a frame may be one input, under any names
+    if unknown and (by_name or len(unknown) < len(names)):  # a frame may be one input, under any names
         warnings.warn(
             f"The model does not take the columns {', '.join(unknown)} of X: they have no effect. "
             f"Its inputs are {', '.join(inputs)}.",
@@ -290,8 +340,21 @@ def warn_of_unknown(X: Frame | Mapping[str, np.ndarray], inputs: Collection[str]
         )
 
 
+def _check_names_given(inputs: Collection[str]) -> None:
+    """Raise a DataError for rows without names where a model has several inputs."""
+    if len(inputs) > 1:
+        raise DataError(
+            f"The model has the inputs {', '.join(inputs)}: give X as a dictionary or a DataFrame by these names, or "
+            "as onnxtrain.Inputs."
+        )
+
+
+def _no_column(name: str, names: Collection[str]) -> DataError:
+    return DataError(f"The model has an input {name!r}, X has no column of that name. {did_you_mean(name, names)}")
+
+
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Return the rows for each input of a model, in its type.
+    """Return the columns of a frame for each input of a model, in its type.
 
     Raises
     ------
@@ -306,13 +369,23 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     feeds = {}
     for name, dtype in inputs.items():
         if name not in names:
-            raise DataError(
-                f"The model has an input {name!r}, X has no column of that name. {did_you_mean(name, names)}"
-            )
+            raise _no_column(name, names)
         column = np.asarray(X[name])
         column = column.astype(object if dtype.kind in "OSU" else dtype)
         feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
     return feeds
+
+
+def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
+    """Return the values of an input of an ONNX model in the type and the shape that it declares."""
+    column = cast(column, dtype, name)
+    if shape is not None and {column.ndim, len(shape)} == {1, 2} and (column.ndim == 1 or column.shape[1] == 1):
+        column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
+    if shape is not None:
+        check_features(column, shape, "the model takes", name)
+    if scipy.sparse.issparse(column) or isinstance(column, np.memmap):
+        return column
+    return np.ascontiguousarray(column)
 
 
 def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:

@@ -15,6 +15,8 @@ from sklearn.base import BaseEstimator
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from onnxtrain.estimators.inputs import Inputs
+
 Estimator: TypeAlias = BaseEstimator
 
 #: An ONNX model: itself, its bytes, or a path.
@@ -52,7 +54,7 @@ class Frame(HasShape, Protocol):
 
 
 #: Rows, targets and sample weights as users give them.
-ArrayLike: TypeAlias = "npt.ArrayLike | scipy.sparse.spmatrix | Frame | Mapping[str, npt.ArrayLike]"
+ArrayLike: TypeAlias = "npt.ArrayLike | scipy.sparse.spmatrix | Frame | Mapping[str, npt.ArrayLike] | Inputs"
 
 #: Checked rows: an array, a CSR matrix, a frame, or columns by name.
 Features: TypeAlias = "np.ndarray | scipy.sparse.csr_matrix | Frame | Mapping[str, np.ndarray]"

@@ -111,6 +111,17 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     features : str, optional
         With ``head="new"``: the value of the model that the new layer takes, by name, if it is not the input of
         the last linear layer; averaged over all axes but that of the features.
+    inputs : dict, optional
+        Inputs of an ONNX model that are the same for all rows, by name: ``{"sr": 16000}``. A scalar fills an input of
+        any shape; a state has length 1 on the axis of its rows. The exported model keeps the input, with the value as
+        its default unless it is as long as the rows.
+    batch_axis : dict, optional
+        The axis on which an ONNX model takes the rows of an input, ``{"state": 1}``, where the names of its dimensions
+        do not show it; None: it takes none. A dictionary X holds arrays in the order of axes of the model, everything
+        else has the rows first.
+    pad : dict, optional
+        What fills the end of the shorter rows of an input of an ONNX model, up to the longest: ``{"input_ids": 0}``.
+        Masks are filled with 0.
     random_state : int, RandomState or None
         Fixes everything that is drawn: weights, order of the rows, rows held out.
     verbose : int

@@ -14,6 +14,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
+from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
@@ -346,9 +347,12 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     if kept.kind not in classes:
         raise ModelError(f"The file holds a {kept.kind}; known are {', '.join(classes)}.")
     model = kept.model
-    source = Source(model, original=kept.own_file)
+    params, entrance = kept.decoded_params(), None
+    if kept.own_file is not None:
+        entrance = Entrance.of(kept.own_file, params.get("inputs"), params.get("batch_axis"), params.get("output"))
+    source = Source(model, original=kept.own_file, entrance=entrance)
     whole = source.with_weights(kept.state.result()).SerializeToString() if kept.has_estimator else None
-    estimator = classes[kept.kind](whole, **kept.decoded_params())
+    estimator = classes[kept.kind](whole, **params)
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
     for name in ("_random_state", *own):
         if name not in kept.attributes:

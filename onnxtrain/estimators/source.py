@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
+from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
@@ -104,7 +105,9 @@ class Source:
     bindings : tuple of Binding
         Which of its attributes the weights are.
     original : bytes or None
-        The ONNX model that was handed over.
+        The ONNX model that was handed over, its fixed inputs with their values as defaults.
+    entrance : Entrance or None
+        How rows reach its inputs.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
     agreed : set
@@ -116,6 +119,7 @@ class Source:
     estimator: Any = None
     bindings: tuple[Binding, ...] = ()
     original: bytes | None = field(default=None, repr=False)
+    entrance: Entrance | None = None
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
 
@@ -135,6 +139,10 @@ class Source:
 
         Without `merge` its factors stand beside its weights.
         """
+        found = self._with_weights(weights, merge=merge)
+        return found if self.entrance is None else self.entrance.as_file(found, weights)
+
+    def _with_weights(self, weights: Mapping[str, np.ndarray], *, merge: bool) -> onnx.ModelProto:
         if self.factors and not merge:
             return self._with_factors(weights)
         weights = self.merged(weights)
@@ -167,6 +175,12 @@ class Source:
             if found is not None:
                 return found
         return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+
+    def rows_first(self) -> bytes:
+        """Return the ONNX model that was handed over with the rows on the first axis of each input."""
+        if self.original is None or self.entrance is None or not self.entrance.changes:
+            return self.original or b""
+        return self.entrance.rows_first(onnx.load_model_from_string(self.original)).SerializeToString()
 
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return the weights as they came, by name."""
@@ -283,6 +297,7 @@ def source_of(
     *,
     structure_only: bool,
     random_state: np.random.RandomState,
+    entrance: Entrance | None = None,
 ) -> Source:
     """Return a user's model as a source: an unfitted estimator is fitted on the rows.
 
@@ -303,9 +318,11 @@ def source_of(
         learned, a few rows are enough.
     random_state : numpy.random.RandomState
         Draws the seeds that the estimator leaves open.
+    entrance : Entrance, optional
+        Of an ONNX model.
     """
     if is_onnx(estimator):
-        return as_source(estimator, X, reading)
+        return as_source(estimator, X, reading, entrance)
     if is_fitted(estimator):
         return as_source(thawed(estimator), X, reading)
     params = estimator.get_params()
@@ -482,7 +499,7 @@ def thawed(estimator: Any) -> Any:
     return estimator.estimator if type(estimator).__name__ == "FrozenEstimator" else estimator
 
 
-def as_source(estimator: Model, X: Features, reading: Reading) -> Source:
+def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:
     """Return an ONNX model, or a fitted estimator as one, ready to be trained.
 
     Parameters
@@ -491,11 +508,15 @@ def as_source(estimator: Model, X: Features, reading: Reading) -> Source:
     X : array-like
         Rows on which the conversion is compared with the estimator.
     reading : Reading
+    entrance : Entrance, optional
+        Of an ONNX model: how rows reach its inputs.
     """
     if is_onnx(estimator):
-        onx = graph.read(estimator)
-        model = read_model(rewritten(open_batch(onx)), **vars(reading), roles=roles_by_exporter(onx))
-        return Source(model, original=onx.SerializeToString())
+        entrance = Entrance.of(estimator) if entrance is None else entrance
+        onx = entrance.with_defaults(estimator)
+        roles = roles_by_exporter(onx) | dict.fromkeys(entrance.fixed, Role.BUFFER)
+        model = read_model(rewritten(open_batch(entrance.rows_first(onx))), **vars(reading), roles=roles)
+        return Source(model, original=onx.SerializeToString(), entrance=entrance)
     answers: dict[str, Any] = {}
     model, bindings = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
     return Source(model, copy.deepcopy(estimator), bindings, answers=answers)

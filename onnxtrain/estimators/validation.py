@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,10 +20,12 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape
 from onnxtrain.losses import find_loss
@@ -61,6 +64,9 @@ PARAMETERS: dict[str, list[Any]] = {
     "head": [StrOptions({"keep", "new"})],
     "features": [str, None],
     "on_interrupt": [StrOptions({"keep", "raise"})],
+    "inputs": [dict, None],
+    "batch_axis": [dict, None],
+    "pad": [dict, None],
     "average": ["boolean", Interval(Real, 0, 1, closed="neither")],
     "class_weight": [dict, list, StrOptions({"balanced"}), None],
     "class_axis": [Integral, None],
@@ -97,6 +103,14 @@ def _check_lora(lora: LoRA, estimator: Any) -> None:
         raise ParameterError(
             "init='random' draws the weights anew, LoRA trains beside weights that were learned: set init='estimator'."
         )
+
+
+def check_no_inputs(estimator: Any) -> None:
+    """Raise a ParameterError for parameters that only an ONNX model has a use for."""
+    for name in ("inputs", "batch_axis", "pad"):
+        if getattr(estimator, name):
+            kind = type(estimator.estimator).__name__
+            raise ParameterError(f"{name}= is about the inputs of an ONNX model, got {kind}.")
 
 
 def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
@@ -167,25 +181,30 @@ def check_X_y(
     ndim: int = 2,
     numeric: bool,
     allow_nan: bool = False,
+    any_length: bool = False,
 ) -> tuple[Features, Any]:
-    """Return rows as the model accepts them, and y, if given, with as many rows.
+    """Return rows as the model accepts them, and y, if given, with as many rows; `any_length`: sequences.
 
     X is an ndarray of `dtype`, or a CSR matrix of any floating-point type; without a copy where it is such an array.
     """
-    found = validate_data(
-        estimator,
+    counted = dtype.kind in "iub"
+    check: Any = partial(validate_data, estimator, reset=reset)
+    if any_length and not reset:  # of another length than those of fit
+        check = check_array if y is None else check_arrays
+    found = check(
         X,
         **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
-        reset=reset,
         accept_sparse="csr",
-        dtype=dtype,
+        dtype=None if counted else dtype,
         order="C",
         allow_nd=ndim > 2,
         ensure_all_finite="allow-nan" if allow_nan else True,
     )
-    if y is None:
-        return found, None
-    rows, targets = found
+    rows, targets = (found, None) if y is None else found
+    if counted:
+        rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
+    if targets is None:
+        return rows, None
     if dtype == np.float32:
         _warn_of_rounding(X, rows)
     if numeric and targets.dtype.kind in "US":
@@ -238,8 +257,8 @@ def check_sample_weight(
     return None if np.all(weights == weights[0]) else weights
 
 
-def check_features(X: HasShape, shape: tuple[Any, ...], source: str) -> None:
-    """Compare the rows with the input shape of a model: `shape`, rows first, None for any length.
+def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str = "X") -> None:
+    """Compare the rows, called `name`, with the input shape of a model: `shape`, rows first, None for any length.
 
     Raises
     ------
@@ -247,12 +266,12 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str) -> None:
         The rank or the number of columns differs; `source` says whose model it is.
     """
     if len(shape) != len(X.shape):
-        raise DataError(f"X has {len(X.shape)} axes, {source} {len(shape)}.")
+        raise DataError(f"{name} has {len(X.shape)} axes, {source} {len(shape)}.")
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
-            raise DataError(f"X has {given[0]} features, {source} {wanted[0]}.")
-        raise DataError(f"X has rows of shape {given}, {source} {wanted}.")
+            raise DataError(f"{name} has {given[0]} features, {source} {wanted[0]}.")
+        raise DataError(f"{name} has rows of shape {given}, {source} {wanted}.")
 
 
 @as_data_error()

@@ -1,0 +1,355 @@
+"""The inputs of an ONNX model: on which axis each takes its rows, which are fixed for all rows.
+
+A model is trained with the rows on the first axis of each input; a Transpose behind an input that takes them on
+another one puts them there. A fixed input is an initializer, repeated for each row where the model has one a row. The
+file of the user stays as it came, but for the fixed values: each is the default of its input, unless that is as long as
+the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain import graph
+from onnxtrain.errors import ModelError, ParameterError
+from onnxtrain.graph.messages import assign, copy_of, dimensions, nodes_in
+from onnxtrain.registry import did_you_mean
+
+#: The dimensions of an input: a length, a name, or None.
+Shape: TypeAlias = "tuple[int | str | None, ...]"
+
+#: An axis of an input.
+Axis: TypeAlias = "tuple[str, int]"
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How rows reach the inputs of an ONNX model.
+
+    Attributes
+    ----------
+    types : mapping of str to str
+        The type of each input that takes rows, as numpy writes it; float32 stands for any floating-point type.
+    shapes : mapping of str to tuple or None
+        Their dimensions as declared; None if the rank is unknown.
+    axes : mapping of str to int
+        The axis of the rows of each.
+    fixed : mapping of str to ndarray
+        The inputs that are the same for all rows.
+    lengths : mapping of str to mapping of int to (str, int)
+        For the axes of a fixed input that are as long as one of another input: that input and its axis.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Shape | None] = field(default_factory=dict)
+    axes: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    lengths: Mapping[str, Mapping[int, Axis]] = field(default_factory=dict)
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """The axis of the rows of each input that does not take them on the first one."""
+        return {name: axis for name, axis in self.axes.items() if axis}
+
+    @property
+    def changes(self) -> bool:
+        """Whether :meth:`rows_first` changes a model."""
+        return bool(self.moved or self.fixed)
+
+    @property
+    def rows(self) -> dict[str, tuple[int | None, ...] | None]:
+        """The lengths of a row of each input, None for any; None if the rank is unknown."""
+        return {name: _row(shape, self.axes[name]) for name, shape in self.shapes.items()}
+
+    @classmethod
+    def of(
+        cls,
+        onx: graph.ModelLike,
+        fixed: Mapping[str, Any] | None = None,
+        batch_axis: Mapping[str, int | None] | None = None,
+        output: int | str | None = None,
+    ) -> Entrance:
+        """Return the entrance of a model.
+
+        Parameters
+        ----------
+        onx : onnx.ModelProto, bytes or path
+        fixed : mapping of str to array-like, optional
+            A scalar fills an input of any shape.
+        batch_axis : mapping of str to int, optional
+            The axis of the rows where the dimensions do not show it; None for an input that has none.
+        output : int or str, optional
+            The output whose first axis is called as that of the rows, by default the first one.
+
+        Raises
+        ------
+        ParameterError
+            There is no such input or axis, or a value does not fit its input.
+        ModelError
+            An input takes no tensor, or no rows and no value is given.
+        """
+        proto = graph.read(onx)
+        listed = {value.name: value for value in proto.graph.input}
+        told, values = dict(batch_axis or {}), dict(fixed or {})
+        _check_names("batch_axis", told, listed)
+        _check_names("inputs", values, listed)
+        weights = {i.name for i in proto.graph.initializer}
+        shapes = {name: _shape(value) for name, value in listed.items() if name in values or name not in weights}
+        taking = {name: shape for name, shape in shapes.items() if name not in values}
+        if not taking:
+            raise ParameterError("inputs= fixes every input of the model: none is left that takes rows.")
+        rows = _names_of_rows(taking.values(), _shape(_chosen(proto, output)))
+        is_open = any(shape and not isinstance(shape[0], int) for shape in taking.values())
+        axes = {name: _axis(name, shape, told, rows, is_open=is_open) for name, shape in shapes.items()}
+        without = next((name for name in taking if axes[name] is None), None)
+        if without is not None:
+            raise ModelError(_no_rows(without, taking[without]))
+        known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
+        arrays = {name: _filled(name, value, listed[name], shapes[name]) for name, value in values.items()}
+        lengths = {
+            name: _lengths(array, shapes[name], axes[name], taking, known, told=name in told)
+            for name, array in arrays.items()
+        }
+        return cls({name: _dtype(listed[name]).str for name in taking}, taking, known, arrays, lengths)
+
+    def with_defaults(self, onx: graph.ModelLike) -> onnx.ModelProto:
+        """Return a model in which the fixed values are the defaults of their inputs."""
+        proto = graph.read(onx)
+        if not self.fixed:
+            return proto
+        changed = copy_of(proto)
+        assign(changed.graph.initializer, [i for i in proto.graph.initializer if i.name not in self.fixed])
+        changed.graph.initializer.extend(onnx.numpy_helper.from_array(x, name) for name, x in self.fixed.items())
+        return changed
+
+    def as_file(self, onx: onnx.ModelProto, trained: Collection[str]) -> onnx.ModelProto:
+        """Return a model with defaults as it is given away: without those of inputs that are as long as the rows.
+
+        onnxruntime would take no more rows than the default has. One that was `trained` has to be kept.
+        """
+        repeated = {name for name, lengths in self.lengths.items() if lengths} - set(trained)
+        if not repeated:
+            return onx
+        changed = copy_of(onx)
+        assign(changed.graph.initializer, [i for i in onx.graph.initializer if i.name not in repeated])
+        return changed
+
+    def rows_first(self, onx: onnx.ModelProto) -> onnx.ModelProto:
+        """Return a model with defaults that takes rows on the first axis of each input, the fixed ones as constants."""
+        if not self.changes:
+            return onx
+        changed = copy_of(onx)
+        assign(changed.graph.input, [value for value in onx.graph.input if value.name not in self.fixed])
+        inner, nodes = _transposed(changed, self.moved)
+        for name, lengths in self.lengths.items():
+            if lengths:
+                nodes += _repeated(
+                    changed, name, {i: (inner.get(other, other), j) for i, (other, j) in lengths.items()}
+                )
+        assign(changed.graph.node, [*nodes, *changed.graph.node])
+        return changed
+
+
+def _check_names(parameter: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ParameterError(f"{parameter}: the model has no input {name!r}. {did_you_mean(name, known)}")
+
+
+def _no_rows(name: str, shape: Shape | None) -> str:
+    if shape == ():
+        return f"The model takes the scalar {name!r}, the same for all rows: give it by inputs={{{name!r}: ...}}."
+    return (
+        f"The input {name!r} of the model has the fixed shape {shape}, without an axis for the rows: give its value by "
+        f"inputs={{{name!r}: ...}}, or name the axis by batch_axis={{{name!r}: ...}}."
+    )
+
+
+# ------------------------------------------------------------ what is declared
+
+
+def _shape(value: onnx.ValueInfoProto | None) -> Shape | None:
+    found = None if value is None else dimensions(value)
+    return None if found is None else tuple(found)
+
+
+def _row(shape: Shape | None, axis: int) -> tuple[int | None, ...] | None:
+    if shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else None for i, d in enumerate(shape) if i != axis)
+
+
+def _dtype(value: onnx.ValueInfoProto) -> np.dtype:
+    """Return the type of an input, float32 for any floating-point type."""
+    element = value.type.tensor_type.elem_type
+    if not element:
+        raise ModelError(f"The input {value.name!r} of the model is no tensor: rows cannot go in.")
+    if element in graph.FLOATS:
+        return np.dtype(np.float32)
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if dtype.type.__module__ != "numpy":  # types of 2, 4 and 8 bits
+        raise ModelError(f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers.")
+    return dtype
+
+
+def _chosen(proto: onnx.ModelProto, output: int | str | None) -> onnx.ValueInfoProto | None:
+    outputs = list(proto.graph.output)
+    if isinstance(output, str):
+        return next((value for value in outputs if value.name == output), None)
+    position = 0 if output is None else int(output)
+    return outputs[position] if -len(outputs) <= position < len(outputs) else None
+
+
+def _names_of_rows(shapes: Iterable[Shape | None], output: Shape | None) -> set[str]:
+    """Return the names of the axis of the rows: those of the first axes of the inputs, or that of the output.
+
+    The output decides where it has no axis called as the first one of an input: such as the time.
+    """
+    known = [shape for shape in shapes if shape]
+    first_axes = {shape[0] for shape in known if isinstance(shape[0], str)}
+    first = output[0] if output else None
+    if not isinstance(first, str) or not any(first in shape for shape in known):
+        return first_axes
+    return first_axes if (first_axes - {first}).intersection(output or ()) else {first}
+
+
+def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str], *, is_open: bool) -> int | None:
+    """Return the axis of the rows of an input, None if it has none; `is_open`: batches may be of any size."""
+    if name in told:
+        return _told(name, told[name], shape)
+    if shape is None or (shape and shape[0] in rows):
+        return 0
+    if not shape:
+        return None
+    named = [i for i, d in enumerate(shape) if d in rows]
+    if len(named) == 1:
+        return named[0]
+    if not isinstance(shape[0], int) or not is_open:
+        return 0
+    unknown = [i for i, d in enumerate(shape) if d is None]
+    return unknown[0] if len(unknown) == 1 else None
+
+
+def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
+    if axis is None:
+        return None
+    rank = 1 if shape is None else len(shape)
+    if not isinstance(axis, Integral) or isinstance(axis, bool) or not -rank <= int(axis) < rank:
+        axes = "of unknown shape" if shape is None else f"of {rank} axes"
+        raise ParameterError(f"batch_axis={{{name!r}: {axis!r}}} is no axis of the input, {axes}.")
+    return int(axis) % rank
+
+
+# ------------------------------------------------------------ inputs that are fixed
+
+
+def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape | None) -> np.ndarray:
+    """Return a fixed value in the type and the rank of its input; open axes of what a scalar fills have length 1."""
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type))
+    given = np.asarray(value)
+    try:
+        array = given.astype(dtype)
+    except (TypeError, ValueError) as e:
+        raise ParameterError(f"inputs[{name!r}] is {value!r:.80}, the model takes {dtype}: {e}") from e
+    if dtype.kind in "iub" and not np.array_equal(array, given):
+        raise ParameterError(f"inputs[{name!r}] is {value!r:.80}, which is no {dtype}: the model takes that type.")
+    if shape is None:
+        return array
+    if array.ndim == 0:
+        return np.full([d if isinstance(d, int) else 1 for d in shape], array, dtype)
+    if array.ndim != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True)):
+        raise ParameterError(
+            f"inputs[{name!r}] has the shape {array.shape}, the model takes {_text(shape)}; the axis of the rows has "
+            "length 1, and a scalar fills any shape."
+        )
+    return array
+
+
+def _text(shape: Shape) -> str:
+    return "(" + ", ".join("?" if d is None else str(d) for d in shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _lengths(
+    array: np.ndarray,
+    shape: Shape | None,
+    axis: int | None,
+    taking: Mapping[str, Shape | None],
+    axes: Mapping[str, int],
+    *,
+    told: bool,
+) -> dict[int, Axis]:
+    """Return the axes of a fixed value that are as long as one of another input: its rows, and others by name.
+
+    Of a model that is made for batches of one row, the axis of the rows is known if the user has told it.
+    """
+    places: dict[Any, Axis] = {}
+    for name, other in taking.items():
+        for i, d in enumerate(other or ()):
+            places.setdefault(d, (name, i))
+    found = {}
+    for i, d in enumerate(shape or ()):
+        if array.shape[i] != 1:
+            continue
+        if i == axis and (told or not isinstance(d, int)):
+            found[i] = next(iter(axes.items()))
+        elif isinstance(d, str) and d in places:
+            found[i] = places[d]
+    return found
+
+
+# ------------------------------------------------------------ changes of a graph
+
+
+def _transposed(onx: onnx.ModelProto, moved: Mapping[str, int]) -> tuple[dict[str, str], list[onnx.NodeProto]]:
+    """Let inputs come with the rows first, in place; return their names behind a Transpose, and the nodes.
+
+    `moved` holds the axis of the rows of each in the model.
+    """
+    inner, nodes = {}, []
+    for value in onx.graph.input:
+        if value.name in moved:
+            axis, dims = moved[value.name], value.type.tensor_type.shape.dim
+            inner[value.name] = _renamed(onx, value.name)
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(dims))]
+            nodes.append(onnx.helper.make_node("Transpose", [value.name], [inner[value.name]], perm=order))
+            assign(dims, [dims[i] for i in np.argsort(order)])
+    return inner, nodes
+
+
+def _repeated(onx: onnx.ModelProto, name: str, lengths: Mapping[int, Axis]) -> list[onnx.NodeProto]:
+    """Let a fixed value be as long as other inputs are on some of its axes, in place; return the nodes for it."""
+    (held,) = (i for i in onx.graph.initializer if i.name == name)
+    inner = _renamed(onx, name)
+    nodes, parts = [], []
+    for i in range(len(held.dims)):
+        part = f"{inner}_length_{i}"
+        parts.append(part)
+        if i not in lengths:
+            onx.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), part))
+            continue
+        other, axis = lengths[i]
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([axis]), f"{part}_axis"))
+        nodes.append(onnx.helper.make_node("Shape", [other], [f"{part}_shape"]))
+        nodes.append(onnx.helper.make_node("Gather", [f"{part}_shape", f"{part}_axis"], [part]))
+    nodes.append(onnx.helper.make_node("Concat", parts, [f"{inner}_shape"], axis=0))
+    nodes.append(onnx.helper.make_node("Expand", [name, f"{inner}_shape"], [inner]))
+    return nodes
+
+
+def _renamed(onx: onnx.ModelProto, name: str) -> str:
+    """Let every node take another value instead of an input, in place; return its name."""
+    known = {part.name for part in (*onx.graph.input, *onx.graph.initializer)}
+    known |= {y for node in nodes_in(onx.graph.node) for y in node.output}
+    new = graph.unique_name(f"{name}_of_the_model", known)
+    for node in nodes_in(onx.graph.node):
+        for i, x in enumerate(node.input):
+            if x == name:
+                node.input[i] = new
+    return new

@@ -1,0 +1,170 @@
+"""Values of users as arrays: tensors of other libraries, lists of rows of different lengths, exact casts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.registry import did_you_mean
+
+#: Elements of a memory map that are looked at together.
+_PIECE = 2**24
+
+
+def as_array(values: Any, name: str = "X") -> Any:
+    """Return values as an ndarray, or as the sparse matrix or the frame that they are.
+
+    A tensor that needs a gradient, or lies on a GPU, is taken as it is now. Neither a memory map nor a tensor in the
+    memory of the CPU is copied.
+
+    Raises
+    ------
+    DataError
+        numpy has no such type, as bfloat16.
+    """
+    if isinstance(values, np.ndarray) or scipy.sparse.issparse(values) or hasattr(values, "iloc"):
+        return values
+    try:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu()
+        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+            return np.from_dlpack(values)
+        return np.asarray(values)
+    except (TypeError, BufferError, RuntimeError) as e:
+        kind = getattr(values, "dtype", type(values).__name__)
+        raise DataError(f"{name} of type {kind} is no array for numpy: {e}. Convert it before, to float32.") from e
+
+
+def check_padding(pad: Mapping[str, float] | None, inputs: Collection[str]) -> None:
+    """Raise a ParameterError if `pad` names no input of the model, or fills with no number."""
+    for name, fill in (pad or {}).items():
+        if name not in inputs:
+            raise ParameterError(f"pad: the model takes no rows by {name!r}. {did_you_mean(name, inputs)}")
+        if not isinstance(fill, Real):
+            raise ParameterError(f"pad={{{name!r}: {fill!r}}}: rows are filled with a number.")
+
+
+def as_column(name: str, values: Any, pad: Mapping[str, float], length: int | None) -> Any:
+    """Return the values of one input as an array or a CSR matrix: rows of different lengths are padded.
+
+    Parameters
+    ----------
+    name : str
+    values : array-like
+        A list may hold rows of different lengths, and so may an array or a series of objects.
+    pad : mapping of str to float
+        What fills the end of the shorter rows, by the name of the input; 0 in masks.
+    length : int or None
+        The length that the model declares for a row, to which they are padded.
+
+    Raises
+    ------
+    DataError
+        Rows have different lengths, and `pad` does not name the input.
+    """
+    if scipy.sparse.issparse(values):
+        return values.tocsr()
+    found = f"X[{name!r}]"
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(as_array(values, found))
+    except ValueError as e:  # rows of different lengths
+        return _padded(name, [np.asarray(as_array(row, found)) for row in values], pad, length, cause=e)
+    if array.dtype == object and array.ndim == 1 and len(array) and _is_row(array[0]):
+        rows = [np.asarray(as_array(row, found)) for row in array]
+        if len({row.shape for row in rows}) > 1:
+            return _padded(name, rows, pad, length)
+        array = np.stack(rows)
+    if length is not None and array.ndim > 1 and array.shape[1] < length and _fill(name, pad) is not None:
+        return _padded(name, list(array), pad, length)
+    return array
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or len(getattr(value, "shape", ())) > 0
+
+
+def _fill(name: str, pad: Mapping[str, float]) -> float | None:
+    return pad.get(name, 0 if pad and "mask" in name.lower() else None)
+
+
+def _padded(
+    name: str,
+    rows: Sequence[np.ndarray],
+    pad: Mapping[str, float],
+    length: int | None,
+    cause: Exception | None = None,
+) -> np.ndarray:
+    fill = _fill(name, pad)
+    if any(row.ndim == 0 or row.dtype == object for row in rows) or len({row.shape[1:] for row in rows}) > 1:
+        raise DataError(
+            f"X[{name!r}] has rows of different shapes: they may differ in length only, along their first axis."
+        ) from cause
+    lengths = [len(row) for row in rows]
+    if fill is None:
+        example = ", ".join(f"{key!r}: {value!r}" for key, value in {**pad, name: 0}.items())
+        raise DataError(
+            f"X[{name!r}] has rows of different lengths, from {min(lengths)} to {max(lengths)}: "
+            f"pad={{{example}}} pads them to the longest, and attention masks with 0."
+        ) from cause
+    longest = max([*lengths, length or 0])
+    dtype = np.result_type(*{row.dtype for row in rows if len(row)} or {np.dtype(np.int64)})
+    padded = np.full((len(rows), longest, *rows[0].shape[1:]), fill, dtype)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return padded
+
+
+def cast(values: Any, dtype: np.dtype, name: str) -> Any:
+    """Return an array in a type that a model takes; integers and truth values come from equal ones only.
+
+    A memory map and a CSR matrix stay in their own type, which is cast by the batch.
+
+    Raises
+    ------
+    DataError
+        A value is no integer, too large for the type, or no number at all.
+    """
+    if values.dtype == dtype:
+        return values
+    if dtype.kind in "OSU":
+        if values.dtype.kind not in "OSU":
+            raise DataError(f"{name} holds {values.dtype}, the model takes text.")
+        return values.astype(object)
+    if values.dtype.kind not in "fiub":
+        return cast(_numbers(values, dtype, name), dtype, name)
+    exact = dtype.kind == "f" or np.can_cast(values.dtype, dtype, "safe")
+    if scipy.sparse.issparse(values):
+        return values if exact else cast(values.toarray(), dtype, name)
+    if not isinstance(values, np.memmap):
+        return values.astype(dtype) if exact else _cast_exactly(values, dtype, name)
+    size = max(1, _PIECE // max(1, values[:1].size))
+    for start in () if exact else range(0, len(values), size):
+        _cast_exactly(values[start : start + size], dtype, name, start)
+    return values
+
+
+def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
+    """Return objects or texts as numbers."""
+    try:
+        array = np.array(values.tolist()) if values.dtype == object else values
+        return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"{name} holds {values.dtype}, the model takes {dtype}: {e}.") from e
+
+
+def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        converted = values.astype(dtype)
+    different = np.argwhere(values != converted)
+    if len(different):
+        place = tuple(different[0])
+        raise DataError(
+            f"{name} holds {values[place]} in row {first + place[0]}, the model takes {dtype}: no value is rounded or "
+            "cut off."
+        )
+    return converted

@@ -1,0 +1,131 @@
+"""Rows of a model with several inputs: one value for each, with an entry for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError
+from onnxtrain.registry import did_you_mean
+
+
+class Inputs:
+    """Rows of a model with several inputs, which scikit-learn cuts as it cuts an array.
+
+    So ``cross_val_score``, ``GridSearchCV``, ``train_test_split`` and ``Pipeline`` take models of several inputs. A
+    dictionary cannot be cut: its length is the number of inputs.
+
+    Parameters
+    ----------
+    **inputs : array-like
+        By the name of the input, each with an entry for each row, along the first axis: an array, a memory map, a
+        sparse matrix, a tensor of PyTorch, a frame, or a list, whose entries may be of different lengths. They stay
+        what they are: nothing is copied, and no memory map is read, before rows are taken.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The number of rows and the number of inputs.
+
+    Raises
+    ------
+    DataError
+        The inputs have different numbers of rows, or one is a scalar.
+
+    See Also
+    --------
+    OrtGradientClassifier : Its parameters ``inputs``, ``batch_axis`` and ``pad`` say how rows reach the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import Inputs
+    >>> X = Inputs(input_ids=[[2, 7], [2], [5, 4, 3]], age=np.array([31, 45, 27]))
+    >>> len(X), X.shape, X[[0, 2]]["input_ids"]
+    (3, (3, 2), [[2, 7], [5, 4, 3]])
+    >>> X[X["age"] > 30]
+    Inputs(2 rows: input_ids, age)
+    """
+
+    def __init__(self, /, **inputs: Any):
+        if not inputs:
+            raise DataError("Inputs has no input: name each one, Inputs(input_ids=..., attention_mask=...).")
+        self._inputs = inputs
+        counts = {name: _n_rows(name, values) for name, values in inputs.items()}
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{name} has {n}" for name, n in counts.items())
+            raise DataError(
+                f"The inputs have inconsistent numbers of samples: {found}. Rows are the first axis of each one; "
+                "np.moveaxis(values, axis, 0) puts them there. A value that is the same for all rows is a parameter "
+                "of the estimator, inputs={name: value}."
+            )
+        self.shape = (next(iter(counts.values())), len(inputs))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def keys(self) -> list[str]:
+        """Return the names of the inputs."""
+        return list(self._inputs)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the values of one input by its name, one row by its number as a dictionary, or some of the rows."""
+        if isinstance(key, str):
+            if key not in self._inputs:
+                raise DataError(f"There is no input {key!r}. {did_you_mean(key, self._inputs)}")
+            return self._inputs[key]
+        if isinstance(key, tuple):  # scikit-learn takes rows by X[rows, ...]
+            key, *others = key
+            if any(part is not Ellipsis and part != slice(None) for part in others):
+                raise DataError("Rows of Inputs are cut along their first axis only.")
+        if isinstance(key, (int, np.integer)):
+            return {name: part[0] for name, part in self[[range(len(self))[key]]]._inputs.items()}
+        rows = _positions(key, len(self))
+        return Inputs(**{name: _taken(values, rows) for name, values in self._inputs.items()})
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise DataError(
+            f"Inputs holds {', '.join(self._inputs)} and is no array: it goes through splits, searches and pipelines "
+            "as it is, not through estimators and functions that compute with one array."
+        )
+
+    def __repr__(self) -> str:
+        return f"Inputs({len(self)} rows: {', '.join(self._inputs)})"
+
+
+def _n_rows(name: str, values: Any) -> int:
+    if isinstance(values, (str, bytes, Mapping)) or not (hasattr(values, "__len__") or hasattr(values, "shape")):
+        raise DataError(f"Inputs: {name} is {values!r:.80}, which has no rows. {_fixed(name)}")
+    shape = getattr(values, "shape", None)
+    if shape is not None and not len(shape):
+        raise DataError(f"Inputs: {name} is the scalar {values!r:.80}. {_fixed(name)}")
+    return len(values) if shape is None else int(shape[0])
+
+
+def _fixed(name: str) -> str:
+    return f"A value that is the same for all rows is a parameter of the estimator, inputs={{{name!r}: ...}}."
+
+
+def _positions(key: Any, n: int) -> slice | np.ndarray:
+    """Return rows as a slice that goes up, or by their numbers."""
+    if isinstance(key, slice):
+        return key if key.step is None or key.step > 0 else np.arange(n)[key]
+    rows = np.asarray(key)
+    if rows.dtype == bool:
+        if rows.shape != (n,):
+            raise DataError(f"A mask of shape {rows.shape} does not choose among {n} rows.")
+        return np.flatnonzero(rows)
+    return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
+
+
+def _taken(values: Any, rows: slice | np.ndarray) -> Any:
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
+    if hasattr(values, "shape"):
+        return values[rows]
+    return values[rows] if isinstance(rows, slice) else [values[i] for i in rows.tolist()]

@@ -1,0 +1,441 @@
+"""Models of several inputs, with rows as people have them: in scikit-learn's tools, ragged, of other libraries."""
+
+import pickle
+from collections import UserDict
+
+import numpy as np
+import onnx.parser
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401  (makes HalvingGridSearchCV importable)
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    cross_val_predict,
+    cross_val_score,
+    train_test_split,
+)
+from sklearn.pipeline import Pipeline
+
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.training.data import TrainingData
+
+rng = np.random.default_rng(0)
+N, T, V = 60, 9, 12
+
+#: The mean of the vectors of the tokens that the mask shows, and a layer.
+TOKENS = onnx.parser.parse_model(
+    """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[rows, T] input_ids, int64[rows, T] attention_mask) => (float[rows, 2] logits)
+    <int64[1] inner = {2}, int64[1] tokens = {1}> {
+        vectors = Gather(E, input_ids)
+        shown = Cast<to = 1>(attention_mask)
+        shown_column = Unsqueeze(shown, inner)
+        kept = Mul(vectors, shown_column)
+        total = ReduceSum<keepdims = 0>(kept, tokens)
+        count = ReduceSum<keepdims = 0>(shown_column, tokens)
+        mean = Div(total, count)
+        logits = MatMul(mean, W)
+    }"""
+)
+for name, shape in {"E": (V, 4), "W": (4, 2)}.items():
+    TOKENS.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+
+LENGTHS = rng.integers(2, T + 1, N)
+LENGTHS[0] = T
+IDS = [rng.integers(1, V, n).tolist() for n in LENGTHS]
+MASKS = [[1] * n for n in LENGTHS]
+PADDED = np.array([row + [0] * (T - len(row)) for row in IDS])
+MASK = (PADDED > 0).astype(np.int64)
+y = np.array([row[0] > V / 2 for row in IDS]).astype(int)
+X = {"input_ids": PADDED, "attention_mask": MASK}
+ROWS = Inputs(**X)
+
+
+def tuned(**params):
+    return OrtGradientClassifier(TOKENS, **{"max_iter": 3, "batch_size": 16, "random_state": 0, **params})
+
+
+EXPECTED = tuned().fit(X, y).weights_
+
+
+def assert_as_expected(model):
+    for weight, expected in EXPECTED.items():
+        np.testing.assert_array_equal(model.weights_[weight], expected)
+
+
+# ------------------------------------------------------------------ containers
+
+
+def torch_tensors(**more):
+    torch = pytest.importorskip("torch")
+    return {name: torch.tensor(values, **more) for name, values in X.items()}
+
+
+def frame(ids, masks, library="pandas"):
+    return pytest.importorskip(library).DataFrame({"input_ids": list(ids), "attention_mask": list(masks)})
+
+
+def memory_map(values, dtype, tmp_path):
+    mapped = np.memmap(tmp_path / "rows", dtype, "w+", shape=values.shape)
+    mapped[:] = values
+    return mapped
+
+
+class OnlyDLPack:
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **asked):
+        return self.values.__dlpack__(**asked)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+PAD = {"pad": {"input_ids": 0}}
+#: Rows, and parameters.
+CONTAINERS = {
+    "Inputs": lambda: (ROWS, {}),
+    "a mapping": lambda: (UserDict(X), {}),  # as BatchEncoding of transformers
+    "lists": lambda: ({name: values.tolist() for name, values in X.items()}, {}),
+    "lists in Inputs": lambda: (Inputs(**{name: values.tolist() for name, values in X.items()}), {}),
+    "tensors": lambda: (torch_tensors(), {}),
+    "tensors in Inputs": lambda: (Inputs(**torch_tensors()), {}),
+    "tensors with a gradient": lambda: (
+        torch_tensors(dtype=pytest.importorskip("torch").float32, requires_grad=True),
+        {},
+    ),
+    "a capsule": lambda: ({**X, "input_ids": OnlyDLPack(PADDED)}, {}),
+    "lists of different lengths": lambda: ({"input_ids": IDS, "attention_mask": MASKS}, PAD),
+    "a tensor a row": lambda: (
+        Inputs(input_ids=[pytest.importorskip("torch").tensor(row) for row in IDS], attention_mask=MASKS),
+        PAD,
+    ),
+    "cells of a frame": lambda: (frame(PADDED, MASK), {}),
+    "cells of different lengths": lambda: (frame(IDS, MASKS), PAD),
+    "cells of polars": lambda: (frame(IDS, MASKS, "polars"), PAD),
+    "a row of no token": lambda: ({"input_ids": [[], *IDS[1:]], "attention_mask": [[0] * T, *MASKS[1:]]}, PAD),
+    "int32, truth values": lambda: ({"input_ids": PADDED.astype(np.int32), "attention_mask": MASK == 1}, {}),
+    "whole floats": lambda: ({"input_ids": PADDED.astype(float), "attention_mask": MASK.astype(np.float16)}, {}),
+    "objects": lambda: ({"input_ids": PADDED.astype(object), "attention_mask": MASK}, {}),
+    "another order, others among them": lambda: (Inputs(attention_mask=MASK, input_ids=PADDED), {}),
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONTAINERS if kind != "a row of no token"])
+def test_the_same_fit(kind):
+    rows, params = CONTAINERS[kind]()
+    model = tuned(**params).fit(rows, y)
+    assert_as_expected(model)
+    np.testing.assert_array_equal(model.predict_proba(rows), tuned().fit(X, y).predict_proba(X))
+    assert model.score(rows, y) == tuned().fit(X, y).score(X, y)
+    np.testing.assert_array_equal(model.losses(rows, y), tuned().fit(X, y).losses(X, y))
+
+
+def test_a_row_without_entries_is_padded():
+    rows, params = CONTAINERS["a row of no token"]()
+    with np.errstate(invalid="ignore"):
+        found = tuned(**params).fit(X, y).predict_proba(rows)
+    np.testing.assert_array_equal(found[1:], tuned().fit(X, y).predict_proba(X)[1:])
+
+
+def test_the_targets_may_be_tensors():
+    torch = pytest.importorskip("torch")
+    weight = rng.uniform(1, 2, N).astype(np.float32)
+    model = tuned().fit(torch_tensors(), torch.tensor(y), sample_weight=torch.tensor(weight))
+    np.testing.assert_array_equal(model.weights_["E"], tuned().fit(X, y, sample_weight=weight).weights_["E"])
+    images = torch.tensor(rng.normal(size=(N, 3)), requires_grad=True)
+    model = OrtGradientRegressor(max_iter=2, random_state=0).fit(images, torch.tensor(y, dtype=torch.float32))
+    plain = OrtGradientRegressor(max_iter=2, random_state=0).fit(images.detach().numpy(), y)
+    np.testing.assert_array_equal(model.predict(images), plain.predict(images.detach().numpy()))
+
+
+def test_a_memory_map_is_cast_by_the_batch(tmp_path, monkeypatch):
+    mapped = memory_map(PADDED, np.uint16, tmp_path)
+    seen = []
+    make = TrainingData.__init__
+    monkeypatch.setattr(TrainingData, "__init__", lambda self, *a, **k: (seen.extend(a[:1]), make(self, *a, **k))[1])
+    rows = Inputs(input_ids=mapped, attention_mask=MASK)
+    assert rows["input_ids"] is mapped
+    model = tuned().fit(rows, y)
+    features = seen[0]
+    assert np.shares_memory(features["input_ids"], mapped)
+    for weight, expected in EXPECTED.items():
+        np.testing.assert_allclose(model.weights_[weight], expected, rtol=1e-5)
+    wrong = memory_map(PADDED + 0.5 * (np.arange(N) == 7)[:, None], np.float32, tmp_path)
+    with pytest.raises(DataError, match=r"X\['input_ids'\] holds .* in row 7, the model takes int64"):
+        model.predict(Inputs(input_ids=wrong, attention_mask=MASK))
+
+
+ONE_INPUT = onnx.parser.parse_model(
+    """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[rows, T] ids) => (float[rows, 1] Y) <float[4, 1] E = {0, 1, 2, 3}, int64[1] tokens = {1}> {
+        G = Gather(E, ids)
+        Y = ReduceSum<keepdims = 0>(G, tokens)
+    }"""
+)
+
+
+def test_a_model_of_one_input_takes_rows_with_and_without_its_name():
+    ids = rng.integers(0, 4, (N, 5))
+    target = ids.sum(axis=1) * 2.0
+    ragged = [row[: 2 + i % 4].tolist() for i, row in enumerate(ids)]
+    params = dict(max_iter=2, random_state=0)
+    named, plain = (OrtGradientRegressor(ONE_INPUT, **params).fit(rows, target) for rows in ({"ids": ids}, ids))
+    for rows in (ids, {"ids": ids}, Inputs(ids=ids), ids.tolist(), ids.astype(float)):
+        np.testing.assert_array_equal(named.predict(rows), plain.predict(ids))
+        np.testing.assert_array_equal(plain.predict(rows), plain.predict(ids))
+    padded = OrtGradientRegressor(ONE_INPUT, pad={"ids": 0}, **params).fit(ragged, target)
+    given = OrtGradientRegressor(ONE_INPUT, pad={"ids": 0}, **params).fit({"ids": ragged}, target)
+    np.testing.assert_array_equal(padded.predict(ragged), given.predict(Inputs(ids=ragged)))
+    with pytest.raises(DataError, match=r"X\['ids'\] has rows of different lengths, from 2 to 5: pad=\{'ids': 0\}"):
+        plain.predict(ragged)
+    with pytest.raises(DataError, match=r"X holds 0.5 in row 0, the model takes int64: no value is rounded or cut off"):
+        plain.predict(ids + 0.5)
+
+
+def test_rows_are_padded_to_the_length_that_the_model_declares():
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(TOKENS)
+    for value in fixed.graph.input:
+        value.type.tensor_type.shape.dim[1].dim_value = T + 3
+    rows = Inputs(input_ids=IDS, attention_mask=MASKS)
+    model = OrtGradientClassifier(fixed, pad={"input_ids": 0}, max_iter=3, batch_size=16, random_state=0)
+    assert_as_expected(model.fit(rows, y))
+    np.testing.assert_array_equal(model.predict(ROWS), model.predict(rows))
+    plain = OrtGradientClassifier(fixed)
+    with pytest.raises(DataError, match=rf"X\['input_ids'\] has {T} features, the model takes {T + 3}"):
+        plain.fit(ROWS, y)
+
+
+#: Rows that no model of tokens can take, and the words.
+REFUSED = {
+    "lengths": (
+        {"input_ids": IDS, "attention_mask": MASKS},
+        r"X\['input_ids'\] has rows of different lengths, from 2 to 9: pad={'input_ids': 0} pads them to the longest, "
+        "and attention masks with 0",
+    ),
+    "no integers": (
+        {**X, "input_ids": PADDED + 0.25},
+        r"X\['input_ids'\] holds .*\.25 in row 0, the model takes int64: no value is rounded or cut off",
+    ),
+    "NaN": ({**X, "input_ids": np.where(PADDED == 0, np.nan, PADDED)}, "holds nan in row .*, the model takes int64"),
+    "texts": ({**X, "input_ids": np.full((N, T), "word")}, r"X\['input_ids'\] holds <U4, the model takes int64"),
+    "axes": ({**X, "input_ids": PADDED[:, :, None]}, r"X\['input_ids'\] has 3 axes, the model takes 2"),
+    "rows": (
+        {**X, "attention_mask": MASK[:5]},
+        "X has inconsistent numbers of samples: input_ids has 60 on axis 0, attention_mask has 5 on axis 0",
+    ),
+    "deeper lists": (
+        {**X, "input_ids": [[[1, 2]], [[1]]] * 30},
+        r"X\['input_ids'\] has rows of different shapes: they may differ in length only",
+    ),
+    "a scalar": (
+        {**X, "attention_mask": 1},
+        r"X\['attention_mask'\] is the scalar 1: give an array with one entry a row, or fix it for all rows by "
+        r"inputs={'attention_mask': 1} of the estimator",
+    ),
+    "nothing": ({}, "X is an empty dictionary"),
+    "an input less": (Inputs(input_ids=PADDED), "The model has an input 'attention_mask', X has no column of that"),
+    "an array": (PADDED, "The model has the inputs input_ids, attention_mask: give X as a dictionary or a DataFrame"),
+}
+
+
+@pytest.mark.parametrize("rows, words", REFUSED.values(), ids=REFUSED)
+def test_rows_that_are_refused(rows, words):
+    with pytest.raises(DataError, match=words):
+        tuned().fit(rows, y)
+    with pytest.raises(DataError, match=words):
+        tuned().fit(X, y).predict(rows)
+
+
+def test_a_type_that_numpy_lacks():
+    torch = pytest.importorskip("torch")
+    rows = {**X, "attention_mask": torch.tensor(MASK).to(torch.bfloat16)}
+    with pytest.raises(DataError, match=r"X\['attention_mask'\] of type torch.bfloat16 is no array for numpy"):
+        tuned().fit(rows, y)
+    assert_as_expected(tuned().fit({**rows, "attention_mask": rows["attention_mask"].float()}, y))
+
+
+#: Values, the type of the model, and the value that does not fit.
+CASTS = {
+    "too large": ([[1, 2**40]], "int32", "1099511627776 in row 0"),
+    "negative": ([[1, -1]], "uint8", "-1 in row 0"),
+    "no truth value": ([[0, 1], [1, 2]], "bool", "2 in row 1"),
+    "fits": ([[0, 255]], "uint8", None),
+    "truth values": ([[0.0, 1.0]], "bool", None),
+}
+
+
+@pytest.mark.parametrize("values, dtype, found", CASTS.values(), ids=CASTS)
+def test_casts_lose_nothing(values, dtype, found):
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[rows, 2] a, float[rows, 2] b) => (float[rows, 1] Y) <float[2, 1] W = {1, 2}> {
+            A = Cast<to = 1>(a)
+            C = Add(A, b)
+            Y = MatMul(C, W)
+        }"""
+    )
+    model.graph.input[0].type.tensor_type.elem_type = code
+    rows = {"a": values, "b": np.zeros((len(values), 2))}
+    target = np.zeros(len(values))
+    estimator = OrtGradientRegressor(model, max_iter=0)
+    if found is None:
+        assert estimator.fit(rows, target).predict(rows) == pytest.approx(np.array(values) @ [1, 2])
+    else:
+        with pytest.raises(DataError, match=rf"X\['a'\] holds {found}, the model takes {dtype}"):
+            estimator.fit(rows, target)
+
+
+# ---------------------------------------------------------- inside scikit-learn
+
+
+def test_cross_validation_is_that_of_the_folds():
+    folds = list(KFold(3, shuffle=True, random_state=0).split(PADDED))
+    found = cross_val_score(tuned(), ROWS, y, cv=folds)
+    by_hand = []
+    for train, test in folds:
+        part = [{name: values[rows] for name, values in X.items()} for rows in (train, test)]
+        by_hand.append(tuned().fit(part[0], y[train]).score(part[1], y[test]))
+    np.testing.assert_array_equal(found, by_hand)
+    np.testing.assert_array_equal(cross_val_score(tuned(), ROWS, y, cv=folds, n_jobs=2), by_hand)
+    np.testing.assert_array_equal(cross_val_predict(tuned(), ROWS, y, cv=folds).shape, (N,))
+
+
+@pytest.mark.parametrize("search", [GridSearchCV, HalvingGridSearchCV])
+def test_a_search(search):
+    more = {"min_resources": 20, "factor": 2, "random_state": 0} if search is HalvingGridSearchCV else {}
+    found = search(tuned(learning_rate=0.1), {"l2": [0.0, 100.0]}, cv=2, **more).fit(ROWS, y)
+    assert found.best_params_ == {"l2": 0.0}
+    refitted = tuned(learning_rate=0.1).fit(X, y)
+    np.testing.assert_array_equal(found.predict_proba(ROWS), refitted.predict_proba(X))
+
+
+def test_calibration_around_it():
+    calibrated = CalibratedClassifierCV(tuned(learning_rate=0.1), cv=2).fit(ROWS, y)
+    found = calibrated.predict_proba(ROWS)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    scores = tuned().fit(X, y).decision_function(ROWS)
+    p = tuned().fit(X, y).predict_proba(ROWS)
+    np.testing.assert_allclose(scores, np.log(p[:, 1] / p[:, 0]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_pipeline_and_a_split():
+    train, test, y_train, y_test = train_test_split(ROWS, y, stratify=y, random_state=0)
+    assert (len(train), len(test)) == (45, 15)
+    piped = Pipeline([("nothing", "passthrough"), ("model", tuned())]).fit(train, y_train)
+    alone = tuned().fit(train, y_train, X_val=test, y_val=y_test)
+    assert piped.score(test, y_test) == tuned().fit(train, y_train).score(test, y_test)
+    assert len(alone.validation_loss_curve_) == alone.n_iter_
+    again = pickle.loads(pickle.dumps(piped))
+    np.testing.assert_array_equal(again.predict(pickle.loads(pickle.dumps(test))), piped.predict(test))
+
+
+def test_all_that_an_estimator_does(tmp_path):
+    whole = tuned(early_stopping=True, max_iter=4)
+    path = tmp_path / "checkpoint"
+    whole.fit(ROWS, y, checkpoint=path)
+    resumed = clone(whole).set_params(max_iter=6).fit(ROWS, y, checkpoint=path, resume=True)
+    longer = clone(whole).set_params(max_iter=6).fit(X, y)
+    np.testing.assert_array_equal(resumed.weights_["E"], longer.weights_["E"])
+    save(whole, tmp_path / "kept.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "kept.onnx").predict(ROWS), whole.predict(X))
+    np.testing.assert_array_equal(whole.embed(ROWS, "mean"), whole.embed(X, "mean"))
+    by_dictionary = pickle.loads(pickle.dumps(whole)).partial_fit(X, y)
+    np.testing.assert_array_equal(whole.partial_fit(ROWS, y).weights_["E"], by_dictionary.weights_["E"])
+
+
+def test_an_estimator_of_scikit_learn_takes_no_inputs():
+    rows = Inputs(a=np.eye(3))
+    with pytest.raises(DataError, match="Inputs holds a and is no array: it goes through splits"):
+        LinearRegression().fit(rows, np.ones(3))
+    for name, value in {"inputs": {"a": 1}, "pad": {"a": 0}, "batch_axis": {"a": 1}}.items():
+        with pytest.raises(ParameterError, match=f"{name}= is about the inputs of an ONNX model, got LinearRegression"):
+            OrtGradientRegressor(LinearRegression(), **{name: value}).fit(np.eye(3), np.ones(3))
+    with pytest.raises(ParameterError, match="pad: the model takes no rows by 'input_id'. Did you mean 'input_ids'"):
+        tuned(pad={"input_id": 0}).fit(ROWS, y)
+    with pytest.raises(ParameterError, match="pad={'input_ids': '0'}: rows are filled with a number"):
+        tuned(pad={"input_ids": "0"}).fit(ROWS, y)
+
+
+# ---------------------------------------------------------------------- Inputs
+
+VALUES = np.arange(12.0).reshape(4, 3)
+#: What may be an input of four rows.
+ENTRIES = {
+    "array": VALUES,
+    "list": [[1], [2, 3], [4, 5, 6], []],
+    "tuple": ("a", "b", "c", "d"),
+    "sparse": scipy.sparse.csr_array(VALUES),
+    "one axis": VALUES[:, 0],
+}
+#: What is asked for, and the rows it stands for.
+KEYS = {
+    "positions": ([2, 0], [2, 0]),
+    "an array of positions": (np.array([3, 3]), [3, 3]),
+    "from the end": ([-1], [3]),
+    "none": ([], []),
+    "a mask": (np.array([True, False, False, True]), [0, 3]),
+    "a list of truth values": ([False, True, False, False], [1]),
+    "a slice": (slice(1, 3), [1, 2]),
+    "backwards": (slice(None, None, -1), [3, 2, 1, 0]),
+    "scikit-learn's way": (([1, 2], Ellipsis), [1, 2]),
+    "a frame's way": ((slice(0, 2), slice(None)), [0, 1]),
+}
+
+
+def as_list(values):
+    return values.toarray().tolist() if scipy.sparse.issparse(values) else list(map(np.ndarray.tolist, values)) if (
+        isinstance(values, np.ndarray) and values.ndim > 1
+    ) else list(values)  # fmt: skip
+
+
+@pytest.mark.parametrize("key, rows", KEYS.values(), ids=KEYS)
+def test_some_rows(key, rows):
+    found = Inputs(**ENTRIES)[key]
+    assert found.shape == (len(rows), len(ENTRIES))
+    for name, values in ENTRIES.items():
+        assert type(found[name]) in (type(values), list)
+        whole = as_list(values)
+        assert as_list(found[name]) == [whole[i] for i in rows]
+
+
+def test_an_array_like_of_rows():
+    rows = Inputs(a=VALUES, b=[1, 2, 3, 4])
+    assert (len(rows), rows.shape, rows.keys(), repr(rows)) == (4, (4, 2), ["a", "b"], "Inputs(4 rows: a, b)")
+    assert rows["a"] is VALUES
+    assert dict(rows)["b"] == [1, 2, 3, 4]
+    assert [row["b"] for row in rows] == [1, 2, 3, 4]
+    assert rows[-1]["a"].tolist() == [9, 10, 11]
+    assert np.shares_memory(rows[1:3]["a"], VALUES)
+    frame = pytest.importorskip("pandas").DataFrame(VALUES, index=list("wxyz"))
+    assert Inputs(f=frame, s=frame[0])[[3, 1]]["f"].index.tolist() == ["z", "x"]
+    with pytest.raises(IndexError):
+        rows[4]
+
+
+#: What is no row of inputs, and the words.
+NO_INPUTS = {
+    "nothing": (lambda: Inputs(), "Inputs has no input: name each one"),
+    "lengths": (lambda: Inputs(a=VALUES, b=[1, 2]), "inconsistent numbers of samples: a has 4, b has 2. Rows are the"),
+    "scalar": (lambda: Inputs(a=VALUES, sr=16000), r"sr is 16000, which has no rows. A value that is .* inputs={'sr':"),
+    "array of no axis": (lambda: Inputs(a=VALUES, sr=np.array(3)), r"sr is the scalar array\(3\)"),
+    "text": (lambda: Inputs(a="word"), "a is 'word', which has no rows"),
+    "name": (lambda: Inputs(left=VALUES)["lefd"], "There is no input 'lefd'. Did you mean 'left'"),
+    "mask": (lambda: Inputs(a=VALUES)[np.array([True, False])], r"A mask of shape \(2,\) does not choose among 4 rows"),
+    "columns": (lambda: Inputs(a=VALUES)[[0], 1], "cut along their first axis only"),
+}
+
+
+@pytest.mark.parametrize("ask, words", NO_INPUTS.values(), ids=NO_INPUTS)
+def test_words_of_inputs(ask, words):
+    with pytest.raises(DataError, match=words):
+        ask()
