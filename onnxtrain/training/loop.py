@@ -104,9 +104,10 @@ class BoundStep:
             binding = self._session.io_binding()
             for name, buffer in (self._inputs | self._last if last else self._inputs).items():
                 binding.bind_ortvalue_input(name, buffer.value)
-            for name, output in ((name, self._step.state[name]) for name in read):
+            outputs = self._step.state
+            for name in read:
                 binding.bind_ortvalue_input(name, read[name].value)
-                binding.bind_ortvalue_output(output, write[name].value)
+                binding.bind_ortvalue_output(outputs[name], write[name].value)
             for name, buffer in self._outputs.items():
                 binding.bind_ortvalue_output(name, buffer.value)
             self._runs[which] = binding, recorded() if self._captured else None
