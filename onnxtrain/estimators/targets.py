@@ -91,11 +91,14 @@ def labels_of(estimator: Estimator, X: Features, default: int) -> int:
     """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
     if not hasattr(estimator, "predict") or isinstance(X, Mapping):
         return default
-    row = X[:1]
-    row = row.toarray() if hasattr(row, "toarray") else row
+    rows = X[:2]  # of one row SparsePCA forgets that it is one
+    rows = rows.toarray() if hasattr(rows, "toarray") else rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that X has no names of columns is no news here
-        shape = estimator.predict(row).shape
+        try:
+            shape = estimator.predict(rows).shape
+        except (TypeError, ValueError):  # rounded to float32 they are no categories of an encoder
+            return default
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 

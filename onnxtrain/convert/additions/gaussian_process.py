@@ -152,8 +152,8 @@ def _logistic_mean(op: Nodes, mean: ir.Value, variance: ir.Value) -> ir.Value:
         return op.Sqrt(op.Add(op.Mul(variance, 2 * value**2), 1.0))
 
     d0 = denominator(middle)
-    a0 = op.Clip(op.Mul(op.Div(mean, d0), middle), -_FAR, _FAR)
-    terms = [op.Mul(_density(op, None, a0, 32), total)]
+    a0 = op.Mul(op.Div(mean, d0), middle)
+    terms = [op.Mul(_density(op, None, op.Clip(a0, -_FAR, _FAR), 32), total)]
     for value, coef in zip(lambdas, coefs, strict=True):
         if value == middle:
             continue
