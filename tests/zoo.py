@@ -493,7 +493,6 @@ WITHOUT_WEIGHTS = {
     "KNeighborsClassifier: iris": "neighbours vote",
     "RadiusNeighborsClassifier": "neighbours vote",
     "VotingClassifier: hard": "classifiers vote",
-    "DummyClassifier: prior": "frequencies of classes, which no column changes",
     "DummyClassifier: most_frequent": "frequencies of classes, which no column changes",
     "DummyClassifier: constant": "a class is no real number",
 }

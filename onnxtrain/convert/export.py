@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.neighbors import BallTree, KDTree
@@ -101,6 +102,8 @@ def make_consistent(owner: BaseEstimator) -> None:
         owner.precisions_cholesky_ = owner.precisions_cholesky_ * np.where(diagonal < 0, -1, 1)[..., None, :]
     elif isinstance(owner, IsotonicRegression):
         owner._build_f(owner.X_thresholds_, owner.y_thresholds_)
+    elif isinstance(owner, DummyClassifier):
+        owner.class_prior_ = owner.class_prior_ / np.sum(owner.class_prior_)
     elif isinstance(owner, MaxAbsScaler):
         owner.max_abs_ = owner.scale_.copy()
     elif isinstance(owner, MinMaxScaler):

@@ -223,6 +223,7 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
 #: Class, or a class it derives from -> attribute of which a graph takes the logarithm, a root or the
 #: reciprocal -> the layout in which it is trained.
 _RANGES = {
+    "DummyClassifier": {"class_prior_": "log"},
     "GaussianNB": {"var_": "log", "class_prior_": "log"},
     "QuadraticDiscriminantAnalysis": {"scalings_": "log", "priors_": "log"},
     "BaseMixture": {"weights_": "log", "precisions_cholesky_": "log"},

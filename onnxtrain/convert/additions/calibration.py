@@ -1,4 +1,4 @@
-"""Piecewise linear functions: IsotonicRegression and calibration by it; calibration by a temperature."""
+"""Piecewise linear functions: IsotonicRegression and calibration by it, by a temperature too; tables of quantiles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import numpy as np
 import onnx_ir as ir
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.isotonic import IsotonicRegression
+from sklearn.preprocessing import QuantileTransformer
 
 from onnxtrain.convert.additions.chains import score
 from onnxtrain.convert.own import Nodes, addition, built_in
 from onnxtrain.convert.repairs.table import Converter, repair
+from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -89,3 +91,19 @@ def other_than_logistic(
         convert(scope, operator, container)
     else:
         _CALIBRATED.convert(scope, operator, container)
+
+
+#: skl2onnx writes nodes for each quantile of each column: 200 take a second, 5000 minutes.
+_MOST_QUANTILES = 200
+
+
+@repair(QuantileTransformer)
+def few_quantiles(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Write tables of few quantiles only."""
+    size = operator.raw_operator.quantiles_.size
+    if size > _MOST_QUANTILES:
+        raise ConversionError(
+            f"QuantileTransformer has a table of {size} quantiles, {_MOST_QUANTILES} at most become nodes of ONNX: put "
+            "it into a pipeline in front of what is trained, where scikit-learn runs it."
+        )
+    convert(scope, operator, container)

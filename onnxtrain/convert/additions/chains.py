@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from sklearn.base import is_classifier, is_regressor
 from sklearn.ensemble import AdaBoostClassifier
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.model_selection import FixedThresholdClassifier, RandomizedSearchCV, TunedThresholdClassifierCV
+from sklearn.model_selection._search_successive_halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _ConstantPredictor
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -72,10 +73,11 @@ def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     return op.Neg(op.ReduceSumSquare(difference, [2], keepdims=0))
 
 
-@built_in(SelfTrainingClassifier)
-def self_training(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the output of the classifier that was fitted last."""
-    return op.result(estimator.estimator_, X, response(estimator))
+@built_in(SelfTrainingClassifier, RandomizedSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV)
+def the_one_inside(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the output of the estimator that was fitted last, or is the best."""
+    inner = getattr(estimator, "best_estimator_", None) or estimator.estimator_
+    return op.result(inner, X, response(inner) if is_classifier(inner) else "predict")
 
 
 @built_in(AdaBoostClassifier)

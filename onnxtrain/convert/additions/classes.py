@@ -38,6 +38,9 @@ def frequencies(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
             f"DummyClassifier(strategy={estimator.strategy!r}) draws classes at random: choose strategy='prior'."
         )
     p = np.asarray(estimator.class_prior_, dtype=np.float64)
+    if estimator.strategy == "prior":
+        weight = op.Identity(p[None])
+        return op.repeated(X, op.Div(weight, op.ReduceSum(weight, [1], keepdims=1)))
     if estimator.strategy == "most_frequent":
         p = np.eye(len(p))[np.argmax(p)]
     elif estimator.strategy == "constant":
