@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -52,10 +51,10 @@ from onnxtrain.estimators.source import (
     fitted_on,
     is_fitted,
     source_of,
-    stores_targets,
     takes_sparse,
     thawed,
     warn_of_quantized,
+    warn_of_stored_targets,
     with_head,
 )
 from onnxtrain.estimators.targets import LabelDecoder
@@ -479,18 +478,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self, rows: Rows, estimator: Any, entrance: Entrance | None = None
     ) -> tuple[TrainedModel, TrainingState]:
         """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-        given, output, exact = rows, self.output, rows.X
+        output = self.output
         if self.head == "new":
             n_outputs = self._n_outputs(rows.y)
             estimator, output = with_head(estimator, n_outputs, self.features, output, self._random_state)
-        if not is_onnx(estimator):
-            fitted = is_fitted(estimator)
-            if fitted and hasattr(estimator, "n_features_in_"):
-                wanted = {"X": (None, estimator.n_features_in_)}
-                rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
-            self._check_estimator(estimator, rows.exact if fitted else rows.X)
-            given = rows if fitted else self._rows_for_estimator(rows)
-            exact = rows.exact if fitted else rows.X  # it is fitted on those
+        given, exact = (rows, rows.X) if is_onnx(estimator) else self._rows_of(estimator, rows)
         positional = is_onnx(estimator) and self._has_positions(rows.y, None)
         target = rows.y.shape[1:] if positional else None
         reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is, target, self.class_axis)
@@ -511,14 +503,20 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if known is not source and self.verbose and self._classifies:
             kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
             print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
-        if self.weights_to_train is None and stores_targets(estimator):
-            warnings.warn(
-                f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
-                "trained here, one for each row. Name them in weights_to_train if that is meant.",
-                UserWarning,
-                stacklevel=4,
-            )
+        if self.weights_to_train is None:
+            warn_of_stored_targets(estimator)
         return self._with_initial_weights(known, rows._replace(exact=exact), target)
+
+    def _rows_of(self, estimator: Estimator, rows: Rows) -> tuple[Rows, Features]:
+        """Return the rows that an estimator is fitted on, if it is not, and those that its graph is compared on."""
+        if not is_fitted(estimator):
+            self._check_estimator(estimator, rows.X)
+            return self._rows_for_estimator(rows), rows.X
+        if hasattr(estimator, "n_features_in_"):
+            wanted = {"X": (None, estimator.n_features_in_)}
+            rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
+        self._check_estimator(estimator, rows.exact)
+        return rows, rows.exact
 
     def _with_initial_weights(
         self, source: Source, rows: Rows, target: tuple[int, ...] | None

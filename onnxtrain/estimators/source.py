@@ -267,10 +267,16 @@ def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
     )
 
 
-def stores_targets(estimator: Model) -> bool:
-    """Whether a model stores the targets of its rows as learned attributes."""
+def warn_of_stored_targets(estimator: Model) -> None:
+    """Warn of a model that stores the targets of its rows as learned attributes: they are its weights."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    return isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor))
+    if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
+        warnings.warn(
+            f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
+            "trained here, one for each row. Name them in weights_to_train if that is meant.",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def warn_of_quantized(model: TrainableModel) -> None:
