@@ -11,6 +11,7 @@ import subprocess
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from onnxtrain.runtime.session import run
@@ -31,6 +32,10 @@ def needs(*packages, chromium=False):
     return pytest.mark.skipif(
         bool(missing), reason=f"there is no {', '.join(missing)}; packages of npm are sought {where}"
     )
+
+
+def parse_version(text):
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def load_example(name):
@@ -70,7 +75,8 @@ def test_node_reaches_the_weights_of_fit(name, flavour, tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps(given))
     node(tmp_path, "node.mjs", tmp_path / "step", tmp_path / "rows.json", flavour)
     found, expected = fitted(name).load_training_state(tmp_path / "step"), fitted(name, max_iter=EPOCHS)
-    exact = name in CASES and flavour == "onnxruntime-node"  # WebAssembly has other exponentials
+    # WebAssembly has other exponentials, an older onnxruntime other kernels
+    exact = name in CASES and flavour == "onnxruntime-node" and parse_version(onnxruntime.__version__) >= (1, 30)
     for weight, w in expected.weights_.items():
         atol = 0 if exact else 1e-6 * max(1, np.abs(w).max())
         np.testing.assert_allclose(found.weights_[weight], w, rtol=0, atol=atol, err_msg=weight)
