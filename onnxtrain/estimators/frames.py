@@ -70,8 +70,7 @@ class InputForm:
     @classmethod
     def of(cls, X: ArrayLike, estimator: Estimator | None, dtype: str) -> InputForm:
         """Return the form of rows for an estimator, whose floating-point type is `dtype`."""
-        by_name = comes_by_name(X, has_columns=_has_columns(estimator))
-        if by_name:
+        if comes_by_name(X) or (_is_table(X) and _has_columns(estimator)):
             return cls(True, dtype)
         return cls(False, dtype, sparse=scipy.sparse.issparse(X), allow_nan=allows_nan(estimator))
 
@@ -81,7 +80,7 @@ class InputForm:
         check_padding(pad, entrance.shapes)
         several = len(entrance.shapes) > 1
         how = dict(shapes=entrance.rows, axes=entrance.moved, pad=dict(pad or {}), sparse=scipy.sparse.issparse(X))
-        form = cls(comes_by_name(X, has_columns=several), dtype, **how)
+        form = cls(comes_by_name(X) or (_is_table(X) and several), dtype, **how)
         if several or form.by_name:
             return form
         ((name, own),) = entrance.types.items()
@@ -229,20 +228,20 @@ class Rows(NamedTuple):
     exact: Features
 
 
-def comes_by_name(X: ArrayLike, *, has_columns: bool) -> bool:
-    """Whether the rows are passed column by column, each under its name.
+def comes_by_name(X: ArrayLike) -> bool:
+    """Whether the rows are passed column by column, each under its name, for any model.
 
-    So are dictionaries, frames whose columns are not all numeric, and frames for a
-    model that asks for columns: one with several inputs, or with a ColumnTransformer.
+    So are dictionaries, and frames whose columns are not all numeric. Other frames are for a model that asks for
+    columns: one with several inputs, or with a ColumnTransformer.
     """
     if scipy.sparse.issparse(X):  # a dok_array is a dictionary as well
         return False
     if isinstance(X, (Mapping, Inputs)):
         return True
-    if not is_frame(X) and not _is_polars(X):
+    if not _is_table(X):
         return False
     dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if _is_polars(X) else X.dtypes
-    return has_columns or any(dtype.kind not in "fiub" for dtype in dtypes)
+    return any(dtype.kind not in "fiub" for dtype in dtypes)
 
 
 def _has_columns(estimator: object) -> bool:
@@ -251,6 +250,10 @@ def _has_columns(estimator: object) -> bool:
     if not isinstance(estimator, BaseEstimator):
         return False
     return any(_has_columns(part) for part in estimator.get_params().values() if isinstance(part, BaseEstimator))
+
+
+def _is_table(X: object) -> TypeGuard[Any]:
+    return is_frame(X) or _is_polars(X)
 
 
 def _is_polars(X: object) -> TypeGuard[Any]:
