@@ -186,6 +186,7 @@ class TrainedModel:
         """Return the loss of each row, without penalties."""
         model, data = self.behind_front(self.data(X, label))
         place = Place(self.device_at_hand(), self.n_threads).for_work(len(label) * multiplications(model.rest.model))
+        place = place.for_results(data.rows_at_once * data.bytes_of_scores)
         return row_losses(model.rest.as_of_now(), self.weights, data, place)
 
     def score_gradient(self, X: Features, wrt: str) -> np.ndarray:

@@ -82,11 +82,11 @@ def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
 
 
 def _shape_of_labels(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
+    # of the whole shape, as the gradient takes it: a shape that is taken later keeps the scores in memory until then
+    shape = op.Shape(y_pred)
     if class_axis is None:
-        return op.Shape(y_pred)
-    if class_axis == (rank(y_pred) or 0) - 1:
-        return op.Shape(y_pred, end=-1)
-    return op.Concat(op.Shape(y_pred, end=class_axis), op.Shape(y_pred, start=class_axis + 1), axis=0)
+        return shape
+    return op.Gather(shape, [axis for axis in range(rank(y_pred) or 0) if axis != class_axis])
 
 
 def sum_over_positions(op: Op, x: ir.Value) -> ir.Value:

@@ -143,17 +143,18 @@ class TrainingData:
             yield from self._cut(self.rows_at_once)
             return
         if device not in self._placed:
-            size = min(_MOST_AT_ONCE, most_rows(self._bytes_of_scores))
+            size = min(_MOST_AT_ONCE, most_rows(self.bytes_of_scores))
             self._placed[device] = [piece.on(device) for piece in self._cut(size)]
         yield from self._placed[device]
 
     @property
     def rows_at_once(self) -> int:
         """The number of rows to evaluate together, outside training."""
-        return min(rows_at_once(self.features, self.dtypes), most_rows(self._bytes_of_scores))
+        return min(rows_at_once(self.features, self.dtypes), most_rows(self.bytes_of_scores))
 
     @property
-    def _bytes_of_scores(self) -> int:
+    def bytes_of_scores(self) -> int:
+        """The bytes of the scores of a row, about."""
         return 4 * self.n_scores * math.prod(self.label.shape[1:])
 
     def _cut(self, size: int) -> Iterator[Piece]:

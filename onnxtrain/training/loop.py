@@ -368,7 +368,7 @@ class StepLoop:
         # whether an update follows a batch of an epoch: the last one of a step
         self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
-        self.place = settings.place.for_work(work)
+        self.place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
         fill_slots(state, self.update or self.step, optimizer)
         self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus

@@ -126,6 +126,21 @@ def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
     return op.ScatterElements(negative, index, updates, axis=scatter.attributes.get_int("axis", 0), reduction="add")
 
 
+@ON_CPU.rule("Shape")
+def shape_of_a_product(op: Op, node: ir.Node) -> ir.Value | None:
+    # that of its operand: the scores of a language model would be kept in memory until the gradient takes their shape
+    y = node.inputs[0]
+    plus = made_by(y, "Add")
+    if plus is not None:
+        y = next((x for x, b in (plus.inputs, plus.inputs[::-1]) if rank(x) == rank(y) and rank(b) == 1), y)  # type: ignore[arg-type]
+    product = made_by(y, "MatMul")
+    x, w = (None, None) if product is None else product.inputs
+    width = None if w is None or w.shape is None else w.shape[-1]
+    if x is None or rank(w) != 2 or (rank(x) or 0) < 3 or not isinstance(width, int) or node.attributes:  # type: ignore[arg-type]
+        return None
+    return op.Concat(op.Shape(x, end=-1), op.initializer(tensor([width], name="width")), axis=0)
+
+
 @ANYWHERE.rule("ReduceSum")
 def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
     # 1.05 to 1.09: ReduceSumSquare and ReduceL1 need no array in between

@@ -99,6 +99,7 @@ class Fit:
         settings, state, builder = self.settings, self.state, self.settings.builder
         graph = build_loss_and_gradient(self.objective, builder)
         place = settings.place.for_work(len(self.data.label) * graph.multiplications + graph.fixed_cost)
+        place = place.for_results(self.data.rows_at_once * self.data.bytes_of_scores)
         if self.validation is None:
             end = EpochEnd(state, tol=0.0, n_iter_no_change=float("inf"), listeners=listeners)
         else:

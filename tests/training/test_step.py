@@ -436,3 +436,55 @@ def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
     feeds = {"x": rng.normal(size=(5, 3)).astype(np.float32), "column": rng.normal(size=(5, 1)).astype(np.float32)}
     (found,), (expected,) = (ReferenceEvaluator(m).run(None, feeds) for m in (new_onx, onx))
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "body, stays",
+    {
+        "a product": ("y = MatMul(x, w)", False),
+        "with a bias": ("p = MatMul(x, w) y = Add(p, b)", False),
+        "the bias first": ("p = MatMul(x, w) y = Add(b, p)", False),
+        "with a residual": ("p = MatMul(x, w) y = Add(p, x)", True),
+        "of two": ("t = Transpose <perm = [0, 2, 1]> (x) y = MatMul(x, t)", True),
+        "no product": ("y = Exp(x)", True),
+    }.values(),
+)
+def test_the_shape_of_scores_is_taken_without_them(body, stays):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, t, 2] x) => (float[n, u, v] z) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}}, int64[1] all = {{-1}}>
+        {{ {body} flat = Reshape(y, all) shape = Shape(y) e = Exp(flat) z = Reshape(e, shape) }}""")
+    model = graph.load(onx)
+    rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)
+    new_onx = graph.save(model)
+    (shape,) = (node for node in new_onx.graph.node if node.op_type == "Shape")
+    assert (shape.input[0] == "y") == stays
+    x = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
+    (found,), (expected,) = (ReferenceEvaluator(m).run(None, {"x": x}) for m in (new_onx, onx))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_step_of_a_language_model_holds_three_arrays_of_its_scores():
+    """The scores, their logarithms, their gradient; PyTorch holds as many."""
+    onx = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        lm (int64[n, t] ids) => (float[n, t, 7] scores) <float[7, 2] table = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}>
+        { h = Gather(table, ids) turned = Transpose(table) scores = MatMul(h, turned) }""")
+    objective = Objective(
+        weights_as_inputs(onx, ["table"]),
+        "scores",
+        "log",
+        ("table",),
+        classifies=True,
+        output_is="scores",
+        class_axis=2,
+    )
+    step = onnx.load_model_from_string(build_step(objective, SGD(), clip_norm=None, gathered=True, weighted=True).onnx)
+    inferred = onnx.shape_inference.infer_shapes(step).graph.value_info
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in inferred}
+    of_scores = {
+        name for name, shape in shapes.items() if shape[-1:] == [7] and 0 in shape
+    }  # the number of tokens is open
+    made = sorted(node.op_type for node in step.graph.node if node.output[0] in of_scores)
+    assert made == ["Exp", "Flatten", "LogSoftmax", "MatMul", "Mul", "Reshape", "Reshape", "ScatterElements"]
+    assert not any(node.op_type == "Shape" and node.input[0] == "scores" for node in step.graph.node)
