@@ -109,8 +109,8 @@ def sum_of_what_was_scattered(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ON_CPU.rule("Sub")
 def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
-    # the gradient of LogSoftmax: elements in zeros, less a product. Added to the negative product, in place, they take
-    # two arrays of the size of the scores instead of four; of a language model these are the largest
+    # 1.7 of these nodes for 1024 tokens of a language model, 1.1 for 200 rows of 10 classes. Gradient of LogSoftmax:
+    # elements in zeros, less a product. Added to the negative product they need no zeros of the size of the scores
     scattered, rest = node.inputs
     scatter, product = made_by(scattered, "ScatterElements"), made_by(rest, "Mul")
     if scatter is None or product is None or node.outputs[0].is_graph_output():
