@@ -18,6 +18,7 @@ import onnx_ir as ir
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
+from onnxtrain.convert.boosted import library_of
 from onnxtrain.convert.columns import by_column, positional
 from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
@@ -30,6 +31,7 @@ from onnxtrain.convert.learned import (
     find_trees,
     get,
     holds,
+    inside,
     last_columns,
     leaf_values,
     learned,
@@ -154,6 +156,9 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
     ]
     leaves = {name: a for name, a in arrays.items() if name.startswith("leaf_values") and name not in matches}
     bindings += _leaf_bindings(estimator, leaves) if leaves else ()
+    if any(library_of(type(found)) for found in inside(estimator)):
+        bound = {b.name for b in bindings}
+        bindings += [Binding(name, (), "derived", a.shape) for name, a in leaves.items() if name not in bound]
     graphs.constants_as_nodes(model, {model.graph.initializers[b.name] for b in bindings}, [])
     names = _rename(model.graph, {name: item.name for name, (item, _) in matches.items()})
     return tuple(replace(b, name=names.get(b.name, b.name)) for b in bindings)

@@ -105,6 +105,11 @@ def parts(holder: Any) -> list[tuple[Any, Any]]:
     return []
 
 
+def is_estimator(part: object) -> bool:
+    """Whether an object is an estimator; those of CatBoost are none of scikit-learn's classes."""
+    return isinstance(part, BaseEstimator) or (type(part).__module__.startswith("catboost.") and hasattr(part, "fit"))
+
+
 def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
     """Return an estimator and every estimator that it holds, each once."""
     seen: set[int] = set()
@@ -113,7 +118,7 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
         found = pending.pop()
         if id(found) in seen:
             continue
-        if isinstance(found, BaseEstimator):
+        if is_estimator(found):
             seen.add(id(found))
             yield found
         pending.extend(item for _, item in parts(found))
@@ -131,9 +136,9 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     held = getattr(estimator, steps) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
     for name, value in held.items():
-        members = {name: value} if isinstance(value, BaseEstimator) else dict(parts(value))
+        members = {name: value} if is_estimator(value) else dict(parts(value))
         for key, member in members.items():
-            if isinstance(member, BaseEstimator):
+            if is_estimator(member):
                 yield from paths(member, f"{path}.{name}" if member is value else f"{path}.{name.strip('_')}.{key}")
 
 

@@ -170,7 +170,7 @@ class Nodes:
         rows = np.zeros((1, X.shape[-1] if X.shape and isinstance(X.shape[-1], int) else estimator.n_features_in_))
         raw = method == "decision_function" and hasattr(estimator, "predict_proba")
         if id(estimator) not in self._inside:
-            self._inside[id(estimator)] = raw, self._splice(repaired_graph(estimator, rows, raw_scores=raw), X)
+            self._inside[id(estimator)] = raw, self.splice(repaired_graph(estimator, rows, raw_scores=raw), X)
         known, outputs = self._inside[id(estimator)]
         if known != raw:
             raise ConversionError(
@@ -185,7 +185,7 @@ class Nodes:
             return self.Gather(found, np.array([-1]), axis=1)
         return found
 
-    def _splice(self, onx: onnx.ModelProto, X: ir.Value) -> list[ir.Value]:
+    def splice(self, onx: onnx.ModelProto, X: ir.Value) -> list[ir.Value]:
         """Append the nodes of a model of one input to the graph; return its outputs."""
         builder = self._op.builder
         prefix = graph.unique_name("inside", builder.names) + "_"
@@ -230,7 +230,7 @@ def _build(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     if not isinstance(found, ir.Value):
         raise ConversionError(f"The converter {name} must return one value, got {found!r}.")
     outputs = [op.Identity(found)]
-    if is_classifier(estimator):
+    if is_classifier(estimator) and len(operator.outputs) > 1:  # skl2onnx takes CatBoost's for no classifier
         outputs.insert(0, _labels(op, function, estimator, found))
     inner.outputs.extend(outputs)
     return ir.to_proto(ir.Model(inner, ir_version=graph.IR_VERSION))

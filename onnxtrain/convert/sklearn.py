@@ -20,6 +20,7 @@ import onnx
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
+from onnxtrain.convert.boosted import addition_of_boosted, library_of
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.learned import inside, paths
 from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
@@ -218,11 +219,9 @@ def _missing(kinds: set[type]) -> dict[type, Addition]:
 
     unknown = [kind for kind in kinds if kind not in sklearn_operator_name_map]
     known = {**ADDITIONS, **CONVERTERS}
-    return {
-        kind: known[kind] if kind in known else addition_of(kind)
-        for kind in unknown
-        if kind in known or issubclass(kind, ConvertsToOnnx)
-    }
+    made = {kind: addition_of(kind) for kind in unknown if issubclass(kind, ConvertsToOnnx)}
+    boosted = {kind: addition_of_boosted(kind) for kind in unknown if library_of(kind) is not None}
+    return {**boosted, **made, **{kind: known[kind] for kind in unknown if kind in known}}
 
 
 @contextmanager

@@ -49,6 +49,7 @@ from onnxtrain.estimators.source import (
     Source,
     check_source,
     fitted_on,
+    frozen_layers,
     is_fitted,
     source_of,
     takes_sparse,
@@ -503,6 +504,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         if known is not source and self.verbose and self._classifies:
             kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
             print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
+        if self.verbose and (layers := frozen_layers(known.model)):
+            print(f"{layers}, in training as in predictions.")
         if self.weights_to_train is None:
             warn_of_stored_targets(estimator)
         return self._with_initial_weights(known, rows._replace(exact=exact), target)
@@ -670,7 +673,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         decoder = self._decoder(read.link)
         if decoder is None:
             raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
-        if read.classes is not None or self._trained.source.original is None:
+        if read.classes is not None:
             return onx
         return with_labels(
             onx,

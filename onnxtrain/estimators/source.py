@@ -28,6 +28,7 @@ from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, regi
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
+from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.errors import ParameterError
@@ -250,7 +251,7 @@ def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
     """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target."""
     if is_onnx(estimator):
         return
-    if isinstance(estimator, BaseEstimator) and hasattr(estimator, "fit"):
+    if is_estimator(estimator) and hasattr(estimator, "fit"):
         if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
             kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
             raise ParameterError(
@@ -263,8 +264,27 @@ def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
         raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
-        f"got {type(estimator).__name__}."
+        f"got {type(estimator).__name__}.{_how_to_export(estimator)}"
     )
+
+
+#: The lines that export a model of another library, by the package of its class; the first that fits holds.
+_EXPORTS = {
+    "keras": 'model(X[:2]); model.export("model.onnx", format="onnx")',
+    "torch": 'torch.onnx.export(model.eval(), (torch.as_tensor(X[:2]),), "model.onnx", dynamo=True, '
+    'dynamic_shapes=[{0: "n"}])',
+    "lightgbm": 'onnx.save(onnxmltools.convert_lightgbm(model, initial_types=[("X", onnxmltools.convert.common.'
+    'data_types.FloatTensorType([None, X.shape[1]]))]), "model.onnx")',
+    "xgboost": 'onnx.save(onnxmltools.convert_xgboost(model, initial_types=[("X", onnxmltools.convert.common.'
+    'data_types.FloatTensorType([None, X.shape[1]]))]), "model.onnx")',
+}
+
+
+def _how_to_export(model: object) -> str:
+    """Return the lines that export a model of another library, for a message."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
+    line = next((_EXPORTS[package] for package in packages if package in _EXPORTS), None)
+    return "" if line is None else f' Export it, and give the file:\n    {line}\n    estimator = "model.onnx"'
 
 
 def warn_of_stored_targets(estimator: Model) -> None:
@@ -292,6 +312,14 @@ def warn_of_quantized(model: TrainableModel) -> None:
             UserWarning,
             stacklevel=6,
         )
+
+
+def frozen_layers(model: TrainableModel) -> str:
+    """Return how layers compute that PyTorch runs otherwise in training, for a message; empty without any."""
+    kinds = {node.op_type for node in model.graph().graph.node}
+    dropout = ["Dropout is off"] * ("Dropout" in kinds)
+    statistics = ["BatchNormalization uses the statistics it came with"] * ("BatchNormalization" in kinds)
+    return " and ".join([*dropout, *statistics])
 
 
 def source_of(

@@ -673,3 +673,30 @@ def test_sigmoids_of_classes_that_are_all_zero_are_compared_by_their_scores(node
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(model.losses(X, y), -np.log(p[np.arange(N), y]), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(p.argmax(axis=1), model.predict(X))
+
+
+# --------------------------------------------- layers that PyTorch runs otherwise in training
+
+
+@pytest.mark.parametrize("layer", ["BatchNormalization", "none"])
+def test_verbose_says_that_statistics_stay(layer, capsys):
+    nodes = {
+        "none": "N = Identity(H)",
+        "BatchNormalization": "N = BatchNormalization(H, scale, bias, mean, variance)",
+    }[layer]
+    ones = np.ones(3, np.float32)
+    onx = parse(
+        f"(float[n, 4] X) => (float[n, 1] Y) {{ H = MatMul(X, W) {nodes} R = Relu(N) Y = MatMul(R, V) }}",
+        W=drawn(4, 3),
+        V=drawn(3, 1),
+        scale=ones,
+        bias=ones,
+        mean=0 * ones,
+        variance=2 * ones,
+    )
+    model = OrtGradientRegressor(onx, max_iter=1, verbose=1).fit(X, SIZE)
+    said = (
+        "BatchNormalization uses the statistics it came with, in training as in predictions." in capsys.readouterr().out
+    )
+    assert said == (layer != "none")
+    assert not {"mean", "variance"} & set(model.weights_)

@@ -1,0 +1,77 @@
+"""Boosted trees of LightGBM, XGBoost and CatBoost, exported by onnxmltools or by the library itself."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from sklearn.base import is_classifier
+
+from onnxtrain import graph
+from onnxtrain.convert.own import Nodes, addition
+from onnxtrain.convert.repairs.table import Addition
+from onnxtrain.errors import ConversionError
+
+#: Libraries, and the package whose exporter is taken.
+_EXPORTERS = {"lightgbm": "onnxmltools", "xgboost": "onnxmltools", "catboost": "catboost"}
+
+
+def library_of(kind: type) -> str | None:
+    """Return the library of boosted trees that a class belongs to, if any."""
+    roots = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    return next((root for root in roots if root in _EXPORTERS), None)
+
+
+def addition_of_boosted(kind: type) -> Addition:
+    """Return the converter of a class of boosted trees, in the form that skl2onnx takes.
+
+    Raises
+    ------
+    ConversionError
+        Its exporter is not installed.
+    """
+    library = library_of(kind) or ""
+    exporter = _EXPORTERS[library]
+    try:
+        importlib.import_module(exporter)
+    except ImportError as e:
+        raise ConversionError(
+            f"{kind.__name__} is exported by {exporter}, which is not installed: pip install {exporter}."
+        ) from e
+    return addition(_trees)
+
+
+def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Append the nodes of an estimator's own export; return its predictions or probabilities."""
+    width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
+    outputs = op.splice(graph.without_maps(_exported(estimator, width)), X)
+    found = [y for y in outputs if graph.is_float(y)][-1]
+    return found if is_classifier(estimator) else op.Reshape(found, op.constant(graph.tensor([-1, 1])))
+
+
+def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
+    library = library_of(type(estimator))
+    if library == "catboost":
+        from catboost.utils import convert_to_onnx_object
+
+        return convert_to_onnx_object(estimator)
+    import onnxmltools
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    types = [("X", FloatTensorType([None, n_columns]))]
+    if library == "lightgbm":
+        options = {"zipmap": False} if is_classifier(estimator) else {}
+        if options and estimator.classes_.dtype.kind == "b":  # the exporter takes them for texts
+            estimator = copy.copy(estimator)
+            estimator._classes = estimator.classes_.astype(int)
+        return onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=_OPSET, **options)
+    unnamed = copy.deepcopy(estimator)  # the exporter knows columns by position alone
+    unnamed.get_booster().feature_names = None
+    return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=_OPSET)
+
+
+#: The exporters know opsets up to this one.
+_OPSET = 15

@@ -1,0 +1,162 @@
+"""Objects of other libraries: boosted trees are taken, networks are refused with the lines that export them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.errors import ConversionError, ExportError, ParameterError
+from onnxtrain.runtime.session import run
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 4)).astype(np.float32)
+SIZE = X[:, 0] + np.sin(X[:, 1])
+KIND = np.digitize(SIZE, [-0.5, 0.5])
+
+#: library, class, parameters, targets
+BOOSTED = {
+    "LightGBM": ("lightgbm", "LGBMRegressor", dict(n_estimators=5, verbose=-1), SIZE),
+    "LightGBM, two classes": ("lightgbm", "LGBMClassifier", dict(n_estimators=5, verbose=-1), KIND > 0),
+    "LightGBM, texts": (
+        "lightgbm",
+        "LGBMClassifier",
+        dict(n_estimators=5, verbose=-1),
+        np.array(["a", "b", "c"])[KIND],
+    ),
+    "XGBoost": ("xgboost", "XGBRegressor", dict(n_estimators=5), SIZE),
+    "XGBoost, a forest": ("xgboost", "XGBRFRegressor", dict(n_estimators=5), SIZE),
+    "XGBoost, two classes": ("xgboost", "XGBClassifier", dict(n_estimators=5), (KIND > 0).astype(int)),
+    "XGBoost, three classes": ("xgboost", "XGBClassifier", dict(n_estimators=5), KIND),
+    "CatBoost": ("catboost", "CatBoostRegressor", dict(iterations=5, verbose=0, allow_writing_files=False), SIZE),
+    "CatBoost, two classes": (
+        "catboost",
+        "CatBoostClassifier",
+        dict(iterations=5, verbose=0, allow_writing_files=False),
+        (KIND > 0).astype(int),
+    ),
+    "CatBoost, texts": (
+        "catboost",
+        "CatBoostClassifier",
+        dict(iterations=5, verbose=0, allow_writing_files=False),
+        np.array(["a", "b", "c"])[KIND],
+    ),
+}
+
+
+def boosted(library, kind, params):
+    package = pytest.importorskip(library, reason=f"{library} is not installed")
+    if library != "catboost":
+        pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports LightGBM and XGBoost")
+    return getattr(package, kind)(random_state=0, **params)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the libraries
+@pytest.mark.parametrize("form", ["fitted", "unfitted", "in a pipeline"])
+@pytest.mark.parametrize("case", BOOSTED.values(), ids=BOOSTED)
+def test_boosted_trees(case, form):
+    *made, y = case
+    trees = boosted(*made)
+    given = trees if form == "unfitted" else trees.fit(X, y)
+    if form == "in a pipeline":
+        given = make_pipeline(StandardScaler(with_std=False, with_mean=False), clone(trees)).fit(X, y)
+    kind = OrtGradientClassifier if is_classifier(trees) else OrtGradientRegressor
+    start = kind(given, max_iter=0, random_state=0).fit(X, y)
+    if form != "unfitted":
+        method = "predict_proba" if is_classifier(trees) else "predict"
+        np.testing.assert_allclose(getattr(start, method)(X), getattr(given, method)(X), rtol=1e-4, atol=1e-5)
+        assert (np.ravel(start.predict(X)) == np.ravel(given.predict(X))).all() or not is_classifier(trees)
+        assert [w.kind for w in trainable_weights(given)] == ["derived"]
+    model = kind(given, max_iter=10, learning_rate=0.05, random_state=0).fit(X, y)
+    assert list(model.weights_) == ["leaf_values"]
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    onx = model.get_trained_onnx(labels=is_classifier(trees))
+    expected = model.predict_proba(X) if is_classifier(trees) else model.predict(X)
+    np.testing.assert_allclose(run(onx, {"X": X})[-1].reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ExportError, match="'leaf_values' .* cannot be written back"):
+        model.to_sklearn()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+def test_trees_of_a_frame(library):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    case = next(case for case in BOOSTED.values() if case[0] == library)
+    frame = pandas.DataFrame(X, columns=["age", "height", "weight", "pulse"])
+    trees = boosted(*case[:3]).fit(frame, SIZE)
+    start = OrtGradientRegressor(trees, max_iter=0).fit(frame, SIZE)
+    np.testing.assert_allclose(start.predict(frame), trees.predict(frame), rtol=1e-4, atol=1e-5)
+
+
+def test_an_exporter_that_is_missing_is_named(monkeypatch):
+    class LGBMRegressor(RegressorMixin, BaseEstimator):
+        __module__ = "lightgbm.sklearn"
+
+        def fit(self, X, y):
+            self.n_features_in_ = X.shape[1]
+            return self
+
+        def predict(self, X):
+            return X[:, 0]
+
+    monkeypatch.setitem(sys.modules, "onnxmltools", None)
+    for estimator in (LGBMRegressor(), make_pipeline(StandardScaler(), LGBMRegressor())):
+        with pytest.raises(
+            ConversionError, match="LGBMRegressor is exported by onnxmltools, .*: pip install onnxmltools"
+        ):
+            OrtGradientRegressor(estimator).fit(X, SIZE)
+
+
+# ------------------------------------------------------------------ networks
+
+
+def check_lines(model, tmp_path, monkeypatch, names):
+    """The error has a line that exports, which is run here, and the name of the file."""
+    with pytest.raises(ParameterError, match="Export it, and give the file:") as raised:
+        OrtGradientClassifier(model).fit(X, KIND)
+    _, line, name = (part.strip() for part in str(raised.value).rsplit("\n", 2))
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(line, {"model": model, "X": X, **names})
+    assert name == 'estimator = "model.onnx"'
+    OrtGradientClassifier("model.onnx", max_iter=1).fit(X, KIND)
+
+
+def test_a_module_of_pytorch(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxscript", reason="torch exports by onnxscript")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    check_lines(net, tmp_path, monkeypatch, {"torch": torch})
+
+
+def test_a_model_of_keras(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    pytest.importorskip("torch", reason="the backend, torch, is not installed")
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+    layers = keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3, activation="softmax")
+    check_lines(keras.Sequential([keras.Input((4,)), *layers]), tmp_path, monkeypatch, {})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_booster_without_its_estimator(library, tmp_path, monkeypatch):
+    case = BOOSTED["LightGBM" if library == "lightgbm" else "XGBoost"]
+    fitted = boosted(*case[:3]).fit(X, SIZE)
+    booster = fitted.booster_ if library == "lightgbm" else fitted.get_booster()
+    with pytest.raises(ParameterError, match="Export it, and give the file:") as raised:
+        OrtGradientRegressor(booster).fit(X, SIZE)
+    line = str(raised.value).rsplit("\n", 2)[1].strip()
+    monkeypatch.chdir(tmp_path)
+    import onnx
+    import onnxmltools
+    import onnxmltools.convert.common.data_types
+
+    exec(line, {"model": booster, "X": X, "onnx": onnx, "onnxmltools": onnxmltools})
+    OrtGradientRegressor("model.onnx", max_iter=1).fit(X, SIZE)
