@@ -177,8 +177,8 @@ def _holders(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return holders
 
 
-def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto) -> None:
-    """Give, in place, nodes the initializers that :func:`separate_merged` gave them."""
+def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:
+    """Give, in place, nodes the initializers that :func:`separate_merged` gave them, where one of them was trained."""
     nodes = {node.output[0]: node for node in changed.graph.node if node.output}
     holders = _holders(changed)
     added = {w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and len(w.dims) == 1}
@@ -186,8 +186,9 @@ def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto) -> None:
         node = nodes.get(user.output[0])
         if node is None or node.op_type != user.op_type:
             continue
-        for i, name in enumerate(user.input):
-            shared = holders.get(node.input[i]) if name in added and i in _SLOTS.get(user.op_type, ()) else None
+        for i, (name, before) in enumerate(zip(user.input, node.input, strict=False)):
+            own = name in added and i in _SLOTS.get(user.op_type, ()) and weights & {name, before}
+            shared = holders.get(before) if own else None
             if shared is not None and tuple(shared.dims) == added[name]:
                 node.input[i] = name
                 copy = changed.graph.initializer.add()
@@ -222,7 +223,7 @@ def put_back(
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
     changed = graph.copy_of(original)
-    _separate(changed, trained)
+    _separate(changed, trained, set(weights))
     holders = _holders(changed)
     if any(name not in holders or tuple(holders[name].dims) != w.shape for name, w in weights.items()):
         return None

@@ -130,7 +130,7 @@ def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: 
             reading = replace(reading, class_axis=class_axis)
             axes = [size if axis == class_axis else None for axis, size in enumerate(shape)]
         declared = as_source(_declared(original, model.output, axes), X, reading, source.entrance)
-        return replace(declared, original=source.original)
+        return replace(declared, original=source.original, layout=source.layout)
     width = shape[1] if len(shape) == 2 else 1
     known = model.with_graph(_declared(model.graph(), model.output, shape))
     return replace(source, model=replace(known, width=width, n_scores=width))

@@ -24,7 +24,7 @@ from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import ConversionError, DataError, ParameterError
+from onnxtrain.errors import ConversionError, DataError, ExportError, ParameterError
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.arrays import as_array
@@ -67,6 +67,7 @@ from onnxtrain.estimators.validation import (
     check_sample_weight,
     unchanged_on_error,
 )
+from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.link import Link
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.registry import did_you_mean
@@ -635,7 +636,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
         return getattr(self.to_sklearn(), name)
 
-    def get_trained_onnx(self, part: str = "whole", *, labels: bool = False) -> onnx.ModelProto:
+    def get_trained_onnx(
+        self, part: str = "whole", *, labels: bool = False, path: str | os.PathLike[str] | None = None
+    ) -> onnx.ModelProto:
         """Return the model with the trained weights: the inputs and outputs it came with, labels included.
 
         It predicts as the estimator, up to the rounding of its type.
@@ -648,6 +651,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         labels : bool
             Of a classifier that came as ONNX: the outputs are ``label``, texts or int64, and ``probabilities`` (n, K),
             or ``scores`` where the loss has no probabilities; a model that gives labels already has its own.
+        path : path, optional
+            Where the model is written to as well. Weights that came in files beside the model are written to files of
+            the same names there; where another model has such a file, the new one's begins with the name of the model.
 
         Returns
         -------
@@ -657,6 +663,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         ------
         ExportError
             ONNX does not run all steps of the pipeline as scikit-learn does.
+        FileError
+            The file cannot be written.
         """
         if part not in ("whole", "tail"):
             raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {did_you_mean(part, ('whole', 'tail'))}")
@@ -665,7 +673,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             model.form.check_whole()
         wanted = self.weights_to_train
         onx = model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
-        return self._with_labels(onx) if labels else onx
+        onx = self._with_labels(onx) if labels else onx
+        if path is not None:
+            write_model(onx, path, model.source.layout)
+        return onx
 
     def _with_labels(self, onx: onnx.ModelProto) -> onnx.ModelProto:
         """Return the trained model with the labels of a classifier, and probabilities."""
@@ -673,8 +684,14 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         decoder = self._decoder(read.link)
         if decoder is None:
             raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
-        if read.classes is not None:
+        has_labels = any(y.type.tensor_type.elem_type not in FLOATS for y in onx.graph.output)
+        if read.classes is not None or (self._trained.source.original is None and has_labels):
             return onx
+        if read.layout.positional:
+            raise ExportError(
+                "labels=True is for a label a row; this output has one for each position: the largest along axis "
+                f"{read.class_axis} of get_trained_onnx()."
+            )
         return with_labels(
             onx,
             output=read.output,

@@ -181,6 +181,7 @@ def write_estimator(
         "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
         "own_file": encoder.encode(own, "the model that came"),
+        "layout": encoder.encode(trained.source.layout, "the files of its weights"),
         "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
         "names": list(weights),
         "in_graph": in_graph,
@@ -251,6 +252,8 @@ class Kept:
         With the weights at that point of training.
     own_file : bytes or None
         The ONNX model that was handed over.
+    layout : mapping of str to mapping
+        Which of its tensors came in files beside it, and where.
     state : TrainingState
         The state from which training continues.
     has_estimator : bool
@@ -272,6 +275,8 @@ class Kept:
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
             self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
             own = self._decoder.decode(header["own_file"])
+            self.layout = self._decoder.decode(header["layout"])
+            _check_types("the model that came", {"layout": self.layout}, {"layout": Mapping[str, Mapping[str, str]]})
             self.own_file = None if own is None else _with_copies(own, onx)
             weights = initial_weights(content, header["names"])
             self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
@@ -350,7 +355,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     params, entrance = kept.decoded_params(), None
     if kept.own_file is not None:
         entrance = Entrance.of(kept.own_file, params.get("inputs"), params.get("batch_axis"), params.get("output"))
-    source = Source(model, original=kept.own_file, entrance=entrance)
+    source = Source(model, original=kept.own_file, entrance=entrance, layout=kept.layout)
     whole = source.with_weights(kept.state.result()).SerializeToString() if kept.has_estimator else None
     estimator = classes[kept.kind](whole, **params)
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)

@@ -109,6 +109,8 @@ class Source:
         The ONNX model that was handed over, its fixed inputs with their values as defaults.
     entrance : Entrance or None
         How rows reach its inputs.
+    layout : mapping of str to mapping
+        Which of its tensors came in files beside it, and where.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
     agreed : set
@@ -121,6 +123,7 @@ class Source:
     bindings: tuple[Binding, ...] = ()
     original: bytes | None = field(default=None, repr=False)
     entrance: Entrance | None = None
+    layout: graph.Layout = field(default_factory=dict, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
 
@@ -157,6 +160,13 @@ class Source:
         own_file = put_back(original, weights, self.model.graph())
         if own_file is not None:
             return own_file
+        if original.functions:
+            warnings.warn(
+                "Weights inside functions of the model were trained. Each call has its own, so that the model comes "
+                "out with the nodes of its functions in place of the calls, at another opset.",
+                UserWarning,
+                stacklevel=4,
+            )
         trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
         unread = {i.name for i in original.graph.input} - kept
@@ -550,7 +560,8 @@ def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entranc
         onx = entrance.with_defaults(estimator)
         roles = roles_by_exporter(onx) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         model = read_model(rewritten(open_batch(entrance.rows_first(onx))), **vars(reading), roles=roles)
-        return Source(model, original=onx.SerializeToString(), entrance=entrance)
+        layout = {} if isinstance(estimator, (onnx.ModelProto, bytes, bytearray)) else graph.layout_of(estimator)
+        return Source(model, original=onx.SerializeToString(), entrance=entrance, layout=layout)
     answers: dict[str, Any] = {}
     model, bindings = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
     return Source(model, copy.deepcopy(estimator), bindings, answers=answers)

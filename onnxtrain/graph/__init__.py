@@ -31,6 +31,7 @@ from onnxtrain.graph.edit import (
     put_in_order,
     tidy,
 )
+from onnxtrain.graph.external import Layout, layout_of, write_model
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of
@@ -83,6 +84,7 @@ __all__ = [
     "PRODUCTS",
     "WITHOUT_EFFECT",
     "Builder",
+    "Layout",
     "ModelLike",
     "Op",
     "Rewritings",
@@ -119,6 +121,7 @@ __all__ = [
     "is_quantized",
     "is_taken_for_constant",
     "is_written",
+    "layout_of",
     "leave_out_defaults",
     "load",
     "load_converted",
@@ -152,4 +155,5 @@ __all__ = [
     "values_in",
     "with_maps_of",
     "without_maps",
+    "write_model",
 ]

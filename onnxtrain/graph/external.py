@@ -1,0 +1,86 @@
+"""Weights in files beside a model: where they are, and a model written with weights where they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain.errors import FileError
+from onnxtrain.graph.messages import copy_of, messages_in
+
+#: For each tensor, by its name, what the model says of its bytes: location, offset, length.
+Layout: TypeAlias = "Mapping[str, Mapping[str, str]]"
+
+#: What onnx knows of bytes in another file besides their place: of the file as it was.
+_PLACE = ("location", "offset", "length")
+
+
+def layout_of(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
+    """Return which tensors of a model's file are in files beside it, and where."""
+    proto = onnx.load_model(path, load_external_data=False)
+    tensors = (m for m in messages_in(proto) if isinstance(m, onnx.TensorProto) and m.name)
+    outside = (t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL)
+    return {t.name: {e.key: e.value for e in t.external_data if e.key in _PLACE} for t in outside}
+
+
+def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layout) -> None:
+    """Write a model to a file, and the tensors of a layout to files beside it.
+
+    A file that is there and belongs to another model stays: the name of the model is put before that of the new one.
+
+    Raises
+    ------
+    FileError
+        A file cannot be written.
+    """
+    path = Path(path)
+    written = copy_of(onx)
+    try:
+        own = {place["location"] for place in layout_of(path).values()} if path.exists() else set()
+        content: dict[str, list[tuple[int, bytes]]] = {}
+        for tensor in messages_in(written):
+            if isinstance(tensor, onnx.TensorProto) and tensor.name in layout:
+                _move_out(tensor, layout[tensor.name], path, own, content)
+        for location, parts in content.items():
+            (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
+            _replace(path.parent / location, parts)
+        _replace(path, [(0, written.SerializeToString())])
+    except OSError as e:
+        raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.") from e
+
+
+def _move_out(
+    tensor: onnx.TensorProto,
+    place: Mapping[str, str],
+    path: Path,
+    own: set[str],
+    content: dict[str, list[tuple[int, bytes]]],
+) -> None:
+    """Move, in place, the bytes of a tensor to the content of a file."""
+    location = place["location"]
+    if (path.parent / location).exists() and location not in own:
+        location = os.path.join(os.path.dirname(location), f"{path.stem}.{os.path.basename(location)}")
+    data = tensor.raw_data
+    if not tensor.HasField("raw_data"):
+        data = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
+    content.setdefault(location, []).append((int(place.get("offset", 0)), data))
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+        tensor.ClearField(field)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {**place, "location": location}.items():
+        tensor.external_data.add(key=key, value=value)
+
+
+def _replace(path: Path, parts: list[tuple[int, bytes]]) -> None:
+    """Replace a file in one piece."""
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "wb") as file:
+        for offset, data in parts:
+            file.seek(offset)
+            file.write(data)
+    os.replace(part, path)
