@@ -401,6 +401,5 @@ def _written(model: ir.Model, cut: ir.Value, scores: ir.Value) -> onnx.ModelProt
     passes.RemoveUnusedNodesPass()(model)
     proto = ir.to_proto(model)
     marked = [value for value in proto.graph.value_info if value.metadata_props]  # parameter or buffer, by the exporter
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(marked)
+    graph.assign(proto.graph.value_info, marked)
     return onnx.shape_inference.infer_shapes(proto)

@@ -182,8 +182,7 @@ def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int | None
 
     A length that is None stays open.
     """
-    proto = onnx.ModelProto()
-    proto.CopyFrom(original)
+    proto = graph.copy_of(original)
     for value in proto.graph.output:
         if value.name == output:
             dims = value.type.tensor_type.shape

@@ -171,8 +171,7 @@ class Source:
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
         unread = {i.name for i in original.graph.input} - kept
         trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)
-        del trained.graph.input[:]
-        trained.graph.input.extend(original.graph.input)
+        graph.assign(trained.graph.input, original.graph.input)
         return graph.with_maps_of(trained, original)
 
     def _with_factors(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:

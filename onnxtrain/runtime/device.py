@@ -79,10 +79,6 @@ class Capabilities:
     opset: int | None = None
 
 
-def _put_by_name(array: np.ndarray, kind: str, index: int) -> onnxruntime.OrtValue:
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, index)
-
-
 def _put_as_result(array: np.ndarray, kind: str, index: int) -> onnxruntime.OrtValue:
     """Return an array as a result: the Python API allocates no other memory of the device."""
     session = _identity(kind, str(array.dtype), array.ndim, os.getpid())
@@ -149,7 +145,7 @@ class Kind:
     extra: str = "cpu"
     needs: str = ""
     prepare: str = ""
-    put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = _put_by_name
+    put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = onnxruntime.OrtValue.ortvalue_from_numpy
     overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
     on_host: Callable[[onnx.NodeProto, Mapping[str, Sequence[int]]], bool] = _everywhere
     on_host_option: str = ""
