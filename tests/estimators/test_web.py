@@ -17,7 +17,7 @@ import pytest
 from onnxtrain.runtime.session import run
 from tests.estimators.test_step_files import CASES, EPOCHS, RATE, RUNNER, fitted, rows_of
 
-EXAMPLES = RUNNER.parent
+EXAMPLES, HELPERS = RUNNER.parent, pathlib.Path(__file__).resolve().parents[1] / "web"
 MODULES = pathlib.Path(os.environ.get("ONNXTRAIN_NODE_MODULES", "node_modules"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
@@ -47,12 +47,22 @@ def load_example(name):
 
 def node(folder, script, *arguments):
     """Run a script of the examples beside the packages of npm."""
-    for file in EXAMPLES.glob("*.mjs"):
+    for file in (*EXAMPLES.glob("*.mjs"), *HELPERS.glob("*.mjs")):
         shutil.copy(file, folder)
     (folder / "node_modules").symlink_to(MODULES.resolve())
     command = ["node", str(folder / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def written(name, folder, target="cpu"):
+    """Write the step of a case and its rows; return these."""
+    fitted(name).export_training_step(folder, target=target)
+    rows = rows_of(name, folder)
+    inputs = {n: {"values": x.ravel().tolist(), "shape": x.shape} for n, x in rows.items()}
+    given = {"inputs": inputs, "batch_size": 32, "epochs": EPOCHS, "learning_rate": RATE}
+    (folder / "rows.json").write_text(json.dumps(given))
+    return rows
 
 
 SOME = [
@@ -68,12 +78,8 @@ SOME = [
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("flavour", [pytest.param(f, marks=needs(f)) for f in ("onnxruntime-node", "onnxruntime-web")])
 def test_node_reaches_the_weights_of_fit(name, flavour, tmp_path):
-    fitted(name).export_training_step(tmp_path / "step")
-    rows = rows_of(name, tmp_path / "step")
-    inputs = {n: {"values": x.ravel().tolist(), "shape": x.shape} for n, x in rows.items()}
-    given = {"inputs": inputs, "batch_size": 32, "epochs": EPOCHS, "learning_rate": RATE}
-    (tmp_path / "rows.json").write_text(json.dumps(given))
-    node(tmp_path, "node.mjs", tmp_path / "step", tmp_path / "rows.json", flavour)
+    rows = written(name, tmp_path / "step")
+    node(tmp_path, "node.mjs", tmp_path / "step", tmp_path / "step" / "rows.json", flavour)
     found, expected = fitted(name).load_training_state(tmp_path / "step"), fitted(name, max_iter=EPOCHS)
     # WebAssembly has other exponentials, an older onnxruntime other kernels
     exact = name in CASES and flavour == "onnxruntime-node" and parse_version(onnxruntime.__version__) >= (1, 30)
@@ -90,7 +96,7 @@ def page(tmp_path_factory):
     """What Chromium found on the page, the folder of the page and that of the downloads."""
     folder, out = tmp_path_factory.mktemp("page"), tmp_path_factory.mktemp("out")
     load_example("make_page").main(folder, MODULES / "onnxruntime-web" / "dist")
-    node(out, "browser.mjs", folder, CHROMIUM, out)
+    node(out, "page.mjs", folder, CHROMIUM, out)
     return json.loads((out / "found.json").read_text()), folder, out
 
 
@@ -135,6 +141,21 @@ def test_a_digit_that_is_drawn_is_a_row(page):
     found, folder, _ = page
     assert found["rows"] == json.loads((folder / "digits.json").read_text())["n_train"] + 1
     assert found["status"].startswith("120 steps")
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["network", "proximal", "frozen body"])
+def test_webgpu_of_a_browser(name, tmp_path):
+    """Chromium has a software GPU."""
+    written(name, tmp_path / "page" / "step", target="webgpu")
+    shutil.copy(HELPERS / "webgpu.html", tmp_path / "page" / "index.html")
+    for file in ("trainer.mjs", "save.mjs"):
+        shutil.copy(EXAMPLES / file, tmp_path / "page")
+    (tmp_path / "page" / "ort").symlink_to(MODULES.resolve() / "onnxruntime-web" / "dist")
+    node(tmp_path, "webgpu.mjs", tmp_path / "page", CHROMIUM, tmp_path / "state.onnx")
+    found, expected = fitted(name).load_training_state(tmp_path / "state.onnx"), fitted(name, max_iter=EPOCHS)
+    for weight, w in expected.weights_.items():
+        np.testing.assert_allclose(found.weights_[weight], w, rtol=0, atol=1e-5 * max(1, np.abs(w).max()))
 
 
 def test_the_runner_needs_no_build_step():

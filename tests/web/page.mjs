@@ -1,24 +1,16 @@
-// node browser.mjs FOLDER CHROMIUM OUT: opens the page of make_page.py, trains, and writes what it found to the folder OUT.
+// node page.mjs FOLDER CHROMIUM OUT: opens the page of make_page.py, trains, and writes what it found to the folder OUT.
 import fs from "node:fs";
-import http from "node:http";
 import path from "node:path";
 import { chromium } from "playwright-core";
+import { serve } from "./serve.mjs";
 
 const [folder, executablePath, out] = process.argv.slice(2);
-const TYPES = { ".html": "text/html", ".mjs": "text/javascript", ".json": "application/json", ".wasm": "application/wasm" };
-const server = http.createServer((request, response) => {
-  const { pathname } = new URL(request.url, "http://localhost");
-  const file = path.join(folder, pathname === "/" ? "index.html" : pathname);
-  if (!fs.existsSync(file)) return response.writeHead(404).end();
-  response.writeHead(200, { "content-type": TYPES[path.extname(file)] ?? "application/octet-stream" }).end(fs.readFileSync(file));
-});
-await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 try {
   const page = await browser.newPage();
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
-  await page.goto(`http://127.0.0.1:${server.address().port}/`);
+  await page.goto(await serve(folder));
   await page.waitForFunction("window.page", null, { timeout: 60000 });
   const download = async (button, name) => {
     const [file] = await Promise.all([page.waitForEvent("download"), page.click(button)]);
@@ -45,5 +37,5 @@ try {
   fs.writeFileSync(path.join(out, "found.json"), JSON.stringify({ before, losses, accuracy, rows, status, errors }));
 } finally {
   await browser.close();
-  server.close();
 }
+process.exit(0);
