@@ -273,7 +273,7 @@ def _compare_labels(
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from predict in "
             f"{int(differs.sum())} of {len(differs)} rows, first in row {row}: {found[row]!r} instead of "
-            f"{expected[row]!r}. {remedy_of(estimator)}"
+            f"{expected[row]!r}. {remedy_of_labels(estimator)}"
         )
 
 
@@ -299,6 +299,24 @@ def remedy_of(estimator: BaseEstimator) -> str:
     return f"Its converter does not do what the class does: {documentation(estimator)}"
 
 
+def remedy_of_labels(estimator: BaseEstimator) -> str:
+    """Return the likely cause of a difference between the labels of a graph and of an estimator, with its remedy."""
+    for found in inside(estimator):
+        if isinstance(found, (SVC, NuSVC)) and len(found.classes_) > 2:
+            name = type(found).__name__
+            if hasattr(found, "predict_proba"):
+                return (
+                    f"{name} predicts by its decision function, to which libsvm fits the probabilities, so that they "
+                    f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them."
+                )
+            if not found.break_ties:
+                return (
+                    f"Of classes with equally many votes {name} predicts the first, whatever its decision function "
+                    f"says: fit {name}(break_ties=True), which predicts by it."
+                )
+    return remedy_of(estimator)
+
+
 def _has_trees_behind(estimator: BaseEstimator) -> bool:
     """Whether trees that compare float64 lie behind other steps inside an estimator that is not split there."""
     pipelines = [found for found in inside(estimator) if isinstance(found, Pipeline) and found is not estimator]
@@ -308,11 +326,11 @@ def _has_trees_behind(estimator: BaseEstimator) -> bool:
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
     """Return the message of a difference without its remedy: another cause is added to it."""
     found = str(error)
-    for remedy in (remedy_of(estimator), _ON_A_SPLIT, _ROUNDED):
+    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _ON_A_SPLIT, _ROUNDED):
         found = found.removesuffix(remedy)
     return found
 
 
 def is_approximate(estimator: BaseEstimator) -> bool:
     """Whether probabilities come from libsvm, whose coupling of pairs stops at an error of 0.005 / k."""
-    return any(isinstance(found, (SVC, NuSVC)) and found.probability for found in inside(estimator))
+    return any(isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba") for found in inside(estimator))

@@ -13,7 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 #: Rows on which graph and estimator are compared.
-COMPARED_ROWS = 100
+COMPARED_ROWS = 200
 
 
 def by_column(X: Any) -> bool:

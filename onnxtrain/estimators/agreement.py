@@ -17,7 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
-from onnxtrain.convert.check import differences, is_approximate, remedy_of, worst_row
+from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
@@ -35,7 +35,7 @@ from onnxtrain.training.model import TrainableModel
 from onnxtrain.training.objective import multiplications
 
 #: Rows that are examined.
-_ROWS = 100
+_ROWS = 200
 
 #: Multiplications that all of them may take, 0.02 s for each of two models: two rows of a model that takes more. With
 #: five times as many they took a quarter of a fit of the head of a convolutional network on 2000 images.
@@ -440,6 +440,7 @@ def _compare_with_classifier(
         if hasattr(estimator, method):
             _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
     if hasattr(estimator, "predict"):
+        remedy = partial(remedy_of_labels, estimator)
         _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
 
 

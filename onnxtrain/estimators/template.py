@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
@@ -264,6 +266,13 @@ def _remedy_of_votes(estimator: Estimator) -> str:
                 "BaggingClassifier counts the votes of estimators without probabilities, which have no derivative: "
                 "give it one with predict_proba, LogisticRegression() for example."
             )
+        if isinstance(found, (KNeighborsClassifier, RadiusNeighborsClassifier)):
+            return (
+                f"{type(found).__name__} counts the classes of neighbours: LabelSpreading(kernel='knn') averages what "
+                "it knows of the nearest rows, which is trained."
+            )
+        if isinstance(found, DummyClassifier) and found.strategy != "prior":
+            return "DummyClassifier(strategy='prior') has the frequencies of the classes, which are trained."
     return ""
 
 

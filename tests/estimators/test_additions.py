@@ -5,26 +5,31 @@ import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cross_decomposition import CCA, PLSCanonical
-from sklearn.datasets import load_diabetes, load_wine
-from sklearn.dummy import DummyRegressor
+from sklearn.datasets import load_diabetes, load_digits, load_wine
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor, VotingRegressor
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+)
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
-from sklearn.neighbors import NearestCentroid
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC, LinearSVC, NuSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import ConversionError
+from onnxtrain.errors import ConversionError, WeightError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:y contains no unlabeled samples:UserWarning"
@@ -140,3 +145,61 @@ def test_scores_and_probabilities_of_one_estimator_are_not_both_in_a_graph():
     fitted = ClassifierChain(LOGISTIC, chain_method="decision_function").fit(WINE, LABELS)
     with pytest.raises(ConversionError, match="its probabilities or its decision_function"):
         OrtGradientClassifier(fitted).fit(WINE, LABELS)
+
+
+def test_of_votes_that_tie_the_remedy_predicts_by_scores():
+    rows, y = (part[:200] for part in load_digits(return_X_y=True))
+    fitted = SVC(C=0.1).fit(rows, y)
+    assert np.any(fitted.predict(rows) != fitted.decision_function(rows).argmax(axis=1))
+    with pytest.raises(ConversionError, match=r"equally many votes SVC predicts the first.*fit SVC\(break_ties=True\)"):
+        OrtGradientClassifier(fitted).fit(rows, y)
+    again = clone(fitted).set_params(break_ties=True).fit(rows, y)
+    start = trained(OrtGradientClassifier, again, rows, y, max_iter=1, learning_rate=1e-30)
+    np.testing.assert_array_equal(start.predict(rows), again.predict(rows))
+    close(start.decision_function(rows), again.decision_function(rows))
+
+
+def test_scores_of_support_vectors_are_compared_to_their_digits():
+    fitted = NuSVC(break_ties=True).fit(WINE, KIND)  # dual coefficients of 1050 and of both signs
+    with pytest.raises(ConversionError, match="float32 holds too few digits.*dtype='float64'"):
+        OrtGradientClassifier(fitted).fit(WINE, KIND)
+    start = trained(OrtGradientClassifier, fitted, WINE, KIND, max_iter=1, learning_rate=1e-30, dtype="float64")
+    np.testing.assert_array_equal(start.predict(WINE), fitted.predict(WINE))
+    close(start.decision_function(WINE), fitted.decision_function(WINE))
+
+
+@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")
+def test_probabilities_of_libsvm_that_choose_another_class_name_calibration():
+    fitted = SVC(probability=True, random_state=0).fit(WINE, KIND)
+    with pytest.raises(ConversionError, match=r"CalibratedClassifierCV\(SVC\(\), ensemble=False\)"):
+        OrtGradientClassifier(fitted).fit(WINE, KIND)
+    around = CalibratedClassifierCV(SVC(), ensemble=False).fit(WINE, KIND)
+    start = trained(OrtGradientClassifier, around, WINE, KIND, max_iter=1, learning_rate=1e-30)
+    close(start.predict_proba(WINE), around.predict_proba(WINE))
+
+
+@pytest.mark.parametrize(
+    "estimator, remedy, again",
+    [
+        (KNeighborsClassifier(), r"LabelSpreading\(kernel='knn'\)", LabelSpreading(kernel="knn")),
+        (RadiusNeighborsClassifier(300.0), r"LabelSpreading\(kernel='knn'\)", LabelSpreading(kernel="knn")),
+        (DummyClassifier(strategy="most_frequent"), r"strategy='prior'", DummyClassifier()),
+    ],
+    ids=str,
+)
+def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, again):
+    with pytest.raises(WeightError, match=f"no weight.*{remedy}"):
+        OrtGradientClassifier(estimator.fit(WINE, KIND)).fit(WINE, KIND)
+    targets = np.where(np.arange(len(KIND)) % 3, KIND, 0)
+    tuned = trained(OrtGradientClassifier, again.fit(WINE, KIND), WINE, targets, max_iter=5)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    close(tuned.predict_proba(WINE), tuned.to_sklearn().predict_proba(WINE))
+
+
+@pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])
+def test_a_search_is_its_best_estimator(search):
+    options = {"n_iter": 2, "random_state": 0} if search is RandomizedSearchCV else {}
+    fitted = search(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, cv=3, **options).fit(X, Y)
+    tuned = trained(OrtGradientRegressor, fitted, X, 0.5 * Y, max_iter=5)
+    assert sorted(tuned.weights_) == ["best_estimator.coef", "best_estimator.intercept"]
+    close(tuned.predict(X), tuned.to_sklearn().predict(X))

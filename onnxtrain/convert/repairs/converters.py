@@ -24,6 +24,7 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
+from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Container, Converter, WithAttributes, repair
 from onnxtrain.errors import ConversionError
@@ -92,6 +93,27 @@ class _Renames(Container):
         """Add a node with other names of its outputs."""
         found = [outputs] if isinstance(outputs, str) else outputs
         return self._container.add_node(op_type, inputs, [self._names.get(y, y) for y in found], **kwargs)
+
+
+@repair(SVC, NuSVC)
+def ties_by_scores(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Write the class of the largest score where ``break_ties`` asks for it: skl2onnx writes the one of most votes."""
+    from skl2onnx.common._registration import get_converter
+
+    model = operator.raw_operator
+    if operator.type not in ("SklearnSVC", "SklearnNuSVC", "SklearnSVM"):  # the votes, an operator of the same object
+        get_converter(operator.type)(scope, operator, container)
+        return
+    if not model.break_ties or len(model.classes_) == 2 or hasattr(model, "predict_proba"):
+        convert(scope, operator, container)
+        return
+    label, scores = (y.full_name for y in operator.outputs)
+    convert(scope, operator, _Renames(container, {label: scope.get_unique_variable_name("most_votes")}))
+    index, classes = scope.get_unique_variable_name("index"), scope.get_unique_variable_name("classes")
+    values = model.classes_.astype(np.int64 if model.classes_.dtype.kind in "iub" else str)
+    container.add_initializer(classes, helper.np_dtype_to_tensor_dtype(values.dtype), [len(values)], values.tolist())
+    container.add_node("ArgMax", [scores], [index], axis=1, keepdims=0)
+    container.add_node("Gather", [classes, index], [label], axis=0)
 
 
 def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
