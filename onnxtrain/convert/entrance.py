@@ -8,7 +8,7 @@ the rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -105,16 +105,16 @@ class Entrance:
         taking = {name: shape for name, shape in shapes.items() if name not in values}
         if not taking:
             raise ParameterError("inputs= fixes every input of the model: none is left that takes rows.")
-        rows = _names_of_rows(taking.values(), _shape(_chosen(proto, output)))
-        is_open = any(shape and not isinstance(shape[0], int) for shape in taking.values())
-        axes = {name: _axis(name, shape, told, rows, is_open=is_open) for name, shape in shapes.items()}
+        declared = _shape(_chosen(proto, output))
+        rows, size = _names_of_rows(taking.values(), declared), _fixed_size(list(taking.values()), declared)
+        axes = {name: _axis(name, shape, told, rows, size) for name, shape in shapes.items()}
         without = next((name for name in taking if axes[name] is None), None)
         if without is not None:
             raise ModelError(_no_rows(without, taking[without]))
         known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
         arrays = {name: _filled(name, value, listed[name], shapes[name]) for name, value in values.items()}
         lengths = {
-            name: _lengths(array, shapes[name], axes[name], taking, known, told=name in told)
+            name: _lengths(array, shapes[name], axes[name], taking, known, repeated=name in told or size == 1)
             for name, array in arrays.items()
         }
         return cls({name: _dtype(listed[name]).str for name in taking}, taking, known, arrays, lengths)
@@ -220,8 +220,16 @@ def _names_of_rows(shapes: Iterable[Shape | None], output: Shape | None) -> set[
     return first_axes if (first_axes - {first}).intersection(output or ()) else {first}
 
 
-def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str], *, is_open: bool) -> int | None:
-    """Return the axis of the rows of an input, None if it has none; `is_open`: batches may be of any size."""
+def _fixed_size(shapes: Sequence[Shape | None], output: Shape | None) -> int | None:
+    """Return the size of the batches that a model is made for, None if batches may be of any size."""
+    if any(shape is None or not (shape and isinstance(shape[0], int)) for shape in shapes):
+        return None
+    first = (output or shapes[0] or (None,))[0]
+    return first if isinstance(first, int) else None
+
+
+def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str], size: int | None) -> int | None:
+    """Return the axis of the rows of an input, None if it has none; `size`: as :func:`_fixed_size`."""
     if name in told:
         return _told(name, told[name], shape)
     if shape is None or (shape and shape[0] in rows):
@@ -231,10 +239,10 @@ def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str
     named = [i for i, d in enumerate(shape) if d in rows]
     if len(named) == 1:
         return named[0]
-    if not isinstance(shape[0], int) or not is_open:
+    if not isinstance(shape[0], int) or shape[0] == size:
         return 0
-    unknown = [i for i, d in enumerate(shape) if d is None]
-    return unknown[0] if len(unknown) == 1 else None
+    possible = [i for i, d in enumerate(shape) if d == size]  # None, if batches may be of any size
+    return possible[0] if len(possible) == 1 else 0 if size else None
 
 
 def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
@@ -283,11 +291,11 @@ def _lengths(
     taking: Mapping[str, Shape | None],
     axes: Mapping[str, int],
     *,
-    told: bool,
+    repeated: bool,
 ) -> dict[int, Axis]:
     """Return the axes of a fixed value that are as long as one of another input: its rows, and others by name.
 
-    Of a model that is made for batches of one row, the axis of the rows is known if the user has told it.
+    The rows of an axis of a fixed length are `repeated` in a model that is made for batches of one row.
     """
     places: dict[Any, Axis] = {}
     for name, other in taking.items():
@@ -297,7 +305,7 @@ def _lengths(
     for i, d in enumerate(shape or ()):
         if array.shape[i] != 1:
             continue
-        if i == axis and (told or not isinstance(d, int)):
+        if i == axis and (repeated or not isinstance(d, int)):
             found[i] = next(iter(axes.items()))
         elif isinstance(d, str) and d in places:
             found[i] = places[d]

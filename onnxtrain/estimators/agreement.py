@@ -50,6 +50,10 @@ _SUM = 1e-3
 #: Differences relative to the largest value: graphs of float32, and those of half precision trained in float32.
 _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
 
+#: A row that changes by more with the other rows of its batch is none; activations that are quantized when they are
+#: known change by less.
+_MIXED = 0.1
+
 #: libsvm's coupling of pairs, and other iterations that end early.
 _APPROXIMATE = 1e-2
 
@@ -363,6 +367,7 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     if not model.layout.positional:
         found = {name: y.reshape(len(y), -1) for name, y in found.items()}
     if source.original is not None:
+        _check_rows_alone(model, found, feeds)
         _compare_with_onnx(model, found, feeds, decoder)
     elif decoder is None:
         _compare_with_regressor(model, found, X)
@@ -370,6 +375,24 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
         _compare_with_classifier(model, found, X, decoder)
     if key is not None:
         AGREED.keep(key, True)
+
+
+def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
+    """Raise a ModelError if the results for a row depend on the other rows of the batch: these are drawn at random."""
+    output = model.source.model.output
+    n = len(found[output])
+    middle = slice((n - n // 2 + 1) // 2, (n - n // 2 + 1) // 2 + n // 2)
+    expected = found[output][middle]
+    alone = model.run_once({name: rows[middle] for name, rows in feeds.items()}, [output])[output]
+    if alone.size != expected.size:
+        return
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    if not np.allclose(alone.reshape(expected.shape), expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
+        raise ModelError(
+            f"The output {output!r} of a row depends on the other rows of its batch, which are drawn at random. If the "
+            "model takes the rows of an input on another axis, name it: batch_axis={name: axis}. Steps of one sequence "
+            "are no rows; a network is exported in the mode for evaluation."
+        )
 
 
 def _compare_with_onnx(

@@ -1,6 +1,7 @@
 """Inputs that are fixed for all rows, and inputs that take the rows on another axis."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import onnx.parser
@@ -156,12 +157,12 @@ def of_one_size(size):
 def test_a_model_made_for_batches_of_one_size():
     fixed = of_one_size(5)
     rows = {"x": X, "state": STATES}
-    model = tuned(fixed, inputs={"sr": 16000}, batch_axis={"state": 1}).fit(rows, y)
+    model = tuned(fixed, inputs={"sr": 16000}).fit(rows, y)
     np.testing.assert_allclose(model.weights_["A"], EXPECTED.weights_["A"], rtol=1e-5)
     np.testing.assert_allclose(model.predict(rows), EXPECTED.predict(rows), rtol=1e-5)
     single = of_one_size(1)
     for state in (STATE, 0):
-        given = tuned(single, inputs={"sr": 16000, "state": state}, batch_axis={"state": 1}).fit(X, y)
+        given = tuned(single, inputs={"sr": 16000, "state": state}).fit(X, y)
         expected = by_hand(X, STATES * (state is STATE), given.weights_["A"], given.weights_["W"])
         np.testing.assert_allclose(given.predict(X), expected, rtol=1e-5, atol=1e-6)
 
@@ -177,6 +178,8 @@ AXES = {
     "from the end": ("float[3, t, n] a", "float[k, 1]", {"a": -1}, {"a": 2}),
     "another than found": ("float[n, n] a, float[n] b", "float[n, 1]", {"a": 1}, {"a": 1, "b": 0}),
     "unknown rank": ("float[] a", "float[n, 1]", {}, {"a": 0}),
+    "batches of one row": ("float[1, 3] a, float[2, 1, 3] b", "float[1, 1]", {}, {"a": 0, "b": 1}),
+    "batches of a size that layers have": ("float[2, 3] a, float[2, 2, 3] b", "float[2, 1]", {}, {"a": 0, "b": 0}),
     "a fixed size": ("float[1, 3] a, float[1, 2] b", "float[1, 1]", {}, {"a": 0, "b": 0}),
 }
 
@@ -286,6 +289,24 @@ def test_a_fixed_input_in_the_rows_has_no_effect():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(found.predict(rows), EXPECTED.predict(rows))
+
+
+#: How a row depends on the others, and nodes.
+MIXED = {
+    "their number": "shape = Shape<end = 1>(a) n = Cast<to = 1>(shape) h = Mul(a, n)",
+    "rows before it": "zero = Constant<value_int = 0>() h = CumSum(a, zero)",
+    "rows after it": "zero = Constant<value_int = 0>() h = CumSum<reverse = 1>(a, zero)",
+    "not": "h = Tanh(a)",
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_rows_that_depend_on_one_another(kind):
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 3] a) => (float[n, 1] y) <float[3, 1] W = {{1, 1, 1}}> {{ {MIXED[kind]} y = MatMul(h, W) }}"""
+    words = "The output 'y' of a row depends on the other rows of its batch, .* another axis, name it: batch_axis={name"
+    with pytest.raises(ModelError, match=words) if kind != "not" else nullcontext():
+        tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 
 
 # ------------------------------------------------------------ against PyTorch
