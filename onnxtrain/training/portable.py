@@ -83,8 +83,7 @@ class PortableStep:
 
     def arrays(self, state: TrainingState, optimizer: Optimizer) -> dict[str, np.ndarray]:
         """Return the state of training by input."""
-        state = replace(state)
-        fill_slots(state, self.graph, optimizer)
+        state = self._begun(state, optimizer)
         number = np.array([state.step - state.slots_step + 1], np.int32)
         found = joined(state.weights, self.graph.weights) | joined(state.slots, self.graph.slots)
         return {**{self.state_names[name]: x for name, x in found.items()}, self.counter: number}
@@ -97,8 +96,8 @@ class PortableStep:
         DataError
             A name or a shape is another one, or a value is infinite or NaN.
         """
-        expected = self.arrays(state, optimizer)
-        found = _checked(arrays, expected)
+        state = self._begun(state, optimizer)
+        found = _checked(arrays, self.arrays(state, optimizer))
         number = int(found.pop(self.counter)[0])
         return replace(
             state,
@@ -107,6 +106,12 @@ class PortableStep:
             step=state.slots_step + number - 1,
             **_OF_ANOTHER_WAY,
         )
+
+    def _begun(self, state: TrainingState, optimizer: Optimizer) -> TrainingState:
+        """Return the state as a fit begins with it, the memory of the optimizer complete."""
+        state = replace(state)
+        fill_slots(state, self.graph, optimizer)
+        return state
 
     def _parts(self, arrays: Mapping[str, np.ndarray], wires: Mapping[K, Wire]) -> dict[K, np.ndarray]:
         return {key: np.array(part_of(arrays[self.state_names[w.input]], w.part)) for key, w in wires.items()}

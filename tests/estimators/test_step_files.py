@@ -279,6 +279,22 @@ def test_the_state_comes_back_as_file_folder_or_arrays(folders, tmp_path):
         assert all((found[name] == w).all() for name, w in expected.items())
 
 
+def test_another_solver_begins_at_step_one(tmp_path):
+    X, y = DIABETES
+    changed = fitted("tanh, momentum", max_iter=3).set_params(solver=Adam())
+    away = fitted("tanh, momentum", max_iter=3).set_params(solver=Adam())
+    changed.export_training_step(tmp_path)
+    assert dict(zip(["step"], run(onnx.load(tmp_path / "init.onnx"), {}, outputs=["step"]), strict=True))["step"] == [1]
+    rows = rows_of("tanh, momentum", tmp_path)
+    np.savez(tmp_path / "rows.npz", **rows, batch_size=32, epochs=1, learning_rate=RATE)
+    subprocess.run([sys.executable, str(RUNNER), str(tmp_path), str(tmp_path / "rows.npz")], check=True, timeout=60)
+    away.load_training_state(tmp_path).partial_fit(X, y)
+    changed.partial_fit(X, y).partial_fit(X, y)
+    assert away._state.step == changed._state.step  # which the schedule of the learning rate counts
+    for weight, w in changed.weights_.items():
+        np.testing.assert_array_equal(away.weights_[weight], w, err_msg=weight)
+
+
 def test_a_file_goes_on_where_it_was(folders, tmp_path):
     model = fitted("network").load_training_state(folders["network"])
     save(model, tmp_path / "model.onnx")
