@@ -14,6 +14,11 @@ from onnxtrain.registry import did_you_mean
 
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
+#: The types that QuantizeLinear gives.
+_FEW_BITS = frozenset(
+    dtype for dtype in ir.DataType if dtype.name.startswith(("FLOAT4", "FLOAT8", "INT2", "INT4", "INT8", "INT16"))
+) | frozenset(dtype for dtype in ir.DataType if dtype.name.startswith(("UINT2", "UINT4", "UINT8", "UINT16")))
+
 #: Operators that multiply more often than their results have elements.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
 
@@ -60,14 +65,14 @@ def is_float(value: ir.Value | None) -> bool:
 
 def is_quantized(value: ir.Value | None) -> bool:
     """Whether a value is the result of QuantizeLinear, or of operators that keep its type behind it."""
-    node = None if value is None else value.producer()
-    while node is not None and node.domain in ("", "ai.onnx"):
+    dtype = None if value is None else value.dtype
+    while value is not None and value.dtype in _FEW_BITS and value.dtype == dtype:
+        node = value.producer()
+        if node is None or node.domain not in ("", "ai.onnx") or not node.inputs:
+            return False
         if node.op_type == "QuantizeLinear":
             return True
-        x = node.inputs[0] if node.inputs else None
-        if x is None or x.dtype is None or x.dtype != value.dtype or is_float(x):  # type: ignore[union-attr]
-            return False
-        node = x.producer()
+        value = node.inputs[0]
     return False
 
 
