@@ -1,9 +1,14 @@
-"""Peak memory of a fit, in units of the size of X; reads ``/proc``, so Linux only."""
+"""Peak memory of a fit, in units of the size of X, or of a large model; reads ``/proc``, so Linux only."""
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 
+import numpy as np
+import onnx
+import onnx.numpy_helper
 from _child import run_child
 from _harness import Options, environment, options
 
@@ -57,6 +62,58 @@ _PEERS = {
 }
 
 
+_LARGE = """
+import json, resource
+import numpy as np
+from onnxtrain import LoRA, OrtGradientClassifier
+
+rng = np.random.default_rng(0)
+X, y = rng.standard_normal((200, 64), dtype=np.float32), np.arange(200) % 10
+settings = dict(batch_size=100, max_iter=3, learning_rate=1e-5, random_state=0)
+OrtGradientClassifier("{path}", weights_to_train={weights}, **settings).fit(X, y)
+print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / {size}))
+"""
+
+
+def write_network(path: str, layers: int, width: int = 4096) -> int:
+    """Write a network of 64 columns, so many hidden layers and ten scores; return the bytes of the file."""
+    rng = np.random.default_rng(0)
+    nodes, weights, x = [], {}, "x"
+    for i in range(layers):
+        shape = (64 if i == 0 else width, width)
+        weights[f"w{i}"] = rng.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[0]))
+        nodes += [
+            onnx.helper.make_node("MatMul", [x, f"w{i}"], [f"h{i}"]),
+            onnx.helper.make_node("Relu", [f"h{i}"], [f"r{i}"]),
+        ]
+        x = f"r{i}"
+    weights["head"] = rng.standard_normal((width, 10), dtype=np.float32) / 64
+    nodes.append(onnx.helper.make_node("MatMul", [x, "head"], ["y"]))
+    values = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])]
+        for name, size in (("x", 64), ("y", 10))
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "network", *values, [onnx.numpy_helper.from_array(w, name) for name, w in weights.items()]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return os.path.getsize(path)
+
+
+def large(given: Options) -> None:
+    """Print the peak of a process that reads a large model and trains it, Python and its libraries included."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/network.onnx"
+        size = write_network(path, 3 if given.quick else 9)
+        print(
+            f"\nPeak memory of a process that fits a model of {size / 2**20:.0f} MB, Adam: times the size of the model"
+        )
+        for name, weights, wanted in (("the head", "'head'", 3), ("LoRA", "LoRA(8)", 3), ("all weights", None, 7)):
+            found = run_child(_LARGE.format(path=path, weights=weights, size=size))
+            print(f"  {name:34} {found:8.2f} (at most {wanted} is wanted)", flush=True)
+
+
 def main(given: Options) -> None:
     """Print the table: X itself is not counted, so 0.5 is a peak of 1.5 times X."""
     rows = 200_000 if given.quick else 1_000_000
@@ -69,6 +126,7 @@ def main(given: Options) -> None:
     for name, setup in contenders.items():
         found = [1 + run_child(_FIT.format(rows=rows, setup=setup)) for _ in range(1 if given.quick else 3)]
         print(f"  {name:34} {statistics.median(found):8.2f}", flush=True)
+    large(given)
 
 
 if __name__ == "__main__":

@@ -232,9 +232,7 @@ def put_back(
         tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
         if array is weights.get(name) and tensor.data_type not in _REAL:
             return None  # integers that nothing dequantizes
-        for field in ("float_data", "int32_data", "int64_data", "double_data"):
-            tensor.ClearField(field)
-        tensor.raw_data = onnx.numpy_helper.from_array(np.asarray(array, dtype)).raw_data
+        graph.put(tensor, np.asarray(array, dtype))
     return changed
 
 

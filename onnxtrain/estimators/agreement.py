@@ -119,8 +119,10 @@ def _few_rows(X: Features, model: TrainableModel) -> Features:
 def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
     """Return the output of a model, with the weights it came with, for some rows."""
     share, device = len(model.onnx) <= LIGHT, find_device("cpu")
-    session = cached_session(model.onnx, device, 1) if share else open_session(model.onnx, device, thorough=False)
-    return run_rows(session, feeds, model.features, [model.output])[model.output]
+    held = graph.held_by_name(model.graph()) if model.held else {}
+    onx = graph.initializers_as_inputs(model.graph(), list(held)).SerializeToString() if held else model.onnx
+    session = cached_session(onx, device, 1) if share else open_session(onx, device, thorough=False)
+    return run_rows(session, feeds, model.features, [model.output], held)[model.output]
 
 
 def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: Reading) -> Source:
@@ -249,9 +251,13 @@ def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     n = len(next(iter(typed.values())))
     size = batch_size(proto) or n
     rows = np.arange(-(-n // size) * size) % n  # batches of one size, the last one filled
-    session = _session_of(original)
+    weights = graph.held_by_name(proto)
+    session = _session_of(
+        graph.initializers_as_inputs(proto, list(weights)).SerializeToString() if weights else original
+    )
     names = [o.name for o in session.get_outputs()]
-    parts = [run_session(session, {k: x[batch] for k, x in typed.items()}, names) for batch in rows.reshape(-1, size)]
+    pieces = ({k: x[batch] for k, x in typed.items()} for batch in rows.reshape(-1, size))
+    parts = [run_session(session, {**some, **weights}, names) for some in pieces]
     return {name: _joined([_as_array(y) for y in ys], n) for name, *ys in zip(names, *parts, strict=True)}
 
 

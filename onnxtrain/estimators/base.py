@@ -51,6 +51,8 @@ from onnxtrain.estimators.source import (
     fitted_on,
     frozen_layers,
     is_fitted,
+    layout_of,
+    opened,
     source_of,
     takes_sparse,
     thawed,
@@ -399,14 +401,16 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: OnnxModel
     ) -> tuple[Rows, TrainedModel, TrainingState]:
         """Return the rows, checked, and an ONNX model with its state before the first step."""
+        layout = layout_of(model) if self.head == "keep" else {}
+        model, _held = opened(model, self._real)
         entrance = Entrance.of(model, self.inputs, self.batch_axis, self.output)
         form = InputForm.of_onnx(X, entrance, self._real, self.pad)
         rows = self._check_rows(X, y, sample_weight, None, form)
-        begun = self._begin(rows, model, entrance)
+        trained, state = self._begin(rows, model, entrance)
         warn_of_unknown(X, entrance.shapes)
         if self.weights_to_train is None or str(self.weights_to_train) == "all":
-            warn_of_quantized(begun[0].source.model)
-        return rows, *begun
+            warn_of_quantized(trained.source.model)
+        return rows, replace(trained, source=replace(trained.source, layout=layout)), state
 
     def _divided(
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, refused: Exception | None
@@ -593,7 +597,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     def _finish(self, model: TrainedModel, state: TrainingState) -> None:
         """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""
-        result = dict(state.result())
+        # weights that are held beside a model are those it came with
+        result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
         state.best_weights = result if state.validated and state.best_weights is not None else None
         state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
         self._trained, self._state = model.with_weights(result), state

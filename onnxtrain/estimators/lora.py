@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
@@ -104,13 +105,15 @@ def adapted(
     chosen = _chosen(model, lora, [name for name in model.weights if name in known and name not in besides])
     names = {w.name for w in proto.graph.initializer}
     factors, drawn = [], {}
-    for weight, w in initial_weights(proto, chosen).items():
-        turned = known[weight][0][1]
-        p, q = w.shape[::-1] if turned else w.shape
+    initializers = {w.name: w for w in proto.graph.initializer}
+    for weight in chosen:
+        turned, w = known[weight][0][1], initializers[weight]
+        p, q = reversed(w.dims) if turned else w.dims
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(w.data_type)
         a, b = (graph.unique_name(f"{weight}.lora_{which}", names) for which in "AB")
         factors.append(LowRank(weight, a, b, float(lora.alpha / lora.rank), turned))
-        drawn[a] = (random_state.uniform(-1, 1, (p, lora.rank)) / math.sqrt(p)).astype(w.dtype)
-        drawn[b] = np.zeros((lora.rank, q), w.dtype)
+        drawn[a] = (random_state.uniform(-1, 1, (p, lora.rank)) / math.sqrt(p)).astype(dtype)
+        drawn[b] = np.zeros((lora.rank, q), dtype)
     # the model holds zeros for both: fits that differ in what was drawn share its graphs
     found = with_factors(proto, factors, {name: np.zeros_like(w) for name, w in drawn.items()})
     if found is None:

@@ -172,7 +172,7 @@ def write_estimator(
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
     whole, own = with_weights(model.onnx, weights), None
     if trained.source.original is not None:
-        own = _without_copies(onnx.load_model_from_string(trained.source.original), whole, weights)
+        own = _without_copies(graph.attach(onnx.load_model_from_string(trained.source.original)), whole, weights)
     header = {
         "class": type(estimator).__name__,
         "has_estimator": estimator.estimator is not None,
@@ -182,7 +182,7 @@ def write_estimator(
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
         "own_file": encoder.encode(own, "the model that came"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
-        "model": encoder.encode({**_parts(model, "onnx", "proto"), "link": model.link.value}, "the model"),
+        "model": encoder.encode({**_parts(model, "onnx", "proto", "held"), "link": model.link.value}, "the model"),
         "names": list(weights),
         "in_graph": in_graph,
         "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},

@@ -26,13 +26,13 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.convert.foreign import open_batch, put_back, separate_merged
+from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx, take
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
@@ -159,7 +159,7 @@ class Source:
         original = onnx.load_model_from_string(self.original)
         own_file = put_back(original, weights, self.model.graph())
         if own_file is not None:
-            return own_file
+            return graph.attach(own_file)
         if original.functions:
             warnings.warn(
                 "Weights inside functions of the model were trained. Each call has its own, so that the model comes "
@@ -172,6 +172,7 @@ class Source:
         unread = {i.name for i in original.graph.input} - kept
         trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)
         graph.assign(trained.graph.input, original.graph.input)
+        graph.attach(trained)
         return graph.with_maps_of(trained, original)
 
     def _with_factors(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -183,7 +184,7 @@ class Source:
             put = put_back(original, others, self.model.graph())
             found = None if put is None else with_factors(put, self.factors, weights)
             if found is not None:
-                return found
+                return graph.attach(found)
         return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
 
     def rows_first(self) -> bytes:
@@ -559,11 +560,25 @@ def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entranc
         onx = entrance.with_defaults(estimator)
         roles = roles_by_exporter(onx) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         model = read_model(rewritten(open_batch(entrance.rows_first(onx))), **vars(reading), roles=roles)
-        layout = {} if isinstance(estimator, (onnx.ModelProto, bytes, bytearray)) else graph.layout_of(estimator)
-        return Source(model, original=onx.SerializeToString(), entrance=entrance, layout=layout)
+        held = graph.held_by_name(model.graph())
+        if held:
+            model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
+        return Source(model, original=onx.SerializeToString(), entrance=entrance, layout=layout_of(estimator))
     answers: dict[str, Any] = {}
     model, bindings = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
     return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
+
+
+def layout_of(onx: OnnxModel) -> graph.Layout:
+    """Return which tensors of an ONNX model are in files beside its own."""
+    return {} if isinstance(onx, (onnx.ModelProto, bytes, bytearray)) else graph.layout_of(onx)
+
+
+def opened(onx: OnnxModel, dtype: str) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
+    """Return an ONNX model, and its large weights, which are held beside it as long as somebody has them."""
+    proto = graph.read(onx)
+    # a fixed batch is opened by running the model as it is
+    return (proto, {}) if dtype != "float32" or batch_size(proto) is not None else graph.detached(proto)
 
 
 def trainable_weights(

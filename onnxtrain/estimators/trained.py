@@ -163,6 +163,8 @@ class TrainedModel:
         n_elements = sum(w.size for w in self.weights.values())
         work = _MANY_ROWS * max(multiplications(self.objective.model), n_elements)
         large = is_worth_a_thread(work)
+        if self.source.model.held:  # they are inputs: a session would copy them
+            return self._with_inputs(shared=True, work=work)
         if not large and len(self.source.model.onnx) <= LIGHT:  # sessions that are shared are kept
             return self._with_inputs(shared=True)
 
@@ -172,10 +174,10 @@ class TrainedModel:
 
         return self._session.open(make), {}
 
-    def _with_inputs(self, *, shared: bool) -> tuple[Any, dict[str, np.ndarray]]:
+    def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""
         known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
-        place = Place(self.device_at_hand(), n_threads=1)
+        place = Place(self.device_at_hand(), self.n_threads).for_work(work) if work else Place(self.device_at_hand(), 1)
         return place.open(self.objective.model, shared=shared, thorough=False), known
 
     def _filled(self) -> bytes:

@@ -33,6 +33,7 @@ from onnxtrain.graph.edit import (
 )
 from onnxtrain.graph.external import Layout, layout_of, write_model
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
+from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of
 from onnxtrain.graph.model_io import (
@@ -91,9 +92,11 @@ __all__ = [
     "Rule",
     "alike",
     "ancestors",
+    "array_of",
     "as_model_error",
     "assign",
     "at_opset",
+    "attach",
     "attribute",
     "attributes",
     "bodies_of",
@@ -107,9 +110,13 @@ __all__ = [
     "dependents",
     "depending_on",
     "describe",
+    "detached",
     "dimensions",
     "find",
     "find_schema",
+    "held_by_key",
+    "held_by_name",
+    "hold",
     "holds_graphs",
     "infer_anew",
     "infer_shapes",
@@ -134,6 +141,7 @@ __all__ = [
     "origin",
     "products_in",
     "prune",
+    "put",
     "put_in_order",
     "put_out",
     "rank",

@@ -20,6 +20,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.graph.held import key_of
 from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
@@ -105,6 +106,8 @@ def _check_dimensions(tensor: onnx.TensorProto) -> None:
 
 def _check_size(tensor: onnx.TensorProto) -> None:
     """Check that the size of a tensor's data agrees with its dimensions."""
+    if key_of(tensor) is not None:
+        return
     n = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
         found, expected, unit = len(tensor.raw_data), _n_bytes(tensor), "bytes"
@@ -155,7 +158,7 @@ def _n_entries(data_type: int, n: int) -> int | None:
 
 
 def _load_external(tensors: Iterable[onnx.TensorProto], folder: str | None) -> None:
-    external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL]
+    external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL and key_of(t) is None]
     size = sum(_n_bytes(t) or 0 for t in external)
     for tensor in external:
         location = next((e.value for e in tensor.external_data if e.key == "location"), "?")

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ModelError
+from onnxtrain.graph.held import array_of_value
 from onnxtrain.registry import did_you_mean
 
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
@@ -81,7 +82,7 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     if value is None or value.is_graph_input():
         return None
     tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
+    return None if tensor is None else array_of_value(tensor)
 
 
 def holds_graphs(node: ir.Node) -> bool:

@@ -21,7 +21,6 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from onnxtrain.cache import LIGHT, cached
 from onnxtrain.errors import DataError, FileError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
+from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, multiplications
 
 #: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
@@ -142,22 +142,8 @@ def _in_memory(
 def _in_files(
     pieces: Iterable[Mapping[str, np.ndarray]], like: Mapping[str, np.ndarray], n_rows: int
 ) -> dict[str, np.ndarray]:
-    """Return the rows of all pieces, mapped from temporary files, which are deleted with the arrays.
-
-    They have no name, or are deleted by the system when they are closed (Windows): an interrupt leaves none behind.
-    """
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(tempfile.TemporaryFile(prefix="onnxtrain-")) for name in like}
-        for piece in pieces:
-            for name, y in piece.items():
-                files[name].write(np.ascontiguousarray(y).data.cast("B"))
-        for file in files.values():
-            file.flush()
-        # the map holds a handle of its own
-        return {
-            name: np.memmap(file, like[name].dtype, "r+", shape=(n_rows, *like[name].shape[1:]))
-            for name, file in files.items()
-        }
+    """Return the rows of all pieces, in files."""
+    return in_files(pieces, {name: (n_rows, *y.shape[1:]) for name, y in like.items()})
 
 
 @dataclass(frozen=True)

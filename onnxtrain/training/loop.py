@@ -16,6 +16,7 @@ from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Buffer, Capabilities
 from onnxtrain.runtime.session import BoundRun, Place, recorded
 from onnxtrain.training.data import TrainingData
+from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.settings import Settings
@@ -27,6 +28,10 @@ K = TypeVar("K")
 
 #: The learning rate at which Adaptive stops dividing it, as in MLPRegressor.
 _SMALLEST_RATE = 1e-6
+
+#: Bytes of the trained weights from which on a step has them once, and the memory of the optimizer. Those of each epoch
+#: are kept in a file then.
+LARGE = 2**26
 
 #: Steps whose per-step scalars are computed and written at once.
 _AHEAD = 256
@@ -158,13 +163,13 @@ class BoundStep:
     def _counter(self, name: str) -> Buffer:
         return self._buffers[self._turn][self._step.counters[name].input]
 
-    def weights(self) -> Parts[str]:
-        """Return copies of the weights; parts of one array share it."""
-        return self._read(self._step.weights) if self._update is None else self._update.weights()
+    def weights(self, *, copy: bool = True) -> Parts[str]:
+        """Return the weights, parts of one array share it: copies, unless the update is a graph of its own."""
+        return self._read(self._step.weights) if self._update is None else self._update.weights(copy=copy)
 
-    def slots(self) -> Parts[tuple[str, str]]:
-        """Return copies of the memory of the optimizer; parts of one array share it."""
-        return self._read(self._step.slots) if self._update is None else self._update.slots()
+    def slots(self, *, copy: bool = True) -> Parts[tuple[str, str]]:
+        """Return the memory of the optimizer, as :meth:`weights`."""
+        return self._read(self._step.slots) if self._update is None else self._update.slots(copy=copy)
 
     def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
         buffers = self._buffers[self._turn]
@@ -237,7 +242,8 @@ def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: O
         state.slots_step = state.step
     for name, slot in step.slots:
         if (name, slot) not in slots:
-            slots[name, slot] = np.full_like(state.weights[name], optimizer.initial(slot))
+            w = state.weights[name]
+            slots[name, slot] = np.broadcast_to(np.array(optimizer.initial(slot), w.dtype), w.shape)  # takes no memory
     state.slots = slots
 
 
@@ -303,16 +309,17 @@ class BoundUpdate:
             return buffer
         return self._place.device.buffer(buffer.array.reshape(self._shapes[name]))
 
-    def weights(self) -> Parts[str]:
-        """Return copies of the weights."""
-        return self._read(self._update.weights)
+    def weights(self, *, copy: bool) -> Parts[str]:
+        """Return the weights; without a `copy` the next steps change them."""
+        return self._read(self._update.weights, copy=copy)
 
-    def slots(self) -> Parts[tuple[str, str]]:
-        """Return copies of the memory of the optimizer."""
-        return self._read(self._update.slots)
+    def slots(self, *, copy: bool) -> Parts[tuple[str, str]]:
+        """Return the memory of the optimizer, as :meth:`weights`."""
+        return self._read(self._update.slots, copy=copy)
 
-    def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
-        wholes = {wire.input: self._buffers[wire.input].read() for wire in wires.values()}
+    def _read(self, wires: Mapping[K, Wire], *, copy: bool) -> Parts[K]:
+        buffers = {wire.input: self._buffers[wire.input] for wire in wires.values()}
+        wholes = {name: b.read() if copy or b.array is None else b.array for name, b in buffers.items()}
         return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
 
 
@@ -352,7 +359,9 @@ class StepLoop:
         self.n_batches = -(-self.n_rows // self.batch_size)
         self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
         self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
-        batches = settings.accumulate if settings.accumulate > 1 else None
+        n_bytes = sum(w.nbytes for w in state.weights.values())
+        self._large = n_bytes >= LARGE and not settings.device.capabilities.records_runs
+        batches = settings.accumulate if settings.accumulate > 1 or self._large else None
         self.step, self._strengths = step_of(
             objective,
             optimizer,
@@ -401,7 +410,7 @@ class StepLoop:
         sizes = np.full(self.n_batches, self.batch_size)
         sizes[-1] = self.n_rows - (self.n_batches - 1) * self.batch_size
         self._set_weights(epoch, sizes)
-        if self.update is not None:
+        if KEPT in self.step.step_scalars:
             epoch[:, self.step.step_scalars.index(KEPT)] = np.diff(self._step_of, prepend=-1) == 0
         epoch[:, len(self.step.step_scalars) - len(self._strengths) :] = self._strengths
         return np.tile(epoch, (self._n_ahead // self.n_steps, 1))
@@ -410,7 +419,7 @@ class StepLoop:
         """Set the scalars of the batches of an epoch that depend on their weights."""
         of_step = np.add.reduceat(weights, np.arange(0, self.n_batches, self.settings.accumulate))
         scalars[:, 0] = 1 / of_step[self._step_of]
-        if self.update is not None:
+        if OF_BATCH in self.step.step_scalars:
             scalars[:, self.step.step_scalars.index(OF_BATCH)] = weights
 
     def _last_inputs(self) -> dict[str, np.ndarray]:
@@ -442,14 +451,25 @@ class StepLoop:
         state = self.state
         n_left = state.first_epoch + n_epochs - state.epoch
         self._last_step = state.step + n_left * self.n_steps - 1
-        while not state.stopped and state.epoch - state.first_epoch < n_epochs:
-            loss = self._run_epoch()
-            weights = self.bound.weights()
-            self._check_finite(loss, weights)
-            state.slots = self.bound.slots()
-            rate = self._rates[self._behind - 1]
-            can_lower = isinstance(self.settings.schedule, Adaptive) and rate > _SMALLEST_RATE
-            end.take(weights, loss, rate, can_lower_rate=can_lower)
+        try:
+            while not state.stopped and state.epoch - state.first_epoch < n_epochs:
+                loss = self._run_epoch()
+                weights = self.bound.weights(copy=not self._large)
+                self._check_finite(loss, weights)
+                state.slots = self.bound.slots(copy=not self._large)
+                rate = self._rates[self._behind - 1]
+                can_lower = isinstance(self.settings.schedule, Adaptive) and rate > _SMALLEST_RATE
+                end.take(_in_files(weights) if self._large else weights, loss, rate, can_lower_rate=can_lower)
+        except ConvergenceError:
+            if self._large:  # it is that of the epoch that failed
+                state.slots, state.slots_step = {}, state.step
+            raise
+        except KeyboardInterrupt:
+            if self._large:
+                state.weights = {name: np.array(w) for name, w in state.weights.items()}
+            raise
+        if self._large and state.epoch > state.first_epoch:
+            state.weights = self.bound.weights()  # those in the file would be mapped beside their copies
 
     def _run_epoch(self) -> float:
         """Visit every row once and return the mean objective."""
@@ -485,7 +505,7 @@ class StepLoop:
             weights = [len(rows) if self.data.weight is None else self.data.weight[rows].sum() for rows in of_step]
             some = scalars[start : start + k]
             some[:, 0] = 1 / sum(weights)
-            if self.update is not None:
+            if OF_BATCH in self.step.step_scalars:
                 some[:, self.step.step_scalars.index(OF_BATCH)] = weights
             for row, rows in zip(some, of_step, strict=True):
                 self.bound.write(self.step.inputs["scalars"], row[None])
@@ -529,6 +549,14 @@ class StepLoop:
             f"The loss became {loss} in epoch {self.state.epoch + 1} at learning rate "
             f"{self._rates[self._behind - 1]:.3g} (losses before: {last})."
         )
+
+
+def _in_files(weights: Parts[str]) -> Mapping[str, np.ndarray]:
+    """Return copies of weights, in files; in memory if the disk is full."""
+    try:
+        return in_files([weights], {name: w.shape for name, w in weights.items()})
+    except OSError:
+        return {name: np.array(w) for name, w in weights.items()}
 
 
 def _finite(w: np.ndarray) -> bool:

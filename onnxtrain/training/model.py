@@ -73,6 +73,8 @@ class TrainableModel:
         The number of axes of ``output``, 2 if unknown from the graph.
     class_axis : int or None
         Of three or more axes, the one that labels lack; None: they have the shape of the output.
+    held : mapping of str to ndarray
+        Large weights of an ONNX model, by the keys under which ``onnx`` names them: it does not contain them.
     proto : onnx.ModelProto or None
         What ``onnx`` holds, not to be changed; None of a large model, and of one that was unpickled.
     """
@@ -95,6 +97,7 @@ class TrainableModel:
     low_rank: tuple[tuple[str, str, str, float, bool], ...] = ()
     n_axes: int = 2
     class_axis: int | None = None
+    held: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     proto: ModelProto | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -119,7 +122,8 @@ class TrainableModel:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         features = {name: np.dtype(text) for name, text in state["features"].items()}
-        vars(self).update(state, link=Link(state["link"]), features=features, proto=None)
+        vars(self).update({"held": {}} | state, link=Link(state["link"]), features=features, proto=None)
+        graph.hold(self.held)
 
 
 def _graph(proto: onnx.ModelProto) -> dict[str, Any]:
@@ -291,10 +295,12 @@ def _text(c: Any) -> Any:
 
 
 def initial_weights(onx: onnx.ModelProto | bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return copies of initializers by name."""
+    """Return initializers by name: copies, unless they are held beside the model, which cannot be written to."""
     proto = onx if isinstance(onx, onnx.ModelProto) else onnx.load_model_from_string(onx)
     known = {i.name: i for i in proto.graph.initializer}
-    return {name: onnx.numpy_helper.to_array(known[name]).copy() for name in names}
+    arrays = {name: graph.array_of(known[name]) for name in names}
+    held = graph.held_by_name(proto)
+    return {name: w if name in held else w.copy() for name, w in arrays.items()}
 
 
 #: By model and weights.
@@ -313,7 +319,7 @@ def without_weights(model: TrainableModel, names: tuple[str, ...]) -> bytes:
 
 
 def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return copies of the learned attributes that are not trained, by name: those left in the graph."""
+    """Return the learned attributes that are not trained, by name; those that are held beside the model as they are."""
     names = [name for name in model.learned if name not in trained]
     return initial_weights(model.graph(), names) if names else {}
 
@@ -326,8 +332,8 @@ def with_weights(
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
-            w = np.asarray(weights[initializer.name], dtype=dtype)
-            initializer.CopyFrom(onnx.numpy_helper.from_array(w, initializer.name))
+            graph.put(initializer, np.asarray(weights[initializer.name], dtype=dtype))
+    graph.attach(proto)
     if outputs is not None:
         graph.assign(proto.graph.output, [o for o in proto.graph.output if o.name in outputs])
     return proto

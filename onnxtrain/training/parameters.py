@@ -91,6 +91,9 @@ _EQUATIONS = 12
 #: Elements of a large array that are sampled first, to decide whether to examine all.
 _SAMPLE = 64
 
+#: Elements of an array that is examined in its own type: in float64 it would take twice the memory.
+_LARGE = 2**20
+
 
 def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     """Return the exporter's metadata on initializers and constants, by name; PyTorch's writes some.
@@ -307,7 +310,7 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
     array = graph.constant(w) if not w.is_graph_input() else None
     if array is None or not array.size or not uses:
         return False
-    array = np.asarray(array, np.float64).squeeze()
+    array = (array if array.size > _LARGE else np.asarray(array, np.float64)).squeeze()
     if not np.isfinite(array).all():
         return True
     if array.size < 2:

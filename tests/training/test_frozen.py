@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ModelError
-from onnxtrain.training import frozen
+from onnxtrain.training import files, frozen
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4)).astype(np.float32)
@@ -148,7 +148,7 @@ def folder(tmp_path, monkeypatch):
     """The folder of temporary files."""
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     monkeypatch.setattr(frozen, "_PIECE", 0)  # pieces of 16 rows
-    monkeypatch.setattr(frozen.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -198,7 +198,7 @@ def test_on_a_full_disk_the_front_is_computed_with_each_batch(folder, monkeypatc
     monkeypatch.setattr(frozen, "IN_MEMORY", 0)
     expected = fitted(ROWS, X)
     assert expected._trained.front is not None
-    monkeypatch.setattr(frozen.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", full)
     found = fitted(ROWS, X)
     assert found._trained.front is None
     np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], atol=1e-6)

@@ -1,0 +1,137 @@
+"""Large weights of a model, held as arrays beside it, which names each by a key and stays small while it is changed.
+
+A model of 500 MB that passes through a dozen conversions as protobuf messages would be in memory several times. Whoever
+has a model with such weights holds the arrays, by key; they are found as long as somebody does.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+#: Bytes of a tensor, and of all such tensors of a model, from which on they are held beside it.
+LEAST, LEAST_IN_ALL = 2**20, 2**26
+
+#: How the location of a tensor begins that is held.
+_PREFIX = "onnxtrain-held:"
+
+#: The arrays by key, and all copies of each: the one that was there first may be gone before a copy.
+_ARRAYS: dict[str, list[weakref.ref[np.ndarray]]] = {}
+
+
+def hold(arrays: Mapping[str, np.ndarray]) -> None:
+    """Let arrays be found by their keys, as long as they live."""
+    for key, array in arrays.items():
+        alive = [ref for ref in _ARRAYS.get(key, ()) if ref() is not None]
+        _ARRAYS[key] = [*alive, weakref.ref(array)]
+
+
+def _find(key: str) -> np.ndarray:
+    found = (ref() for ref in _ARRAYS.get(key, ()))
+    return next(array for array in found if array is not None)
+
+
+def key_of(tensor: onnx.TensorProto) -> str | None:
+    """Return the key of a tensor that is held, None of any other."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+    key = location.removeprefix(_PREFIX)
+    return key if location.startswith(_PREFIX) and any(ref() is not None for ref in _ARRAYS.get(key, ())) else None
+
+
+def array_of(tensor: onnx.TensorProto) -> np.ndarray:
+    """Return the array of a tensor, which must not be changed: a tensor that is held is not copied."""
+    key = key_of(tensor)
+    return onnx.numpy_helper.to_array(tensor) if key is None else _find(key)
+
+
+def array_of_value(tensor: ir.TensorProtocol) -> np.ndarray:
+    """Return the array of a tensor of onnx-ir, held or not."""
+    if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(_PREFIX):
+        return _find(str(tensor.location).removeprefix(_PREFIX))
+    return tensor.numpy()
+
+
+def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Return a model whose large weights are held beside it, and these by key; the model itself if they are few.
+
+    Weights of convolutions stay: onnxruntime arranges constant ones for its kernels.
+    """
+    filters = {node.input[1] for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose")}
+    large = [w for w in proto.graph.initializer if _is_large(w) and w.name not in filters]
+    if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
+        return proto, {}
+    keys = {w.name: uuid.uuid4().hex for w in large}
+    arrays = {keys[w.name]: np.frombuffer(w.raw_data, np.float32).reshape(w.dims) for w in large}
+    hold(arrays)
+    # a message keeps the memory of a field that is cleared: all others are copied
+    small = onnx.ModelProto()
+    for field, value in proto.ListFields():
+        if field.name != "graph":
+            _copy(small, field.name, value)
+    for field, value in proto.graph.ListFields():
+        if field.name != "initializer":
+            _copy(small.graph, field.name, value)
+    small.graph.initializer.extend(_stub(w, keys[w.name]) if w.name in keys else w for w in proto.graph.initializer)
+    return small, arrays
+
+
+def _is_large(w: onnx.TensorProto) -> bool:
+    is_float = w.data_type == onnx.TensorProto.FLOAT and w.data_location == onnx.TensorProto.DEFAULT
+    return is_float and 4 * math.prod(w.dims) >= LEAST and w.HasField("raw_data")
+
+
+def _copy(message: Any, name: str, value: Any) -> None:
+    """Set a field of a message."""
+    if hasattr(value, "CopyFrom"):
+        getattr(message, name).CopyFrom(value)
+    elif isinstance(value, (str, bytes, int, float)):
+        setattr(message, name, value)
+    else:
+        getattr(message, name).extend(value)
+
+
+def _stub(w: onnx.TensorProto, key: str) -> onnx.TensorProto:
+    stub = onnx.TensorProto(name=w.name, data_type=w.data_type, dims=w.dims)
+    if w.HasField("doc_string"):
+        stub.doc_string = w.doc_string
+    stub.metadata_props.extend(w.metadata_props)
+    stub.data_location = onnx.TensorProto.EXTERNAL
+    stub.external_data.add(key="location", value=_PREFIX + key)
+    return stub
+
+
+def attach(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Put, in place, the arrays that are held into a model that is to leave; return it."""
+    for tensor in proto.graph.initializer:
+        key = key_of(tensor)
+        if key is not None:
+            put(tensor, _find(key))
+    return proto
+
+
+def put(tensor: onnx.TensorProto, array: np.ndarray) -> None:
+    """Set, in place, the data of a tensor."""
+    for field in ("float_data", "int32_data", "int64_data", "double_data", "external_data", "data_location"):
+        tensor.ClearField(field)
+    tensor.raw_data = onnx.numpy_helper.from_array(array).raw_data
+
+
+def held_by_name(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return the initializers that are held, by name."""
+    keys = {w.name: key_of(w) for w in proto.graph.initializer}
+    return {name: _find(key) for name, key in keys.items() if key is not None}
+
+
+def held_by_key(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return the arrays that are held for a model, by key."""
+    keys = map(key_of, proto.graph.initializer)
+    return {key: _find(key) for key in keys if key is not None}
