@@ -183,8 +183,10 @@ def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any
             warnings.simplefilter("ignore")
             try:
                 answers[method] = getattr(estimator, method)(X)
-            except (TypeError, ValueError) as e:  # KMeans and NMF fitted in float64 take no rows in float32
-                raise ConversionError(f"{type(estimator).__name__}.{method} fails on the rows: {e}") from e
+            except Exception as e:  # of any class: steps of others ask for columns by name, KMeans for float64
+                raise ConversionError(
+                    f"{type(estimator).__name__}.{method} fails on the rows as an array: {e!r}"
+                ) from e
     return answers[method]
 
 

@@ -24,7 +24,7 @@ from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import ConversionError, DataError, ExportError, ParameterError
+from onnxtrain.errors import ConversionError, DataError, ExportError, OnnxTrainError, ParameterError
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.arrays import as_array
@@ -391,8 +391,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 model, state = self._begin(rows, own)
                 if not rounds(model.source.estimator, X):
                     return rows, model, state
-            except (ConversionError, DataError) as e:
-                if not is_divisible(self.estimator):
+            except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
+                ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
+                if ours or not is_divisible(self.estimator):
                     raise
                 refused = e
         return self._divided(X, y, sample_weight, refused)
@@ -436,6 +437,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 model, state = self._begin(rows, division.tail)
                 if division.inside or not rounds(division.tail, rows.exact):
                     return rows, model, state
+            except DataError as e:  # categories, which the last step may encode itself
+                refused = e
             except ConversionError as e:
                 refused = ConversionError(f"{division.path}: {e}")
                 refused.__cause__ = e.__cause__

@@ -12,7 +12,7 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from onnxtrain.errors import DataError
+from onnxtrain.errors import ConversionError, DataError
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
@@ -99,6 +99,8 @@ def labels_of(estimator: Estimator, X: Features, default: int) -> int:
             shape = estimator.predict(rows).shape
         except (TypeError, ValueError):  # rounded to float32 they are no categories of an encoder
             return default
+        except Exception as e:  # of any other class: steps of others ask for columns by name
+            raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 

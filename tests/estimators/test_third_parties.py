@@ -1,0 +1,142 @@
+"""Transformers of category_encoders, feature_engine and skrub in front of a model."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import ExportError, ModelError
+
+N = 120
+RNG = np.random.default_rng(0)
+INCOME = RNG.lognormal(10, 1, N).round(2)
+FRAME = pd.DataFrame(
+    {
+        "age": np.where(RNG.random(N) < 0.1, np.nan, RNG.integers(18, 80, N)),
+        "income": INCOME,
+        "rooms": RNG.integers(1, 9, N).astype(float),
+        "city": RNG.choice(["Paris", "Rome", "Oslo"], N).astype(object),
+        "kind": RNG.choice(["a", "b", "c", "d"], N).astype(object),
+        "note": [f"likes {animal} {i % 37}" for i, animal in enumerate(RNG.choice(["cats", "dogs"], N))],
+        "joined": pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.integers(0, 1000, N), "D"),
+    }
+)
+SPENT = INCOME / 1000 + 10 * (FRAME["city"] == "Rome").to_numpy() + RNG.normal(0, 5, N)
+BOUGHT = (np.median(SPENT) < SPENT).astype(int)
+TWO, NUMBERS = ["city", "kind"], ["income", "rooms"]
+LOGISTIC = LogisticRegression(max_iter=1000)
+TREES = HistGradientBoostingRegressor(max_iter=5)
+
+
+def encoders():
+    return pytest.importorskip("category_encoders", reason="category_encoders is not installed")
+
+
+def engine(module):
+    return pytest.importorskip(f"feature_engine.{module}", reason="feature_engine is not installed")
+
+
+def skrub():
+    return pytest.importorskip("skrub", reason="skrub is not installed")
+
+
+#: Pipelines, made where their package is there; columns, targets.
+PIPELINES = {
+    "means of the target": (lambda: make_pipeline(encoders().TargetEncoder(), StandardScaler(), Ridge()), TWO, SPENT),
+    "binary codes": (lambda: make_pipeline(encoders().BinaryEncoder(), Ridge()), TWO, SPENT),
+    "weights of evidence": (lambda: make_pipeline(encoders().WOEEncoder(), LOGISTIC), TWO, BOUGHT),
+    "codes in columns": (
+        lambda: make_pipeline(
+            make_column_transformer((encoders().OrdinalEncoder(), TWO), (StandardScaler(), NUMBERS)), LOGISTIC
+        ),
+        [*TWO, *NUMBERS],
+        BOUGHT,
+    ),
+    "medians": (
+        lambda: make_pipeline(engine("imputation").MeanMedianImputer(), StandardScaler(), Ridge()),
+        ["age", "income"],
+        SPENT,
+    ),
+    "rare labels": (
+        lambda: make_pipeline(
+            engine("encoding").RareLabelEncoder(tol=0.3, n_categories=2), engine("encoding").OneHotEncoder(), Ridge()
+        ),
+        [*TWO, "rooms"],
+        SPENT,
+    ),
+    "means, trees": (lambda: make_pipeline(engine("encoding").MeanEncoder(), TREES), [*TWO, "income"], SPENT),
+    "parts of dates": (
+        lambda: make_pipeline(engine("datetime").DatetimeFeatures(features_to_extract=["month", "year"]), Ridge()),
+        ["joined", "income"],
+        SPENT,
+    ),
+    "sums by name, of numbers": (
+        lambda: make_pipeline(engine("creation").MathFeatures(NUMBERS, ["sum", "mean"]), StandardScaler(), LOGISTIC),
+        NUMBERS,
+        BOUGHT,
+    ),
+    "a table": (
+        lambda: make_pipeline(skrub().TableVectorizer(), SimpleImputer(), StandardScaler(), Ridge()),
+        list(FRAME),
+        SPENT,
+    ),
+    "a table, trees": (
+        lambda: skrub().tabular_pipeline("regressor").set_params(histgradientboostingregressor__max_iter=5),
+        list(FRAME),
+        SPENT,
+    ),
+    "hashes of texts": (
+        lambda: make_pipeline(
+            make_column_transformer((skrub().MinHashEncoder(n_components=5), "note"), ("passthrough", ["income"])),
+            StandardScaler(),
+            Ridge(),
+        ),
+        ["note", "income"],
+        SPENT,
+    ),
+}
+
+#: Of category_encoders, which keep an index of pandas.
+OF_INDICES = ("means of the target", "binary codes", "weights of evidence", "codes in columns")
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the packages
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_transformer_of_others_in_front(name, tmp_path):
+    make, columns, y = PIPELINES[name]
+    rows, model = FRAME[columns], make()
+    fitted = clone(model).fit(rows, y)
+    kind, method, loss = OrtGradientRegressor, "predict", {"loss": "absolute_error"}
+    if is_classifier(fitted):
+        kind, method, loss = OrtGradientClassifier, "predict_proba", {}
+    start = kind(fitted, max_iter=0, **loss).fit(rows, y)
+    expected = getattr(fitted, method)(rows)
+    np.testing.assert_allclose(getattr(start, method)(rows), expected, atol=1e-5 * np.abs(expected).max())
+    assert set(start.onnx_status_.values()) == {"scikit-learn", "ONNX"}
+    trained = kind(fitted, max_iter=4, solver="lbfgs", **loss).fit(rows, y)
+    assert trained.losses(rows, y).mean() < start.losses(rows, y).mean()
+    found = getattr(trained, method)(rows)
+    back = getattr(trained.to_sklearn(), method)(rows)
+    np.testing.assert_allclose(back, found, atol=1e-5 * np.abs(found).max())
+    np.testing.assert_array_equal(getattr(pickle.loads(pickle.dumps(trained)), method)(rows), found)
+    assert np.isfinite(cross_val_score(kind(model, max_iter=1), rows, y, cv=2, error_score="raise")).all()
+    if name in OF_INDICES:
+        with pytest.raises(ExportError, match="skops cannot keep the step .* Pickle the estimator instead"):
+            save(trained, tmp_path / "trained")
+        return
+    save(trained, tmp_path / "trained")
+    with pytest.raises(ModelError, match="trusted=") as refused:
+        load(tmp_path / "trained")
+    names = str(refused.value).partition("trusted=[")[2].partition("]")[0].split(",")
+    again = load(tmp_path / "trained", trusted=[name.strip("' ") for name in names])
+    np.testing.assert_allclose(getattr(again, method)(rows), found, rtol=1e-6)
