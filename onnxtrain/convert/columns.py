@@ -15,6 +15,9 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 #: Rows on which graph and estimator are compared.
 COMPARED_ROWS = 200
 
+#: Entries of sparse rows that are made dense for it.
+_DENSE = 2**21
+
 
 def by_column(X: Any) -> bool:
     """Whether each column is an input of its own: a DataFrame that is not a numeric matrix."""
@@ -59,10 +62,15 @@ def as_float32(X: Any) -> Any:
 
 def some_rows(X: Any, n_rows: int) -> Any:
     """Return the rows on which graph and estimator are compared: evenly spread, dense."""
-    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, n_rows).astype(int))
-    if hasattr(X, "toarray"):  # sparse
+    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, at_most(X, n_rows)).astype(int))
+    if hasattr(X, "toarray"):
         return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+
+
+def at_most(X: Any, n_rows: int) -> int:
+    """Return how many rows of so many are compared: fewer of sparse rows that have many columns."""
+    return min(n_rows, max(2, _DENSE // X.shape[1])) if hasattr(X, "toarray") else n_rows
 
 
 def positional(estimator: BaseEstimator) -> BaseEstimator:

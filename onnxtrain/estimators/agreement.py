@@ -18,6 +18,7 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
 from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
+from onnxtrain.convert.columns import at_most
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
@@ -84,7 +85,7 @@ _TIE = 1e-4
 
 def some_rows(X: Features, multiplications: float = 0.0) -> Features:
     """Return rows spread over X, as many as a model of so many multiplications a row runs quickly."""
-    n_rows = int(np.clip(_WORK / max(multiplications, 1.0), 2, _ROWS))
+    n_rows = at_most(X, int(np.clip(_WORK / max(multiplications, 1.0), 2, _ROWS)))
     return take(X, np.unique(np.linspace(0, count_rows(X) - 1, n_rows).astype(int)))
 
 

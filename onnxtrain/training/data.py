@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ GROUP = 16
 
 #: Maximum bytes of the scores of rows that are evaluated together.
 _RESULTS = 2**26
+
+#: Bytes of sparse rows that are made dense together.
+_DENSE_BYTES = 2**24
 
 #: Bytes of rows that stay in the cache of a core, together with the activations of a network.
 _CACHED_BYTES = 2**21
@@ -174,12 +178,23 @@ class TrainingData:
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
     """Return the number of rows to evaluate together, outside training.
 
-    They and the activations of a network are still in the cache of a core when they are read again; the number is a
-    multiple of ``GROUP``.
+    They and the activations of a network are still in the cache of a core when they are read again; of sparse rows
+    with many columns there are fewer. The number is a multiple of ``GROUP``.
     """
-    row = sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
+    row = _bytes_of_a_row(features, dtypes)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
-    return n - n % GROUP
+    return min(n, dense_at_once(features, dtypes)) // GROUP * GROUP
+
+
+def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
+    """Return the number of rows that may be made dense together; any number if none is sparse."""
+    if not any(map(scipy.sparse.issparse, features.values())):
+        return sys.maxsize
+    return max(GROUP, _DENSE_BYTES // max(_bytes_of_a_row(features, dtypes), 1))
+
+
+def _bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
+    return sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
 
 
 def most_rows(n_bytes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Buffer, Capabilities
 from onnxtrain.runtime.session import BoundRun, Place, recorded
-from onnxtrain.training.data import TrainingData
+from onnxtrain.training.data import TrainingData, dense_at_once
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
@@ -185,6 +186,18 @@ def joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str,
     return {name: join(arrays, members) for name, members in parts.items()}
 
 
+def _in_pieces(settings: Settings, data: TrainingData) -> Settings:
+    """Return settings whose batches come in pieces, of sparse rows that would fill the memory when they are dense.
+
+    The steps are the same: the gradients of the pieces of a batch are summed.
+    """
+    size, most = settings.rows_of_a_batch(data.n_rows), dense_at_once(data.features, data.dtypes)
+    if size <= most:
+        return settings
+    n_pieces = next(k for k in range(-(-size // most), size + 1) if size % k == 0)
+    return replace(settings, batch_size=size // n_pieces, accumulate=settings.accumulate * n_pieces)
+
+
 def step_of(
     objective: Objective,
     optimizer: Optimizer,
@@ -352,6 +365,7 @@ class StepLoop:
         state: TrainingState,
         random_state: np.random.RandomState,
     ):
+        settings = _in_pieces(settings, data)
         self.data, self.settings, self.optimizer = data, settings, optimizer
         self.state, self.random_state = state, random_state
         self.n_rows, self._total_weight = data.n_rows, data.total_weight

@@ -73,7 +73,7 @@ MODELS = {
     ),
     "nested": (
         make_pipeline(
-            StandardScaler(), BaggingRegressor(VotingRegressor([("a", splines(Ridge()))]), 2, random_state=0)
+            StandardScaler(), VotingRegressor([("a", BaggingRegressor(splines(Ridge()), 2, random_state=0))])
         ),
         X,
         Y,

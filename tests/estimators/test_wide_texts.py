@@ -1,0 +1,67 @@
+"""Texts of 200,000 words: columns stay sparse, and batches of them are made dense a few rows at a time."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import LogisticRegression
+
+from onnxtrain import OrtGradientClassifier
+from onnxtrain.training import data
+
+pytest.importorskip("resource", reason="a module of POSIX")
+
+SCRIPT = """
+import json, resource
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from onnxtrain import OrtGradientClassifier
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+words = [f"w{i:06d}" for i in range(200_000)]
+rng = np.random.default_rng(0)
+texts = [" ".join([words[i] for i in row]) for row in rng.integers(0, len(words), (1500, 800))]
+labels = np.arange(len(texts)) % 2
+few = texts[:50], labels[:50]
+model = make_pipeline(TfidfVectorizer(vocabulary=words), SGDClassifier(loss="log_loss")).fit(*few)
+OrtGradientClassifier(model, max_iter=1, batch_size=2).fit(*few).predict(few[0])  # what is imported late
+before = peak()
+tuned = OrtGradientClassifier(model, max_iter=1, random_state=0).fit(texts, labels)
+tuned.predict(texts)
+grown = peak() - before
+matrix = model[0].transform(texts)
+print(json.dumps({"grown": grown, "matrix": matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes}))
+"""
+
+
+def test_memory_is_that_of_the_sparse_matrix():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert 14e6 < found["matrix"] < 16e6
+    assert found["grown"] < 3 * found["matrix"]  # one batch of 200 rows, dense, is 160 MB
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("params", [{}, {"solver": "sgd", "accumulate": 2}, {"average": True, "shuffle": False}])
+def test_pieces_of_a_batch_make_the_same_steps(params, weighted, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(203, 300, 0.05, random_state=0, format="csr")
+    y, weight = rng.integers(0, 2, 203), rng.random(203) if weighted else None
+    model = OrtGradientClassifier(
+        LogisticRegression(), dtype="float64", batch_size=60, max_iter=3, random_state=0, **params
+    )
+    whole = model.fit(X, y, weight)
+    expected, losses, predictions = whole.weights_["coef"], whole.loss_curve_, whole.predict_proba(X)
+    monkeypatch.setattr(data, "_DENSE_BYTES", 8 * X.shape[1] * 25)  # 25 rows: three pieces of 20
+    assert data.dense_at_once({"X": X}, {"X": np.dtype(float)}) == 25
+    again = model.fit(X, y, weight)
+    np.testing.assert_allclose(again.weights_["coef"], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(again.loss_curve_, losses, rtol=1e-9)
+    np.testing.assert_array_equal(again.predict_proba(X).argmax(axis=1), predictions.argmax(axis=1))
