@@ -16,6 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.errors import ModelError
+from onnxtrain.estimators.agreement import _quantized_steps
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
 
@@ -263,3 +264,57 @@ def test_probabilities_that_are_rounded_are_trained_by_their_scores():
     model = OrtGradientClassifier(onx, max_iter=0).fit(ROWS, np.digitize(SIZE, [-1, 1]))
     assert model._model.source.model.link is Link.SOFTMAX
     np.testing.assert_allclose(model.predict_proba(ROWS), run(onx, {"X": ROWS})[0], atol=1 / 255 + 1e-6)
+
+
+def test_operators_of_com_microsoft_are_those_of_onnx():
+    """Before opset 21 onnxruntime's quantizer takes its own operators for integers of 4 and 16 bits."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N,4] X) => (float[N,1] Y) {
+            a = com.microsoft.QuantizeLinear(X, s, z) b = com.microsoft.DequantizeLinear(a, s, z)
+            w = com.microsoft.DequantizeLinear <axis = 1> (q, t, u) h = MatMul(b, w) r = Tanh(h) Y = MatMul(r, V) }"""
+    )
+    weights = dict(
+        s=np.float32(0.001), z=np.uint16(2**15), q=Q.astype(np.int16), t=np.full(3, STEP), u=np.zeros(3, np.int16)
+    )
+    weights["V"] = RNG.standard_normal((3, 1)).astype(np.float32)
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), name) for name, w in weights.items())
+    start = OrtGradientRegressor(onx, max_iter=0).fit(ROWS, SIZE)
+    assert start.get_trained_onnx() == onx
+    model = OrtGradientRegressor(onx, max_iter=20, learning_rate=0.05, tol=0, random_state=0).fit(ROWS, SIZE)
+    assert set(model.weights_) == {"q", "V"}
+    trained = model.get_trained_onnx()
+    assert [n.domain for n in trained.graph.node] == [n.domain for n in onx.graph.node]
+    assert arrays(trained)["q"].dtype == np.int16
+    np.testing.assert_allclose(run(trained, {"X": ROWS})[0].ravel(), model.predict(ROWS), atol=1e-3)
+
+
+def test_integers_that_float32_does_not_hold_stay_until_they_are_trained():
+    onx = held(
+        "g (float[N,4] X) => (float[N,1] Y) { b = DequantizeLinear(q, s) h = MatMul(X, V) Y = Add(h, b) }",
+        q=np.array([2**24 + 1], np.int32),
+        s=np.float32(2.0**-24),
+        V=np.ones((4, 1), np.float32),
+    )
+    assert OrtGradientRegressor(onx, max_iter=0).fit(ROWS, SIZE).get_trained_onnx() == onx
+    trained = OrtGradientRegressor(onx, max_iter=1).fit(ROWS, SIZE).get_trained_onnx()
+    assert arrays(trained)["q"] != 2**24 + 1
+
+
+#: nodes in front of the product, by how much of the largest value results may differ
+STEPS = {
+    "8 bits": ("a = QuantizeLinear(X, s, z) b = DequantizeLinear(a, s, z)", np.int8, 8 / 2**8),
+    "16 bits": ("a = QuantizeLinear(X, s, z) b = DequantizeLinear(a, s, z)", np.int16, 8 / 2**16),
+    "weights alone": ("b = Identity(X)", np.int8, 0.0),
+}
+
+
+@pytest.mark.parametrize("nodes, dtype, expected", STEPS.values(), ids=STEPS)
+def test_how_far_a_file_and_its_training_may_be_apart(nodes, dtype, expected):
+    """Sums of integers and of floats are rounded to neighbours: some steps of the quantization of values, if any."""
+    onx = held(
+        f"g (float[N,4] X) => (float[N,3] Y) {{ {nodes} w = DequantizeLinear(q, s) Y = MatMul(b, w) }}",
+        q=Q,
+        s=STEP,
+        z=dtype(0),
+    )
+    assert _quantized_steps(onx.SerializeToString()) == expected
