@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -148,6 +149,7 @@ def separate_merged(onx: onnx.ModelProto) -> onnx.ModelProto:
     model = graph.load(onx)
     names = graph.names_in(model.graph)
     for value in list(model.graph.initializers.values()):
+        _take_directly(value)
         uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
         if len(uses) < 2 or len(uses) < len(value.uses()) or not _is_untrained(value):
             continue
@@ -159,9 +161,22 @@ def separate_merged(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 def _is_untrained(value: ir.Value) -> bool:
     array = graph.constant(value)
-    if array is None or not graph.is_float(value) or array.ndim != 1 or array.size < 2:
+    if array is None or not graph.is_float(value) or not _has_one_axis(array.shape):
         return False
-    return bool(np.all(array == array[0])) and array[0] in (0, 1)
+    first = array.flat[0]
+    return bool(np.all(array == first)) and first in (0, 1)
+
+
+def _has_one_axis(shape: Sequence[int]) -> bool:
+    """Whether an array has one axis of several elements: (k,), or (1, 1, 1, k) as in networks of Keras."""
+    return max(shape, default=1) == math.prod(shape) > 1
+
+
+def _take_directly(value: ir.Value) -> None:
+    """Let nodes take a value itself instead of copies of it, which an exporter made of each merged one."""
+    for node, _ in list(value.uses()):
+        if graph.made_by(node.outputs[0], "Identity") is not None and not node.outputs[0].is_graph_output():
+            ir.convenience.replace_all_uses_with(node.outputs[0], value)
 
 
 #: The types of floating-point tensors.
@@ -181,7 +196,9 @@ def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[s
     """Give, in place, nodes the initializers that :func:`separate_merged` gave them, where one of them was trained."""
     nodes = {node.output[0]: node for node in changed.graph.node if node.output}
     holders = _holders(changed)
-    added = {w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and len(w.dims) == 1}
+    added = {
+        w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and _has_one_axis(w.dims)
+    }
     for user in trained.graph.node:
         node = nodes.get(user.output[0])
         if node is None or node.op_type != user.op_type:

@@ -12,6 +12,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(0)
 N = 120
@@ -171,6 +172,25 @@ def test_what_an_exporter_merged_is_trained_apart():
     assert not np.array_equal(model.weights_["ones"], model.weights_["ones_1"])
     trained = {i.name: onnx.numpy_helper.to_array(i) for i in model.get_trained_onnx().graph.initializer}
     np.testing.assert_array_equal(trained["ones_1"], model.weights_["ones_1"])
+
+
+def test_copies_of_an_intercept_that_an_exporter_merged_are_trained_apart():
+    """Keras writes intercepts as (1, 1, 1, k), and those that were merged as copies of one."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[N, 4] X) => (float[N, 4] Y)
+      <float[1, 4] b = {0, 0, 0, 0}, float[4, 4] V = {1, 0, 0, 2, 0, 1, 0, 0, 0, 3, 1, 0, 0, 0, 0, 1}> {
+        c = Identity(b)
+        A = Add(X, c)
+        B = Tanh(A)
+        C = MatMul(B, V)
+        Y = Add(C, b)
+    }"""
+    X = rng.normal(size=(N, 4))
+    model = OrtGradientRegressor(onnx.parser.parse_model(text), max_iter=3, random_state=0).fit(X, X)
+    assert {name: w.shape for name, w in model.weights_.items()} == {"b": (1, 4), "b_1": (1, 4), "V": (4, 4)}
+    assert not np.array_equal(model.weights_["b"], model.weights_["b_1"])
+    (found,) = run(model.get_trained_onnx(), {"X": X.astype(np.float32)})
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
