@@ -760,7 +760,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the parts of
           packed state, and what is left to the host: the schedule of the learning rate, shuffling, stopping.
 
-        Penalties, clipping and the optimizer are in the graph; the batch may have any size.
+        Penalties, clipping and the optimizer are in the graph; the batch may have any size. If rows have positions, the
+        weight of one is the number of those that count, times its sample weight; a label of -1, or NaN, does not count.
 
         Parameters
         ----------

@@ -101,9 +101,9 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     _check_rows(model)
     known = trained.front if model.objective == trained.objective else None
     model = _split(model) if known is None else model.with_front(known)
-    step = portable_step(
-        model.rest, settings.optimizer, settings, model.constants, target=target, weighted=state.weighted
-    )
+    # rows with positions weigh as those that count, which the host knows
+    weighted = state.weighted or model.layout.positional
+    step = portable_step(model.rest, settings.optimizer, settings, model.constants, target=target, weighted=weighted)
     return Made(model, state, settings.optimizer, step)
 
 
@@ -165,8 +165,15 @@ def _description(
             }
             for name, parts in step.state.items()
         ],
-        "host": {name: _as_json(getattr(estimator, name)) for name in _FOR_THE_HOST if hasattr(estimator, name)},
+        "host": _for_the_host(estimator, made.model),
     }
+
+
+def _for_the_host(estimator: OrtGradientEstimator, model: TrainedModel) -> dict[str, Any]:
+    names = [name for name in _FOR_THE_HOST if hasattr(estimator, name)]
+    if model.layout.positional:  # the classes of positions are weighted in the graph
+        names = [name for name in names if name != "class_weight"]
+    return {name: _as_json(getattr(estimator, name)) for name in names}
 
 
 def _as_json(value: Any) -> Any:

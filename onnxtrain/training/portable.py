@@ -244,13 +244,14 @@ def _label(op: Op, old: ir.Value, name: str) -> ir.Value:
 
     JavaScript has no array of int64 but one of its slow integers.
     """
-    n, k = old.shape  # type: ignore[misc]
+    n, *others = old.shape  # type: ignore[misc]
+    is_column = others == [1]
     dtype = ir.DataType.INT32 if old.dtype == ir.DataType.INT64 else old.dtype
-    if k != 1 and dtype == old.dtype:
+    if not is_column and dtype == old.dtype:
         old.name = name
         return old
-    new = _input(name, dtype, [n] if k == 1 else [n, k])
-    column = op.Reshape(new, op.initializer(tensor([-1, 1], name="column"))) if k == 1 else new
+    new = _input(name, dtype, [n] if is_column else [n, *others])
+    column = op.Reshape(new, op.initializer(tensor([-1, 1], name="column"))) if is_column else new
     _replace(old, column if dtype == old.dtype else op.Cast(column, to=old.dtype))
     return new
 

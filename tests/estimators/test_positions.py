@@ -1,5 +1,6 @@
 """Outputs of three and more axes: a label, or a value, for each position of a row."""
 
+import json
 import pickle
 import warnings
 
@@ -51,6 +52,7 @@ def model(head, nodes, declared=None, weights=None, inputs=f"double[n, {T}, {P}]
 TOKENS = model(f"double[n, {T}, {K}] Z", "")
 OPEN = model(f"double[n, t, {K}] Z", "", inputs=f"double[n, t, {P}] X")  # of any length
 CHANNELS = model(f"double[n, {K}, {T}] Y", "Y = Transpose <perm = [0, 2, 1]> (Z)")
+GRID = model(f"double[n, h, w, {K}] Z", "", inputs=f"double[n, h, w, {P}] X")
 FLAT = onnx.parser.parse_model(
     f'<ir_version: 10, opset_import: ["" : 21]> rows (double[n, {P}] X) => (double[n, {K}] Z) '
     f"<double[{P}, {K}] W = {{{numbers(W)}}}, double[{K}] b = {{{numbers(B)}}}> {{ A = MatMul(X, W) Z = Add(A, b) }}"
@@ -338,6 +340,37 @@ def test_a_new_head_has_the_classes_that_count():
     tuned = OrtGradientClassifier(two, head="new", weights_to_train="head", random_state=0, max_iter=3).fit(X, other)
     assert_array_equal(tuned.classes_, np.unique(other[COUNTED]))
     assert tuned.predict_proba(X).shape == (N, T, len(tuned.classes_))
+
+
+@pytest.mark.parametrize(
+    "onx, turned",
+    [(TOKENS, lambda y: y), (GRID, lambda y: y[:, :4].reshape(N, 2, 2))],
+    ids=["(n, t, K)", "(n, h, w, K)"],
+)
+@pytest.mark.parametrize("class_weight", [None, {0: 2.0, 1: 0.5, 2: 1.0}], ids=["", "class_weight"])
+def test_the_step_as_files_is_that_of_fit(onx, turned, class_weight, tmp_path):
+    x = X if onx is TOKENS else X[:, :4].reshape(N, 2, 2, P)
+    params = STEPS | dict(class_weight=class_weight)
+    OrtGradientClassifier(onx, **params | dict(max_iter=0)).fit(x, turned(Y)).export_training_step(tmp_path)
+    about = json.loads((tmp_path / "step.json").read_text())
+    assert "class_weight" not in about["host"]
+    counted = turned(COUNTED)
+    label = np.where(counted, turned(LABELS), -1)
+    v = np.ones(K) if class_weight is None else np.array(list(class_weight.values()))
+    weight = np.where(counted, v[turned(LABELS)], 0).reshape(N, -1).sum(axis=1)
+    init, step = (onnx.load(tmp_path / f"{name}.onnx") for name in ("init", "step"))
+    state = dict(zip([o.name for o in init.graph.output], run(init, {}), strict=True))
+    outputs = [o.name for o in step.graph.output]
+    given = {*state, "y", "sample_weight", "learning_rate"}
+    (rows,) = (i.name for i in step.graph.input if i.name not in given)
+    label = label.astype(about["step"]["inputs"]["y"]["dtype"])
+    feeds = {rows: x.astype(np.float32), "y": label, "sample_weight": weight.astype(np.float32)}
+    for _ in range(STEPS["max_iter"]):
+        found = run(step, feeds | {"learning_rate": np.array([STEPS["learning_rate"]])} | state)
+        state = {name.removeprefix("next_"): x for name, x in zip(outputs, found, strict=True) if name != "loss"}
+    elsewhere = OrtGradientClassifier(onx, **params | dict(max_iter=0)).fit(x, turned(Y)).load_training_state(state)
+    here = OrtGradientClassifier(onx, **params).fit(x, turned(Y))
+    assert_allclose(elsewhere.weights_["W"], here.weights_["W"], rtol=1e-5)
 
 
 def test_partial_fit_knows_classes_to_come():
