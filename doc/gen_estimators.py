@@ -74,6 +74,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "GridSearchCV": [{"estimator": Ridge(), "param_grid": {"alpha": [1.0, 10.0]}}],
     "HashingVectorizer": [{"n_features": 16}],
     "IsolationForest": [{"n_estimators": 10}],
+    "KNeighborsRegressor": [{}, {"weights": "distance"}],
     "KernelRidge": [{}, *({"kernel": k} for k in ("rbf", "poly", "sigmoid", "laplacian", "cosine"))],
     "LocalOutlierFactor": [{"novelty": True}],
     "MultiOutputClassifier": [{"estimator": LOGISTIC}],

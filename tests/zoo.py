@@ -444,7 +444,6 @@ with warnings.catch_warnings():
 
 #: What has no faithful graph, and the words of the error that says so.
 REFUSED = {
-    "KNeighborsRegressor: distance": "differs from predict",
     "LabelBinarizer": "takes X of shape",
     "LabelEncoder": "takes X of shape",
     "CountVectorizer": "takes X of shape",

@@ -22,7 +22,7 @@ from sklearn.model_selection import (
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
-from sklearn.neighbors import KNeighborsClassifier, NearestCentroid, RadiusNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestCentroid, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
@@ -32,7 +32,9 @@ from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConversionError, WeightError
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:y contains no unlabeled samples:UserWarning"
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore:y contains no unlabeled samples:UserWarning",
+    "ignore:KNeighborsRegressor averages:UserWarning",
 )
 
 X, Y = load_diabetes(return_X_y=True)
@@ -51,6 +53,7 @@ REGRESSORS = {
     "chain": (RegressorChain(Ridge(), order=[1, 0]), BOTH),
     "chain of trees": (RegressorChain(HISTOGRAM), BOTH),
     "trees for each target": (MultiOutputRegressor(HISTOGRAM), BOTH),
+    "neighbours by distance": (KNeighborsRegressor(weights="distance"), Y),
     "isotonic": (IsotonicRegression(out_of_bounds="clip"), Y),
     "cca": (CCA(1), BOTH),
     "pls": (PLSCanonical(2), BOTH),

@@ -1,15 +1,21 @@
-"""Classes by their centroids."""
+"""Classes by their centroids; neighbours weighted by distance."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
-from sklearn.neighbors import NearestCentroid
+from sklearn.neighbors import KNeighborsRegressor, NearestCentroid
 
-from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.convert.additions.kernels import RowsWith
+from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
 
 
 @built_in(NearestCentroid)
@@ -29,3 +35,32 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     difference = op.Div(op.Sub(op.Unsqueeze(X, [1]), op.Unsqueeze(centroids, [0])), op.constant(scale))
     prior = op.constant(2 * np.log(estimator.class_prior_)[None])
     return op.Softmax(op.Sub(prior, op.ReduceSumSquare(difference, [2], keepdims=0)), axis=1)
+
+
+def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the mean of the nearest rows' targets, weighted by 1 / distance; of rows that are equal, theirs alone."""
+    rows = np.asarray(estimator._fit_X, dtype=np.float64)
+    y = op.Identity(estimator._y.reshape(len(rows), -1).astype(np.float64))
+    k = np.array([estimator.n_neighbors])
+    squared, nearest = op.TopK(RowsWith(op, X, rows).distance(2), k, largest=0, axis=1, _outputs=2)
+    equal = op.Equal(squared, 0.0)
+    hits = op.Cast(equal, to=ir.DataType.FLOAT)
+    inverse = op.Div(1.0, op.Sqrt(op.Where(equal, 1.0, squared)))
+    weights = op.Where(op.Greater(op.ReduceMax(hits, [1], keepdims=1), 0.0), hits, inverse)
+    weights = op.Unsqueeze(op.Div(weights, op.ReduceSum(weights, [1], keepdims=1)), [2])
+    return op.ReduceSum(op.Mul(op.Gather(y, nearest, axis=0), weights), [1], keepdims=0)
+
+
+_BY_DISTANCE = addition(_by_distance)
+
+
+@repair(KNeighborsRegressor)
+def weighted_by_distance(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write the weights 1 / distance; by skl2onnx a row that was fitted gets the mean of its neighbours too."""
+    model = operator.raw_operator
+    if model.weights == "distance" and model.effective_metric_ == "euclidean" and isinstance(model._fit_X, np.ndarray):
+        _BY_DISTANCE.convert(scope, operator, container)
+    else:
+        convert(scope, operator, container)
