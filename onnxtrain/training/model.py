@@ -175,7 +175,10 @@ def read_model(
     behind = scores_behind(chosen, op, columns.class_axis).said(chosen, output_is)
     weights = trainable(model, _trained_end(chosen, behind))
     if not weights:
-        raise WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.")
+        raise WeightError(
+            f"The model has no weight between its inputs and its output {chosen.name!r}."
+            + _of_branches(node.op_type for node in model.graph)
+        )
     if default is None:
         default = _names(w for w in weights if role_of(w, roles or {}) is Role.PARAMETER)
     if converted and behind.link is Link.NORMALIZED_SIGMOID:
@@ -389,8 +392,19 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         raise WeightError(
             "There is no weight to train. Name some in weights_to_train. Those of a model that is quantized when it is "
             "run are integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
+            + _of_branches(node.op_type for node in model.graph().graph.node)
         )
     return tuple(names)
+
+
+def _of_branches(operators: Iterable[str]) -> str:
+    """Return what to do about weights inside the branches of an If, nothing for a model without one."""
+    if "If" not in operators:
+        return ""
+    return (
+        " Those inside the branches of an If stay as they are: take a file without branches, exported for the one case "
+        "that is needed, such as one sample rate."
+    )
 
 
 def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mapping[str, Role]) -> list[Weight]:

@@ -10,7 +10,7 @@ import pytest
 
 from onnxtrain import Inputs, OrtGradientRegressor, load, save
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.errors import DataError, ModelError, ParameterError
+from onnxtrain.errors import DataError, ModelError, ParameterError, WeightError
 from onnxtrain.graph.messages import copy_of, dimensions
 
 rng = np.random.default_rng(0)
@@ -307,6 +307,22 @@ def test_rows_that_depend_on_one_another(kind):
     words = "The output 'y' of a row depends on the other rows of its batch, .* another axis, name it: batch_axis={name"
     with pytest.raises(ModelError, match=words) if kind != "not" else nullcontext():
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
+
+
+def test_weights_inside_branches_stay():
+    branch = (
+        "g () => (float[n, 1] {0}) {{ W{0} = Constant<value = float[4, 1] {{1, 2, 3, 4}}>() {0} = MatMul(x, W{0}) }}"
+    )
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[n, 4] x, bool fast) => (float[n, 1] y) {{
+            y = If(fast) <then_branch = {branch.format("a")}, else_branch = {branch.format("b")}>
+        }}"""
+    )
+    with pytest.raises(
+        WeightError, match="has no weight between .* Those inside the branches of an If stay as they are"
+    ):
+        tuned(model, inputs={"fast": True}).fit(X, y)
 
 
 # ------------------------------------------------------------ against PyTorch
