@@ -402,8 +402,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: OnnxModel
     ) -> tuple[Rows, TrainedModel, TrainingState]:
         """Return the rows, checked, and an ONNX model with its state before the first step."""
-        layout = layout_of(model) if self.head == "keep" else {}
-        model, _held = opened(model, self._real)
+        path = model
+        model, _held = opened(path, self._real)
+        layout = layout_of(path) if self.head == "keep" else {}  # the file is there
         entrance = Entrance.of(model, self.inputs, self.batch_axis, self.output)
         form = InputForm.of_onnx(X, entrance, self._real, self.pad)
         rows = self._check_rows(X, y, sample_weight, None, form)
