@@ -48,6 +48,7 @@ _FOR_THE_HOST = (
     "validation_fraction",
     "average",
     "class_weight",
+    "ignore_index",  # of a row whose positions have such labels the sample weight is the number of the others
 )
 
 

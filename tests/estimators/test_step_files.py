@@ -63,6 +63,13 @@ CONV = """
         m = MatMul(f, W)
         logits = Add(m, b)
     }"""
+PIXELS = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 1, 8, 8] image) => (float[N, 3, 8, 8] logits)
+    <float[3, 1, 3, 3] filters, float[3] shift>
+    {
+        logits = Conv<pads = [1, 1, 1, 1]>(image, filters, shift)
+    }"""
 BODY = """
     <ir_version: 8, opset_import: ["" : 17]>
     net (float[N, 64] X) => (float[N, 10] logits)
@@ -97,6 +104,8 @@ def fourth_power(op, y_true, y_pred):
 
 C, R = OrtGradientClassifier, OrtGradientRegressor
 IMAGES = DIGITS[0].reshape(-1, 1, 8, 8).astype(np.float32), DIGITS[1]
+
+SHADES = (IMAGES[0][:, 0] * 2.99).astype(int)
 
 #: Name: the class, what is trained, the rows, the parameters.
 CASES = {
@@ -142,6 +151,7 @@ CASES = {
         {},
     ),
     "convolution": (C, lambda: network(CONV), IMAGES, {}),
+    "a class for each pixel": (C, lambda: network(PIXELS), (IMAGES[0], SHADES), {"class_axis": 1}),
     "frozen body": (C, lambda: network(BODY), DIGITS, {"weights_to_train": ["W", "b"]}),
     "new head": (C, lambda: network(BODY), DIGITS, {"head": "new", "weights_to_train": "head"}),
 }  # fmt: skip
@@ -323,7 +333,7 @@ def elements(proto):
                 yield a.t.data_type
 
 
-ON_GPUS = [name for name in (*CASES, *IN_FRONT) if name not in ("trees", "convolution")]
+ON_GPUS = [name for name in (*CASES, *IN_FRONT) if name not in ("trees", "convolution", "a class for each pixel")]
 
 
 @pytest.mark.parametrize("name", ON_GPUS)
