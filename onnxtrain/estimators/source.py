@@ -576,9 +576,12 @@ def layout_of(onx: OnnxModel) -> graph.Layout:
 
 def opened(onx: OnnxModel, dtype: str) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
     """Return an ONNX model, and its large weights, which are held beside it as long as somebody has them."""
-    proto = graph.read(onx)
-    # a fixed batch is opened by running the model as it is
-    return (proto, {}) if dtype != "float32" or batch_size(proto) is not None else graph.detached(proto)
+    held: dict[str, np.ndarray] = {}
+    proto = graph.read(onx, held if dtype == "float32" else None)
+    if dtype != "float32" or batch_size(proto) is not None:  # a fixed batch is opened by running the model as it is
+        return graph.attach(proto) if held else proto, {}
+    proto, more = graph.detached(proto)
+    return proto, held | more
 
 
 def trainable_weights(

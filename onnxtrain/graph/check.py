@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 import onnx.external_data_helper
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, OnnxTrainError
-from onnxtrain.graph.held import key_of
+from onnxtrain.graph.held import filters_of, hold_external, key_of
 from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
@@ -53,7 +54,9 @@ def as_model_error(stage: str, error: type[OnnxTrainError] = ModelError) -> Iter
 # -------------------------------------------------------------------- entry
 
 
-def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
+def check_content(
+    proto: onnx.ModelProto, folder: str | None, held: dict[str, np.ndarray] | None = None
+) -> list[Message]:
     """Check the messages of a model, and load, in place, the tensors that are stored in other files.
 
     Returns the messages of :func:`messages_in`: to walk through a small model takes as long as to parse it.
@@ -64,6 +67,8 @@ def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
         It is changed only if a folder is given.
     folder : str or None
         The folder of the model's file, in which its external data must lie; None if it did not come as a file.
+    held : dict, optional
+        Receives large tensors of other files, which are held beside the model.
 
     Raises
     ------
@@ -75,7 +80,7 @@ def check_content(proto: onnx.ModelProto, folder: str | None) -> list[Message]:
     tensors = [m for m in messages if isinstance(m, onnx.TensorProto)]
     for tensor in tensors:
         _check_dimensions(tensor)
-    _load_external(tensors, folder)
+    _load_external(tensors, folder, held, filters_of(proto))
     for tensor in tensors:
         _check_size(tensor)
     for message in messages:
@@ -157,11 +162,23 @@ def _n_entries(data_type: int, n: int) -> int | None:
 # ------------------------------------------------------------ external data
 
 
-def _load_external(tensors: Iterable[onnx.TensorProto], folder: str | None) -> None:
+def _load_external(
+    tensors: Iterable[onnx.TensorProto],
+    folder: str | None,
+    held: dict[str, np.ndarray] | None = None,
+    filters: Container[str] = (),
+) -> None:
     external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL and key_of(t) is None]
+    if held is not None and folder is not None:
+        for tensor in external:
+            _check_location(tensor.name, _location(tensor), folder)
+            with as_model_error(f"The external data of the model cannot be read from {folder!r}"):
+                _check_length(tensor, folder)
+        held.update(hold_external([t for t in external if t.name not in filters], folder))
+        external = [t for t in external if key_of(t) is None]
     size = sum(_n_bytes(t) or 0 for t in external)
     for tensor in external:
-        location = next((e.value for e in tensor.external_data if e.key == "location"), "?")
+        location = _location(tensor)
         if folder is None:
             raise ModelError(
                 f"The numbers of {tensor.name!r} are in another file, {location!r}, and only a path says in which "
@@ -178,6 +195,10 @@ def _load_external(tensors: Iterable[onnx.TensorProto], folder: str | None) -> N
             onnx.external_data_helper.load_external_data_for_tensor(tensor, folder)
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return next((e.value for e in tensor.external_data if e.key == "location"), "?")
 
 
 def _check_location(name: str, location: str, folder: str) -> None:

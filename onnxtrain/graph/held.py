@@ -7,9 +7,10 @@ has a model with such weights holds the arrays, by key; they are found as long a
 from __future__ import annotations
 
 import math
+import os
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndar
 
     Weights of convolutions stay: onnxruntime arranges constant ones for its kernels.
     """
-    filters = {node.input[1] for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose")}
+    filters = filters_of(proto)
     large = [w for w in proto.graph.initializer if _is_large(w) and w.name not in filters]
     if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
         return proto, {}
@@ -84,9 +85,35 @@ def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndar
     return small, arrays
 
 
+def filters_of(proto: onnx.ModelProto) -> set[str]:
+    """Return the names of the weights of convolutions."""
+    return {node.input[1] for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose")}
+
+
 def _is_large(w: onnx.TensorProto) -> bool:
-    is_float = w.data_type == onnx.TensorProto.FLOAT and w.data_location == onnx.TensorProto.DEFAULT
-    return is_float and 4 * math.prod(w.dims) >= LEAST and w.HasField("raw_data")
+    return _has_many_floats(w) and w.data_location == onnx.TensorProto.DEFAULT and w.HasField("raw_data")
+
+
+def _has_many_floats(w: onnx.TensorProto) -> bool:
+    return w.data_type == onnx.TensorProto.FLOAT and 4 * math.prod(w.dims) >= LEAST
+
+
+def hold_external(tensors: Iterable[onnx.TensorProto], folder: str) -> dict[str, np.ndarray]:
+    """Read large tensors that are in other files, and hold them beside their model, in place; return them by key."""
+    large = [w for w in tensors if _has_many_floats(w)]
+    if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
+        return {}
+    arrays = {}
+    for w in large:
+        place = {e.key: e.value for e in w.external_data}
+        path, offset = os.path.join(folder, place["location"]), int(place.get("offset", 0))
+        array = np.fromfile(path, "<f4", math.prod(w.dims), offset=offset).reshape(w.dims)
+        array.flags.writeable = False
+        key = uuid.uuid4().hex
+        arrays[key] = array
+        w.CopyFrom(_stub(w, key))
+    hold(arrays)
+    return arrays
 
 
 def _copy(message: Any, name: str, value: Any) -> None:

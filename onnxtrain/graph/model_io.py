@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
 import onnx
 import onnx.inliner
 import onnx.numpy_helper
@@ -50,7 +51,7 @@ IR_VERSION = 10
 _IR_WITH_DEFAULTS = 4
 
 
-def read(onx: ModelLike) -> onnx.ModelProto:
+def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
     """Return a model that was checked as a :class:`onnx.ModelProto`: every model comes in here.
 
     Parameters
@@ -59,6 +60,8 @@ def read(onx: ModelLike) -> onnx.ModelProto:
         A ModelProto is returned as it is, or a copy if a domain has two opsets (the last one holds, as in onnxruntime)
         a dimension is declared as -1 (it is not known) or elements of a few bits have a byte each (they are packed).
         External data is looked for in the folder of the file.
+    held : dict, optional
+        Receives, by key, large weights that are in other files, which are held beside the model (:mod:`~graph.held`).
 
     Raises
     ------
@@ -78,7 +81,7 @@ def read(onx: ModelLike) -> onnx.ModelProto:
     else:
         raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.")
     with as_model_error("The model cannot be read"):
-        messages = check_content(proto, folder)
+        messages = check_content(proto, folder, held)
     if not proto.graph.output:
         raise ModelError("The model has no output: it is empty, or it was cut short.")
     return normalized(proto, messages)

@@ -15,6 +15,7 @@ from sklearn.base import clone
 import onnxtrain
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, graph
 from onnxtrain.errors import ConvergenceError, ModelError
+from onnxtrain.estimators.source import opened
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD
 from onnxtrain.runtime.session import run
@@ -174,6 +175,33 @@ def test_a_file_and_its_bytes(large, tmp_path):
         found = clone(estimator).set_params(estimator=given).fit(X, Y)
         assert found._trained.source.model.held
         np.testing.assert_array_equal(found.weights_["W"], expected.weights_["W"])
+
+
+def test_weights_of_more_than_a_message_holds(large, tmp_path, monkeypatch):
+    """They are read into arrays, not into the model."""
+    onnx.save(model(), tmp_path / "e.onnx", save_as_external_data=True, location="e.data", size_threshold=0)
+    monkeypatch.setattr(graph.check, "PROTO_LIMIT", 100)
+    with pytest.raises(ModelError, match="takes? .* GB"):
+        graph.read(tmp_path / "e.onnx")
+    small, arrays = opened(tmp_path / "e.onnx", "float32")
+    assert len(arrays) == 3
+    assert not any(array.flags.writeable for array in arrays.values())
+    monkeypatch.undo()
+    assert [w.raw_data for w in graph.attach(small).graph.initializer] == [
+        w.raw_data for w in model().graph.initializer
+    ]
+
+
+@pytest.mark.parametrize("damage", ["short", "missing"])
+def test_damaged_files(large, tmp_path, damage):
+    onnx.save(model(), tmp_path / "e.onnx", save_as_external_data=True, location="e.data", size_threshold=0)
+    data = tmp_path / "e.data"
+    if damage == "short":
+        data.write_bytes(data.read_bytes()[:-4])
+    else:
+        data.unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        OrtGradientRegressor(tmp_path / "e.onnx", **SETTINGS).fit(X, Y)
 
 
 def test_a_batch_of_fixed_size_is_opened(large):
