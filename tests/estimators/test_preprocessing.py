@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 )
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ConversionError, ExportError, ModelError, ParameterError
+from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, ParameterError
 
 X, Y = load_diabetes(return_X_y=True)
 RNG = np.random.default_rng(0)
@@ -174,3 +174,26 @@ def test_a_last_step_without_graph_is_an_error_about_it():
 
     with pytest.raises(ConversionError, match="Constant"):
         OrtGradientRegressor(make_pipeline(FunctionTransformer(np.tanh), Constant())).fit(X, Y)
+
+
+def test_integers_with_missing_values_are_left_to_scikit_learn():
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    model = make_pipeline(ColumnTransformer([("numbers", numbers, ["size", "count"])]), Ridge())
+    full = FRAME[["size"]].assign(count=pd.array(RNG.integers(0, 5, len(X)), dtype="Int64"))
+    with_gap = full.copy()
+    with_gap.loc[1, "count"] = pd.NA  # a row that is not among those that are compared
+    whole = OrtGradientRegressor(model, max_iter=0).fit(full, Y)
+    assert set(whole.onnx_status_.values()) == {"ONNX"}
+    with pytest.raises(DataError, match="Missing values in the columns count of integers .* Fit on rows some of which"):
+        whole.predict(with_gap)
+    divided = OrtGradientRegressor(model, max_iter=0).fit(with_gap, Y)
+    assert set(divided.onnx_status_.values()) == {"ONNX", "scikit-learn"}
+    np.testing.assert_allclose(divided.predict(with_gap), model.fit(with_gap, Y).predict(with_gap), rtol=1e-5)
+
+
+def test_a_loaded_model_fills_in_missing_values(tmp_path):
+    model = make_pipeline(SimpleImputer(), Ridge()).fit(MISSING, Y)
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(MISSING, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    save(tuned, tmp_path / "tuned")
+    np.testing.assert_array_equal(load(tmp_path / "tuned").predict(MISSING), tuned.predict(MISSING))
