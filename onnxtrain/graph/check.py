@@ -21,7 +21,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, OnnxTrainError
-from onnxtrain.graph.held import filters_of, hold_external, key_of
+from onnxtrain.graph.held import filters_of, has_many_floats, hold_external, key_of
 from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
@@ -170,11 +170,12 @@ def _load_external(
 ) -> None:
     external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL and key_of(t) is None]
     if held is not None and folder is not None:
-        for tensor in external:
+        large = [t for t in external if has_many_floats(t) and t.name not in filters]
+        for tensor in large:
             _check_location(tensor.name, _location(tensor), folder)
             with as_model_error(f"The external data of the model cannot be read from {folder!r}"):
                 _check_length(tensor, folder)
-        held.update(hold_external([t for t in external if t.name not in filters], folder))
+        held.update(hold_external(large, folder))
         external = [t for t in external if key_of(t) is None]
     size = sum(_n_bytes(t) or 0 for t in external)
     for tensor in external:

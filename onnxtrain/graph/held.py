@@ -91,16 +91,17 @@ def filters_of(proto: onnx.ModelProto) -> set[str]:
 
 
 def _is_large(w: onnx.TensorProto) -> bool:
-    return _has_many_floats(w) and w.data_location == onnx.TensorProto.DEFAULT and w.HasField("raw_data")
+    return has_many_floats(w) and w.data_location == onnx.TensorProto.DEFAULT and w.HasField("raw_data")
 
 
-def _has_many_floats(w: onnx.TensorProto) -> bool:
+def has_many_floats(w: onnx.TensorProto) -> bool:
+    """Whether a tensor is one of float32 that is large."""
     return w.data_type == onnx.TensorProto.FLOAT and 4 * math.prod(w.dims) >= LEAST
 
 
 def hold_external(tensors: Iterable[onnx.TensorProto], folder: str) -> dict[str, np.ndarray]:
-    """Read large tensors that are in other files, and hold them beside their model, in place; return them by key."""
-    large = [w for w in tensors if _has_many_floats(w)]
+    """Read tensors that are in other files, and hold them beside their model, in place, if they are large in all."""
+    large = list(tensors)
     if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
         return {}
     arrays = {}

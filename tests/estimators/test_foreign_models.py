@@ -342,9 +342,10 @@ def test_weights_of_a_constant_and_of_a_body_without_a_folder():
             read(onx)
 
 
-def larger(path):
+def larger(path, element=TensorProto.FLOAT):
     onx = onnx.load(path, load_external_data=False)
     onx.graph.initializer[0].dims[:] = [4, 2**28]
+    onx.graph.initializer[0].data_type = element
     path.write_bytes(onx.SerializeToString())
 
 
@@ -356,7 +357,11 @@ def huge(path):
 BROKEN = {
     "missing": (lambda path: path.with_name("net.data").unlink(), "external data of the model cannot be read from"),
     "short": (lambda path: path.with_name("net.data").write_bytes(b"123"), "cannot be read from .*"),
-    "weights over 2 GB": (larger, "weights of the model take 4.0 GB.*less than 2 GB"),
+    "weights over 2 GB": (
+        lambda path: larger(path, TensorProto.DOUBLE),
+        "weights of the model take 8.0 GB.*less than 2 GB",
+    ),
+    "float32 over 2 GB": (larger, "takes 4294967296 bytes, the file has"),
     "a file over 2 GB": (huge, "larger than 2 GB"),
 }
 
