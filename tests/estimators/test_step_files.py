@@ -200,7 +200,7 @@ def rows_of(name, folder):
     y = y if classes is None or len(label["shape"]) == 2 else np.searchsorted(classes, y)
     rows = {feature: np.asarray(X, first[feature]["dtype"]), "y": np.asarray(y, label["dtype"])}
     if about["sample_weight"]:
-        weight = WEIGHT[: len(y)]
+        weight = WEIGHT[: len(y)] if name in WEIGHTED else np.full(len(y), y[0].size)  # a row counts as its positions
         if "class_weight" in params:
             weight = len(y) / (len(classes) * np.bincount(y)[y])
         rows["sample_weight"] = weight.astype(about["step"]["inputs"]["sample_weight"]["dtype"])
