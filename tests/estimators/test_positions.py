@@ -82,7 +82,7 @@ def own_formula(op, y_true, y_pred):
         {"class_weight": "balanced"},
         {"solver": "adam", "l2": 0.1},
     ],
-    ids=str,
+    ids=lambda params: ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in params.items()),
 )
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["", "sample_weight"])
 def test_the_positions_that_count_are_trained_as_rows_of_a_table(onx, params, weight):
