@@ -240,6 +240,74 @@ def test_the_number_of_classes_names_the_parameter():
         OrtGradientRegressor(Ridge(), head="new").fit(X, scores[:, 0])
 
 
+def test_classes_to_come_have_an_output():
+    X, scores = images()
+    y = scores.argmax(axis=1)
+    settings = {"head": "new", "max_iter": 1, "random_state": 0}
+    for kinds in (np.array([0, 1, 2]), np.array(["a", "b", "c"])):
+        tuned = OrtGradientClassifier(BODY, **settings)
+        for rows in (y < 1, y < 2, y < 3):  # one class, two, three
+            tuned.partial_fit(X[rows], kinds[y[rows]], classes=kinds)
+            assert tuned.classes_.tolist() == kinds.tolist()
+        assert tuned.weights_["head.weight"].shape == (3, 3)
+    wide = OrtGradientClassifier(BODY, **settings).partial_fit(X, y, classes=range(5))
+    assert wide.predict_proba(X).shape == (60, 5)
+
+
+#: Labels, how they are given; the words of the error.
+LABELS = {
+    "one class": (lambda m, X: m.fit(X, np.ones(60, int)), "y has one class, 1. A classifier needs two"),
+    "one text": (lambda m, X: m.fit(X, np.full(60, "b")), "y has one class, 'b'. .* classes="),
+    "one class to come": (lambda m, X: m.partial_fit(X, np.ones(60, int), classes=[1]), "y has one class, 1. "),
+    "others than said": (
+        lambda m, X: m.partial_fit(X, np.arange(60) % 3, classes=[0, 1]),
+        r"labels that are not in classes=\[0, 1\]: 2\.",
+    ),
+    "none that the model has": (
+        lambda m, X: m.set_params(head="keep").fit(X, np.full(60, 2)),
+        "model has 2 classes, y has 1: 2. A classifier needs two .* classes=",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_that_make_no_classes(case):
+    fit, message = LABELS[case]
+    with pytest.raises(DataError, match=message):
+        fit(OrtGradientClassifier(BODY, head="new", max_iter=1), images()[0])
+
+
+@pytest.mark.parametrize("weights", ["head", None])
+def test_a_head_on_the_input_is_a_linear_model(weights):
+    (x,) = with_new_head(BODY, 3, features="X").graph.input
+    assert x == BODY.graph.input[0]  # its shape as well
+    X, scores = images()
+    settings = {"solver": "lbfgs", "dtype": "float64", "tol": 1e-10, "max_iter": 1000}
+    tuned = OrtGradientRegressor(BODY, head="new", features="X", weights_to_train=weights, **settings)
+    tuned.fit(X, scores + 1)
+    assert set(tuned.weights_) == {"head.weight", "head.bias"}
+    expected = LinearRegression().fit(X.astype(float), scores + 1)
+    np.testing.assert_allclose(tuned.weights_["head.weight"], expected.coef_.T, atol=1e-5)
+    np.testing.assert_allclose(tuned.predict(X), scores + 1, atol=1e-5)
+
+
+def test_all_values_that_an_error_proposes_work():
+    X, scores = images()
+    others = "i = Cast <to = 7> (h)  n = Shape(X)  g = Identity(W)  m = ReduceSum <keepdims = 0> (h)"
+    body = model("float[3,2] V", f"s = MatMul(r, V)  Y = Softmax(s)  {others}")
+    with pytest.raises(ModelError, match=r"no value 'relu'. Known: X, Y, h, hb, r, s\."):
+        with_new_head(body, 3, features="relu")
+    for name in ("X", "Y", "h", "hb", "r", "s"):
+        tuned = OrtGradientClassifier(body, head="new", features=name, weights_to_train="head", max_iter=1)
+        assert set(tuned.fit(X, scores.argmax(axis=1)).weights_) == {"head.weight", "head.bias"}
+
+
+@pytest.mark.parametrize("estimator", [OrtGradientClassifier, OrtGradientRegressor])
+def test_features_are_those_of_a_new_head(estimator):
+    with pytest.raises(ParameterError, match="features='hb' names .*: set head='new', or features=None"):
+        estimator(BODY, features="hb").fit(images()[0], np.arange(60) % 2)
+
+
 def test_a_search_over_the_seed_of_the_head():
     X, scores = images()
     search = GridSearchCV(

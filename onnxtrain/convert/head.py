@@ -54,8 +54,8 @@ def with_new_head(
     model : onnx.ModelProto, bytes or path
     n_outputs : int
     features : str, optional
-        The name of a value (n, p) of the model: the new layer is applied to it, and its result is the output. A value
-        with more axes is averaged over them first: (n, p, h, w) over h and w, (n, t, p) over t; a value
+        The name of a value (n, p) of the model, or of an input: the new layer is applied to it, and its result is the
+        output. A value with more axes is averaged over them first: (n, p, h, w) over h and w, (n, t, p) over t; a value
         (n, p, t) of a convolution over t. None: the last linear layer is replaced (Gemm, MatMul or Conv with
         constant weights, all paths to the output lead through it), and the nodes after it are kept if they
         work for any number of outputs, such as Softmax.
@@ -101,7 +101,8 @@ def with_new_head(
         chosen = choose_output(changed, output, labels=True)
         cut, scores = _replaced(changed, _last_layer(changed, chosen), chosen, int(n_outputs), rng)
     else:
-        cut = graph.find(_values(changed), features, "value")
+        known = [v for v in _values(changed) if v.name == features] or _with_features(changed)
+        cut = graph.find(known, features, "value")
         scores = _on_features(changed, cut, int(n_outputs), rng)
     return _written(changed, cut, scores)
 
@@ -146,7 +147,7 @@ def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
         return layers[-1]
     raise ModelError(
         f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths lead "
-        f"through. Name the value that the new layer takes: features=, such as {_wide_values(nodes)}."
+        f"through. Name the value that the new layer takes: features=, such as {_near_values(model, nodes)}."
     )
 
 
@@ -217,9 +218,10 @@ def _goes_around(product: ir.Value, output: ir.Value) -> bool:
     return False
 
 
-def _wide_values(nodes: list[ir.Node]) -> str:
+def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
     """Return some values near the output that hold features, for a message."""
-    named = [node.outputs[0] for node in nodes[:-1] if graph.is_float(node.outputs[0])]
+    before = {y for node in nodes[:-1] for y in node.outputs}
+    named = [v for v in _with_features(model) if v in before]
     return ", ".join(map(graph.describe, named[-3:])) or "a value with an axis of features"
 
 
@@ -320,6 +322,20 @@ def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.ra
     return _appended(model, "Gemm", [x, weight, bias], "head")
 
 
+def _with_features(model: ir.Model) -> list[ir.Value]:
+    """Return the values that a new layer can take: floats that depend on the rows, with a known number of features."""
+    inputs = [x for x in model.graph.inputs if not x.is_initializer()]
+    of_rows = graph.dependents(model.graph, inputs)
+    return [v for v in _values(model) if v in of_rows and graph.is_float(v) and _has_features(v)]
+
+
+def _has_features(value: ir.Value) -> bool:
+    """Whether a value has rows and an axis of features whose length is known."""
+    if value.shape is None or len(value.shape) < 2:
+        return False
+    return isinstance(value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)], int)
+
+
 def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     """Return features as (n, p): the mean over all other axes."""
     n_axes = graph.rank(features)
@@ -396,7 +412,8 @@ def _written(model: ir.Model, cut: ir.Value, scores: ir.Value) -> onnx.ModelProt
     old = graph.dependents(list(model.graph), [cut])
     kept = [y for y in model.graph.outputs if y not in old]
     for value in old:
-        value.shape = None
+        if value.producer() is not None:  # an input has the shape it was declared with
+            value.shape = None
     model.graph.outputs[:] = [*kept, scores]
     passes.RemoveUnusedNodesPass()(model)
     proto = ir.to_proto(model)

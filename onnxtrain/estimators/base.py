@@ -40,7 +40,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
-from onnxtrain.estimators.positions import check_axes, has_positions, row_weights
+from onnxtrain.estimators.positions import check_axes, check_class_axis, has_positions, row_weights
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_frame, is_onnx
 from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
@@ -510,6 +510,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         known = settled(source, rows.X, rows.form, reading)
         if is_onnx(estimator):
             check_axes(known.model, rows.y, positional=positional)
+        check_class_axis(known.model, self.class_axis)
         if known is not source and self.verbose and self._classifies:
             kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
             print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")

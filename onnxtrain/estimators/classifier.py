@@ -23,12 +23,14 @@ from onnxtrain.estimators.positions import (
     check_positions,
     counts,
     encode_positions,
+    warn_of_padding,
     weights_of_classes,
     weights_of_entries,
 )
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
 from onnxtrain.estimators.source import Source, is_fitted, takes_labels
 from onnxtrain.estimators.targets import (
+    TO_COME,
     LabelDecoder,
     check_classes,
     classes_of,
@@ -282,8 +284,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : {array-like, sparse matrix} of shape (n_samples,), (n_samples, n_labels) or (n_samples, ...)
         classes : array-like of shape (n_classes,), optional
-            All classes of later calls, in the first call; those of y if left out. For multilabel
-            targets their number follows from y: ``classes`` has as many entries.
+            All classes of later calls, in the first call; those of y if left out. A new head has an output for each.
+            For multilabel targets their number follows from y: ``classes`` has as many entries.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -320,7 +322,10 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
         if reset:
             self._n_labels, self._sparse_labels = 0, False
-        return check_positions(y, self.ignore_index)
+        labels = check_positions(y, self.ignore_index)
+        if reset and self.ignore_index == -100 and getattr(self, "_expected_classes", None) is None:
+            warn_of_padding(labels)
+        return labels
 
     def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         name = type(estimator).__name__
@@ -335,8 +340,22 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             )
 
     def _n_outputs(self, y: np.ndarray) -> int:
-        labels = y if y.ndim == 1 else y[counts(y, self.ignore_index)]
-        return self._n_labels or max(len(np.unique(labels)), 2)
+        if self._n_labels:
+            return self._n_labels
+        classes = self._with_classes_to_come(y if y.ndim == 1 else y[counts(y, self.ignore_index)])
+        if len(classes) < 2:
+            raise DataError(f"y has one class, {classes.tolist()[0]!r}. {TO_COME}")
+        return len(classes)
+
+    def _with_classes_to_come(self, labels: np.ndarray) -> np.ndarray:
+        """Return the classes of labels, and those that ``partial_fit`` was given for later calls."""
+        found, expected = np.unique(labels), getattr(self, "_expected_classes", None)
+        if expected is None:
+            return found
+        if len(others := np.setdiff1d(found, expected)):
+            some = ", ".join(map(repr, others[:5].tolist()))
+            raise DataError(f"y has labels that are not in classes={expected.tolist()}: {some}.")
+        return expected
 
     def _rows_for_estimator(self, rows: Rows) -> Rows:
         """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
@@ -357,12 +376,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         if source.model.layout.positional:
             labels = y[counts(y, self.ignore_index)]
-            expected = getattr(self, "_expected_classes", None)
-            self.classes_ = classes_of(labels if expected is None else np.union1d(labels, expected), source)
+            self.classes_ = classes_of(self._with_classes_to_come(labels), source)
             self._class_weights = weights_of_classes(labels, self.classes_, self.class_weight)
             return
         if not self._n_labels:
-            self.classes_ = classes_of(y, source)
+            self.classes_ = classes_of(self._with_classes_to_come(y), source)
             return
         if source.model.n_scores != self._n_labels:
             scores = (

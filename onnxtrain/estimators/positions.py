@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import graph
-from onnxtrain.errors import DataError
+from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, OnnxModel
 from onnxtrain.estimators.targets import check_classes, encode_classes
 from onnxtrain.estimators.validation import as_data_error
@@ -72,6 +72,15 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
     )
 
 
+def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
+    """Raise a ParameterError for an axis of classes where only one is possible."""
+    if class_axis is not None and not model.layout.positional:
+        raise ParameterError(
+            f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
+            "result a row: set class_axis=None."
+        )
+
+
 def _rank(onx: OnnxModel, output: int | str | None) -> int:
     """Return the number of axes of an output, as the model declares it or as inferred; 2 if unknown."""
     proto = graph.read(onx)
@@ -107,6 +116,23 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
         warnings.filterwarnings("ignore", "The number of unique classes")  # those of a language model are many
         check_classes(counted)
     return labels
+
+
+def warn_of_padding(labels: np.ndarray) -> None:
+    """Warn of labels -1 among those of other classes than 1: elsewhere they are often positions that do not count.
+
+    Those that are given a label -100 say themselves which do not count.
+    """
+    if labels.dtype.kind not in "if":
+        return
+    found = np.unique(labels)
+    if -1 in found and -100 not in found and not np.isin(found, (-1, 1)).all():
+        warnings.warn(
+            "y has the label -1, which is trained as a class. If it marks positions that do not count, set "
+            "ignore_index=-1; if it is a class, ignore_index=None.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def counts(labels: np.ndarray, ignore_index: int | str | None) -> np.ndarray:

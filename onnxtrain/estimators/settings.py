@@ -41,6 +41,11 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
     check_parameters(estimator)
     check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
     check_solver(estimator)
+    if estimator.features is not None and estimator.head != "new":
+        raise ParameterError(
+            f"features={estimator.features!r} names the value that a new last layer takes: set head='new', or "
+            "features=None."
+        )
     return Settings(
         optimizer=_optimizer(estimator),
         schedule=make_schedule(estimator.learning_rate),

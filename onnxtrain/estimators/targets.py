@@ -20,6 +20,9 @@ from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import LOWEST_LOGIT, Link
 from onnxtrain.registry import did_you_mean
 
+#: The remedy for labels of one class.
+TO_COME = "A classifier needs two classes or more: partial_fit takes those still to come as classes=."
+
 
 @dataclass(frozen=True)
 class LabelDecoder:
@@ -139,11 +142,9 @@ def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
+    remedy = "head='new' gives it a last layer for these." if len(found) > 1 else TO_COME
     positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
-    raise DataError(
-        f"The model has {n_classes} classes, y has {len(found)}: {some}. head='new' gives it a last layer for these."
-        f"{positions}"
-    )
+    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {some}. {remedy}{positions}")
 
 
 @as_data_error()

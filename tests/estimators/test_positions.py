@@ -520,6 +520,38 @@ def test_errors_name_shapes_and_remedies(fit, error, words):
         fit()
 
 
+def test_an_axis_of_classes_needs_positions():
+    for estimator in (FLAT, None):
+        with pytest.raises(ParameterError, match="class_axis=1 is about outputs of three .* set class_axis=None"):
+            OrtGradientClassifier(estimator, class_axis=1).fit(X[:, 0], np.arange(N) % K)
+
+
+#: Labels of positions, parameters; whether -1 may be meant as padding.
+PADDED = {
+    "-1, 0, 1": (np.where(LABELS == 2, -1, LABELS), {}, True),
+    "-1, 0, 1, floats": (np.where(LABELS == 2, -1.0, LABELS), {}, True),
+    "a new head": (np.where(COUNTED, LABELS, -1), {"head": "new"}, True),
+    "named": (np.where(COUNTED, LABELS, -1), {"ignore_index": -1}, False),
+    "a class": (np.where(LABELS == 2, -1, LABELS), {"ignore_index": None}, False),
+    "-100 is there": (np.where(COUNTED, LABELS - 1, -100), {}, False),
+    "-1 and 1": (np.where(LABELS > 0, 1, -1), {"head": "new"}, False),
+    "texts": (LABELS.astype(str), {}, False),
+}
+
+
+@pytest.mark.parametrize("case", PADDED)
+def test_padding_of_another_label_is_named(case):
+    y, params, warned = PADDED[case]
+    tuned = OrtGradientClassifier(TOKENS, max_iter=0, dtype="float64", **params)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        tuned.fit(X, y)
+    assert ["set ignore_index=-1" in str(w.message) for w in found] == [True] * warned
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # classes that were told are meant
+        OrtGradientClassifier(TOKENS, dtype="float64", **params).partial_fit(X, y, classes=tuned.classes_)
+
+
 @pytest.mark.parametrize("lengths", [(N, T), (N, N)], ids=["", "as many steps as rows"])
 def test_the_first_axis_must_be_the_rows(lengths):
     """A model that gives its steps first is refused, and the remedy works: a transposed result."""
