@@ -330,6 +330,9 @@ def check_labels(model, X, kind):
     """The model with labels gives, in any opset, the classes and probabilities of the estimator."""
     onx = model.get_trained_onnx(labels=True)
     onnx.checker.check_model(onx, full_check=True)
+    used = {x for node in onx.graph.node for x in node.input}
+    own = {w.name for w in model.get_trained_onnx().graph.initializer}
+    assert {w.name for w in onx.graph.initializer} - own <= used, "onnxruntime warns of those that are not"
     assert [o.name for o in onx.graph.output] == ["label", "probabilities"]
     assert onx.graph.output[0].type.tensor_type.elem_type == kind
     label, found = run(onx, {"X": X})

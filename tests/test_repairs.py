@@ -9,18 +9,19 @@ import pytest
 import skl2onnx
 import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier, VotingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
 from sklearn.impute import KNNImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PowerTransformer, StandardScaler
-from sklearn.svm import SVC, NuSVC
+from sklearn.preprocessing import MaxAbsScaler, PowerTransformer, StandardScaler
+from sklearn.svm import SVC, LinearSVC, NuSVC
 
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, converter
@@ -338,3 +339,41 @@ def test_labels_and_scores_of_one_versus_one(labels, n_classes):
     found, *_ = run(trained.get_trained_onnx(), {"X": features.astype(np.float32)})
     np.testing.assert_array_equal(found.ravel(), trained.predict(features))
     np.testing.assert_array_equal(trained.to_sklearn().predict(features), trained.predict(features))
+
+
+@pytest.mark.parametrize("weights", [[1, 3], (1, 3), np.array([1, 3])], ids=["list", "tuple", "array"])
+def test_the_weights_of_votes_are_any_sequence(weights):
+    members = [("a", LogisticRegression(C=0.1)), ("b", LogisticRegression())]
+    classes = VotingClassifier(members, voting="soft", weights=weights).fit(X, Y)
+    found = OrtGradientClassifier(classes, max_iter=0).fit(X, Y).predict_proba(X)
+    np.testing.assert_allclose(found, classes.predict_proba(X), atol=1e-6)
+    mean = VotingRegressor([("a", Ridge(100.0)), ("b", LinearRegression())], weights=weights).fit(X, Y)
+    found = OrtGradientRegressor(mean, max_iter=0).fit(X, Y).predict(X)
+    np.testing.assert_allclose(found, mean.predict(X), atol=1e-5)
+    assert mean.weights is weights
+
+
+MARGIN = make_pipeline(StandardScaler(), LinearSVC(random_state=0))
+NESTED = make_pipeline(MaxAbsScaler(), MARGIN)
+
+
+@pytest.mark.parametrize("pipeline", [MARGIN, NESTED], ids=["pipeline", "nested"])
+@pytest.mark.parametrize("names", [np.array([0, 1, 2]), np.array(["a", "b", "c"])], ids=["integers", "strings"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda pipeline: CalibratedClassifierCV(pipeline, cv=2),
+        OneVsRestClassifier,
+        OneVsOneClassifier,
+        lambda pipeline: StackingClassifier([("a", pipeline)], cv=2),
+        lambda pipeline: pipeline,
+    ],
+    ids=["calibrated", "one vs rest", "one vs one", "stacked", "alone"],
+)
+def test_a_pipeline_without_probabilities_inside_others(kind, names, pipeline):
+    y = names[Y]
+    model = kind(pipeline).fit(X, y)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(X, y)
+    method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
+    np.testing.assert_allclose(getattr(tuned, method)(X), getattr(model, method)(X), atol=1e-5)
+    np.testing.assert_array_equal(tuned.predict(X), model.predict(X))

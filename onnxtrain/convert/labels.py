@@ -105,8 +105,7 @@ def with_labels(
     decides, width, threshold = found, n_columns, 0.0 if link is Link.IDENTITY else 0.5
     if scores is not None and scores in made - {output}:
         decides, width, threshold = tail.columns(scores, n_scores), n_scores, 0.0
-    tie = tail.constant(np.array(threshold, dtype), "labels_threshold")
-    label = _label(tail, decides, tie, width, classes, n_labels)
+    label = _label(tail, decides, np.array(threshold, dtype), width, classes, n_labels)
     second = _probabilities(tail, found, link, n_columns, n_labels, np.array(1, dtype)) if likely else found
     name = PROBABILITIES if likely else SCORES
     del changed.graph.output[:]
@@ -121,14 +120,15 @@ def with_labels(
     return changed
 
 
-def _label(tail: _Tail, decides: str, tie: str, n_columns: int, classes: np.ndarray, n_labels: int) -> str:
-    if n_labels:
-        return tail.node("Cast", tail.node("Greater", decides, tie), to=onnx.TensorProto.INT64)
-    if n_columns == 1:
-        above = tail.node("Cast", tail.node("Greater", decides, tie), to=onnx.TensorProto.INT64)
-        best = tail.node("Reshape", above, tail.constant(np.array([-1]), "labels_shape"))
-    else:
+def _label(tail: _Tail, decides: str, threshold: np.ndarray, n_columns: int, classes: np.ndarray, n_labels: int) -> str:
+    if not n_labels and n_columns > 1:
         best = tail.node("ArgMax", decides, axis=1, keepdims=0)
+    else:
+        tie = tail.constant(threshold, "labels_threshold")
+        above = tail.node("Cast", tail.node("Greater", decides, tie), to=onnx.TensorProto.INT64)
+        if n_labels:
+            return above
+        best = tail.node("Reshape", above, tail.constant(np.array([-1]), "labels_shape"))
     return tail.node("Gather", tail.constant(_written(classes), "classes"), best)
 
 

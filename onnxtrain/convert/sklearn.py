@@ -210,7 +210,10 @@ def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[st
             "estimators inside others that is needed here."
         )
     options = {"zipmap": False, "raw_scores": True} if raw_scores else {"zipmap": False}
-    return {id(last): options} if "zipmap" in allowed else None
+    if "zipmap" in allowed:
+        return {id(last): options}
+    # with an entry, skl2onnx's pipeline does not ask LinearSVC for a zipmap, which that has not
+    return {id(last): {}} if allowed else None
 
 
 def _missing(kinds: set[type]) -> dict[type, Addition]:

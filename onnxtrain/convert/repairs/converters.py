@@ -11,7 +11,12 @@ from onnx import helper, numpy_helper
 from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, VotingClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.multiclass import OneVsOneClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -127,14 +132,34 @@ def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
 def without_flatten_transform(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Leave out ``flatten_transform``: it concerns `transform` alone, and skl2onnx refuses it."""
+    """Leave out ``flatten_transform``: it concerns `transform` alone, and skl2onnx refuses it. Weights as below."""
     original = operator.raw_operator
-    operator.raw_operator = copy.copy(original)
+    operator.raw_operator = _with_weights_as_an_array(original)
     operator.raw_operator.flatten_transform = False
     try:
         convert(scope, operator, container)
     finally:
         operator.raw_operator = original
+
+
+@repair(VotingRegressor)
+def weights_as_an_array(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Take weights in any sequence: skl2onnx takes an array alone."""
+    original = operator.raw_operator
+    operator.raw_operator = _with_weights_as_an_array(original)
+    try:
+        convert(scope, operator, container)
+    finally:
+        operator.raw_operator = original
+
+
+def _with_weights_as_an_array(voting: VotingClassifier | VotingRegressor) -> Any:
+    changed = copy.copy(voting)
+    if voting.weights is not None:
+        changed.weights = np.asarray(voting.weights)
+    return changed
 
 
 @repair(OneVsOneClassifier)
@@ -191,7 +216,11 @@ class _OneVsOne(Container):
 def scores_of_the_last_step(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Ask the last step for scores where the pipeline is asked for them: skl2onnx gives probabilities."""
+    """Ask the last step for scores where the pipeline is asked for them: skl2onnx gives probabilities.
+
+    An option that the last step does not have is left out: skl2onnx asks each classifier for no ``zipmap``, LinearSVC
+    too, which never makes one.
+    """
     pipeline = operator.raw_operator
     last = pipeline.steps[-1][1]
     if scope.get_options(pipeline, {"raw_scores": False}, fail=False)["raw_scores"] and (
@@ -199,7 +228,24 @@ def scores_of_the_last_step(
     ):
         for each in (scope, container):
             each.add_options(id(last), {"raw_scores": True})
-    convert(scope, operator, container)
+    if container.has_options(last, "raw_scores") and not container.has_options(last, "zipmap"):
+        convert(_WithoutZipmap(scope, last), operator, _WithoutZipmap(container, last))
+    else:
+        convert(scope, operator, container)
+
+
+class _WithoutZipmap(Container):
+    """A scope or a container whose options of one estimator are all but ``zipmap``."""
+
+    def __init__(self, container: Any, estimator: BaseEstimator):
+        super().__init__(container)
+        self._estimator = estimator
+
+    def add_options(self, model_id: Any, options: dict[str, Any]) -> None:
+        """Add the options that the estimator has."""
+        if model_id == id(self._estimator):
+            options = {name: value for name, value in options.items() if name != "zipmap"}
+        self._container.add_options(model_id, options)
 
 
 @repair(MultiOutputClassifier)
