@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -40,13 +40,36 @@ def as_array(values: Any, name: str = "X") -> Any:
         raise DataError(f"{name} of type {kind} is no array for numpy: {e}. Convert it before, to float32.") from e
 
 
-def check_padding(pad: Mapping[str, float] | None, inputs: Collection[str]) -> None:
-    """Raise a ParameterError if `pad` names no input of the model, or fills with no number."""
+def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dict[str, float]:
+    """Return `pad` with its values as int or float, each one a value of the type that the input takes.
+
+    Raises
+    ------
+    ParameterError
+        `pad` names no input of the model, or fills with no number, or with one that is not of the type of the input.
+    """
     for name, fill in (pad or {}).items():
-        if name not in inputs:
-            raise ParameterError(f"pad: the model takes no rows by {name!r}. {did_you_mean(name, inputs)}")
+        if name not in types:
+            raise ParameterError(f"pad: the model takes no rows by {name!r}. {did_you_mean(name, types)}")
+        dtype = np.dtype(types[name])
+        if dtype.kind in "OSU":
+            raise ParameterError(f"pad: the input {name!r} takes text, and rows are filled with a number.")
         if not isinstance(fill, Real):
             raise ParameterError(f"pad={{{name!r}: {fill!r}}}: rows are filled with a number.")
+        if not _holds(dtype, fill):
+            raise ParameterError(
+                f"pad={{{name!r}: {fill!r}}}, the model takes {dtype}: no value is rounded or cut off. Give a whole "
+                "number in the range of that type; a mask tells the model which entries to leave out."
+            )
+    return {name: int(fill) if float(fill).is_integer() else float(fill) for name, fill in (pad or {}).items()}
+
+
+def _holds(dtype: np.dtype, value: Real) -> bool:
+    """Whether a type has this value; a floating-point type has one close to it."""
+    if dtype.kind == "f":
+        return True
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(low <= float(value) <= high) and float(value).is_integer()
 
 
 def as_column(name: str, values: Any, pad: Mapping[str, float], length: int | None) -> Any:
@@ -113,6 +136,8 @@ def _padded(
         ) from cause
     longest = max([*lengths, length or 0])
     dtype = np.result_type(*{row.dtype for row in rows if len(row)} or {np.dtype(np.int64)})
+    if dtype.kind != "f":  # whole numbers in the rows of a floating-point input
+        dtype = np.result_type(dtype, np.min_scalar_type(fill) if isinstance(fill, int) else np.float64)
     padded = np.full((len(rows), longest, *rows[0].shape[1:]), fill, dtype)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row

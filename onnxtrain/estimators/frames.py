@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import as_array, as_column, cast, check_padding
+from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
 from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y
@@ -77,9 +77,13 @@ class InputForm:
     @classmethod
     def of_onnx(cls, X: ArrayLike, entrance: Entrance, dtype: str, pad: Mapping[str, float] | None) -> InputForm:
         """Return the form of rows for an ONNX model."""
-        check_padding(pad, entrance.shapes)
         several = len(entrance.shapes) > 1
-        how = dict(shapes=entrance.rows, axes=entrance.moved, pad=dict(pad or {}), sparse=scipy.sparse.issparse(X))
+        how = dict(
+            shapes=entrance.rows,
+            axes=entrance.moved,
+            pad=as_padding(pad, entrance.types),
+            sparse=scipy.sparse.issparse(X),
+        )
         form = cls(comes_by_name(X) or (_is_table(X) and several), dtype, **how)
         if several or form.by_name:
             return form
@@ -101,6 +105,9 @@ class InputForm:
 
         An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
         """
+        if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
+            columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
+            raise DataError(f"X is a list of dictionaries, one a row: give the columns of all rows, X = {columns}.")
         if not self.by_name:
             return check_X_y(
                 estimator,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from numbers import Integral, Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
@@ -305,6 +306,8 @@ def _check_types(owner: str, values: Mapping[str, Any], hints: Mapping[str, Any]
 
 def _is_of(value: Any, hint: Any) -> bool:
     """Whether a value is of a type: a class, a union, or a container of such."""
+    if hint in (int, float):  # a parameter may be of a type of numpy, and whole where a float is asked for
+        return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
     kind, parts = get_origin(hint), get_args(hint)
     if kind is UnionType:
         return any(_is_of(value, part) for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
@@ -91,9 +91,26 @@ def check_parameters(estimator: Estimator) -> None:
         if value is not default:  # a check takes longer than an epoch
             check = _check_once if isinstance(value, (bool, int, float, str)) else _check_parameter
             check(kind.__name__, name, value)
-    lora = getattr(estimator, "weights_to_train", None)
-    if isinstance(lora, LoRA):
-        _check_lora(lora, estimator)
+    wanted = getattr(estimator, "weights_to_train", None)
+    if isinstance(wanted, LoRA):
+        _check_lora(wanted, estimator)
+    elif wanted is not None and not isinstance(wanted, str):
+        _check_words(wanted)
+
+
+def _check_words(wanted: Iterable[object]) -> None:
+    """Check that a list of weights holds their names."""
+    for word in wanted:
+        if isinstance(word, LoRA):
+            raise ParameterError(
+                f"weights_to_train holds {word!r} in a list: give it alone, weights_to_train=LoRA(...). It takes the "
+                "weights that get factors as weights=, and those trained besides as besides=."
+            )
+        if not isinstance(word, str):
+            raise ParameterError(
+                f"weights_to_train holds {word!r:.80}: give names, patterns or steps, such as "
+                "[w.name for w in trainable_weights(model)]."
+            )
 
 
 def _check_lora(lora: LoRA, estimator: Any) -> None:

@@ -134,8 +134,9 @@ def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> d
     for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "has also")):
         if names:
             raise DataError(
-                f"The state {problem} {', '.join(sorted(names))}; its arrays are {', '.join(expected)}. "
-                "It comes from a step of another estimator, or of one with another solver."
+                f"The state {problem} {', '.join(sorted(names))}. Expected {', '.join(sorted(expected))}; got "
+                f"{', '.join(sorted(arrays)) or 'none'}. It comes from a step of another estimator, or of "
+                "one with another solver."
             )
     found = {}
     for name, like in expected.items():
@@ -414,7 +415,14 @@ def average_states(
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks from
     decentralized data", AISTATS 2017.
     """
-    found = [{name: np.asarray(x) for name, x in state.items()} for state in states]
+    given = list(states)
+    if isinstance(states, Mapping) or not all(isinstance(state, Mapping) for state in given):
+        other = states if isinstance(states, Mapping) else next(s for s in given if not isinstance(s, Mapping))
+        raise DataError(
+            "states is a list of states, each a mapping of str to array, as in average_states([a, b]); got "
+            f"{'one' if other is states else 'a'} {type(other).__name__}{'' if other is states else ' in it'}."
+        )
+    found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
     if not found:
         raise DataError("There is no state to average.")
     shares = np.ones(len(found)) if weights is None else np.asarray(weights, np.float64)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import (
     DataError,
     DeviceError,
@@ -68,6 +68,8 @@ PARAMETERS = [
     (dict(device="gpu"), DeviceError, "Unknown device 'gpu'. Known: 'cpu', 'cuda'"),
     (dict(weights_to_train="coeff"), WeightError, "Did you mean 'coef'"),
     (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is no weight that reaches the output"),
+    (dict(weights_to_train=[LoRA()]), ParameterError, "in a list: give it alone, weights_to_train=LoRA"),
+    (dict(weights_to_train=["coef", 1]), ParameterError, "holds 1: give names, .* w in trainable_weights"),
     (dict(weights_to_train=[]), WeightError, "There is no weight to train"),
     (
         dict(estimator=QUANTIZED),

@@ -13,7 +13,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ExportError, ModelError
 from onnxtrain.estimators import file_format
 from onnxtrain.optim import SGD, Cosine
@@ -68,6 +68,75 @@ def test_the_same_comes_back(kept):
     others = ("estimator", "random_state")
     found, expected = twin.get_params(deep=False), model.get_params(deep=False)
     assert {k: v for k, v in found.items() if k not in others} == {k: v for k, v in expected.items() if k not in others}
+
+
+#: Values of each parameter, of other types than its own too.
+OF_EACH_PARAMETER = {
+    "accumulate": [2, np.int64(2)],
+    "average": [True, 0.5, np.float64(0.5)],
+    "batch_axis": [{"a": 0}, {"a": np.int64(0)}],
+    "batch_size": [20, np.int64(20)],
+    "class_axis": [1, np.int64(1)],
+    "class_weight": ["balanced", {0: 1, 1: 2}, {np.int64(0): np.int64(3), 1: 1.5}],
+    "clip_norm": [1, 0.5],
+    "device": ["cpu"],
+    "dtype": ["float64"],
+    "early_stopping": [True, np.bool_(True)],
+    "features": [None],
+    "gradient_builder": ["builtin"],
+    "head": ["new"],
+    "ignore_index": [-1, np.int64(-1)],
+    "init": ["random"],
+    "inputs": [{"sr": 16000}, {"sr": 16000.0}, {"sr": np.int64(16000)}, {"sr": [16000]}, {"sr": np.array([1, 2])}],
+    "l1": [0, 1, np.float32(0.1)],
+    "l1_method": ["proximal"],
+    "l2": [0, 1, np.int64(1)],
+    "learning_rate": [1, 0.01, Cosine(1, 0), Cosine(np.float64(1e-3), 1e-4)],
+    "loss": ["log"],
+    "loss_params": [None],
+    "max_iter": [0, np.int64(1)],
+    "n_iter_no_change": [3],
+    "n_threads": [1],
+    "on_interrupt": ["raise"],
+    "output": [0, np.int64(0), "out"],
+    "output_is": ["scores"],
+    "pad": [{"a": 0}, {"a": 0.0}, {"a": np.int64(0)}, {"a": True}, {"a": np.float32(0.5)}],
+    "penalty": [{"W": {"l2": 1}}, {"W": {"l1": np.float64(0.1)}}],
+    "random_state": [1, np.random.RandomState(1)],
+    "shuffle": [False],
+    "solver": ["sgd", "lbfgs", SGD(0), SGD(momentum=1e-1)],
+    "tol": [0, 1],
+    "validation_fraction": [0.3],
+    "verbose": [0],
+    "warm_start": [True],
+    "weights_to_train": ["head", "W", ["W"], ("W",), np.array(["W"]), LoRA(1, alpha=16), LoRA(1, alpha=np.float64(2))],
+}
+
+
+def test_each_parameter_is_among_them():
+    assert OF_EACH_PARAMETER.keys() == OrtGradientClassifier().get_params(deep=False).keys() - {"estimator"}
+
+
+@pytest.mark.parametrize(
+    "name, value", [(name, value) for name, values in OF_EACH_PARAMETER.items() for value in values], ids=str
+)
+def test_each_value_of_a_parameter_comes_back(name, value, tmp_path):
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, t] a, float[k] sr) => (float[n, 2] out)
+        <float[2, 2] W = {1, 2, 0, 1}> { s = ReduceSum(sr) zero = Sub(s, s) same = Add(a, zero)
+        out = MatMul(same, W) }"""
+    )
+    rows, target = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    params = dict(inputs={"sr": [1]}, random_state=0, max_iter=1) | {name: value}
+    model = OrtGradientClassifier(onx, **params).fit({"a": rows}, target)
+    save(model, tmp_path / "m.onnx")
+    twin = load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(twin.predict_proba({"a": rows}), model.predict_proba({"a": rows}))
+    if name != "random_state":
+        found = twin.get_params(deep=False)[name]
+        assert type(found) is type(value)
+        pair = (found.get_params(), value.get_params()) if isinstance(value, LoRA) else (found, value)
+        np.testing.assert_equal(*pair)
 
 
 def test_training_goes_on_at_the_same_bits(kept):

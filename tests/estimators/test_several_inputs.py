@@ -138,6 +138,71 @@ def test_the_same_fit(kind):
     np.testing.assert_array_equal(model.losses(rows, y), tuned().fit(X, y).losses(X, y))
 
 
+@pytest.mark.parametrize("fill", [0.5, 2.7, np.nan, np.inf, 2**70, np.float32(1.5)], ids=str)
+def test_a_fill_that_the_input_does_not_take(fill):
+    ragged = {"input_ids": IDS, "attention_mask": MASKS}
+    with pytest.raises(
+        ParameterError, match="pad={'input_ids': .*}, the model takes int64: no value is rounded or cut"
+    ):
+        tuned(pad={"input_ids": fill}).fit(ragged, y)
+
+
+@pytest.mark.parametrize(
+    "fill", [0, 0.0, False, np.int64(0), np.float16(0), np.uint8(0)], ids=lambda f: type(f).__name__
+)
+def test_a_fill_of_another_type_is_kept(fill, tmp_path):
+    """A file and a checkpoint take it too."""
+    ragged = {"input_ids": IDS, "attention_mask": MASKS}
+    model = tuned(pad={"input_ids": fill}).fit(ragged, y, checkpoint=tmp_path / "checkpoint")
+    assert_as_expected(model)
+    save(model, tmp_path / "kept.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "kept.onnx").predict(ragged), model.predict(X))
+    n_iter = model.n_iter_ + 2
+    resumed = tuned(pad={"input_ids": fill}, max_iter=n_iter).fit(
+        ragged, y, checkpoint=tmp_path / "checkpoint", resume=True
+    )
+    assert resumed.n_iter_ == n_iter
+
+
+@pytest.mark.parametrize("fill", [0.5, -1, 300, np.nan])
+def test_whole_numbers_of_a_floating_point_input_are_filled_with_any_number(fill):
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, t] a) => (float[n, 1] out) <float[1] w = {2},
+        int64[1] last = {1}> { b = Mul(a, w) out = ReduceSum(b, last) }"""
+    )
+    rows = [np.array(row, np.uint8) for row in ([1, 2], [3])]
+    model = OrtGradientRegressor(onx, pad={"a": fill}, max_iter=0, weights_to_train="w").fit(
+        {"a": np.ones((2, 2))}, [0.0, 0.0]
+    )
+    np.testing.assert_array_equal(model.predict({"a": rows}), [6, 6 + 2 * fill])
+
+
+def test_text_is_not_filled():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g (string[n, t] a) => (float[n, t] out)
+        <float[1] w = {2}> { b = ai.onnx.ml.LabelEncoder<keys_strings = ["x"], values_floats = [1.0]>(a)
+        out = Mul(b, w) }"""
+    )
+    with pytest.raises(ParameterError, match="pad: the input 'a' takes text, and rows are filled with a number"):
+        OrtGradientRegressor(onx, pad={"a": 0}).fit([["x"], ["x", "y"]], np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("model", ["ONNX", "scikit-learn"])
+def test_a_dictionary_for_each_row(model):
+    if model == "ONNX":
+        estimator, target = tuned(pad={"input_ids": 0}), y
+        rows = [{"input_ids": i, "attention_mask": m} for i, m in zip(IDS, MASKS, strict=True)]
+    else:
+        estimator, target = OrtGradientRegressor(LinearRegression(), max_iter=1), [1.0, 2.0, 3.0]
+        rows = [{"a": 1.0}, {"a": 2.0}, {"a": 4.0}]
+    with pytest.raises(DataError, match="X is a list of dictionaries, one a row: give the columns") as raised:
+        estimator.fit(rows, target)
+    line = str(raised.value).partition("rows, ")[2].removesuffix(".")
+    assert line.startswith("X = ")
+    columns = eval(line.removeprefix("X = "), {"X": rows, "pandas": pytest.importorskip("pandas")})
+    assert len(estimator.fit(columns, target).predict(columns)) == len(rows)
+
+
 def test_a_row_without_entries_is_padded():
     rows, params = CONTAINERS["a row of no token"]()
     with np.errstate(invalid="ignore"):

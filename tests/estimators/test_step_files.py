@@ -480,7 +480,14 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 STATES = {
-    "missing": (lambda s: {n: s[n] for n in s if n != "coef"}, "The state lacks coef; its arrays are coef, intercept"),
+    "missing": (
+        lambda s: {n: s[n] for n in s if n != "coef"},
+        "The state lacks coef. Expected coef, intercept, .*step; got intercept, ",
+    ),
+    "another": (
+        lambda s: {"w": 1},
+        "The state lacks coef, .*step. Expected coef, .*step; got w. It comes from a step of",
+    ),
     "unknown": (lambda s: {**s, "more": np.zeros(1)}, "The state has also more"),
     "shape": (lambda s: {**s, "coef": s["coef"][:3]}, r"coef of the state has shape \(3, 1\), expected \(10, 1\)"),
     "diverged": (lambda s: {**s, "coef": s["coef"] * np.nan}, "coef of the state holds values that are not finite"),
@@ -540,6 +547,8 @@ WRONG = {
     "as many": ([{"a": np.ones(1)}], [1, 2], "weights must be 1 numbers"),
     "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "none negative"),
     "zero": ([{"a": np.ones(1)}], [0], "not all zero"),
+    "one state": ({"a": np.ones(1)}, None, r"a list of states, .* average_states\(\[a, b\]\); got one dict\."),
+    "arrays": ([np.ones(1)], None, r"a list of states, .* average_states\(\[a, b\]\); got a ndarray in it\."),
 }
 
 
