@@ -14,6 +14,7 @@ from sklearn.impute import KNNImputer
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
+from onnxtrain.convert.boosted import library_of
 from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
 from onnxtrain.convert.learned import find_trees, holds, inside
 from onnxtrain.convert.repairs import last_step
@@ -74,7 +75,8 @@ def compare(
     if not by_column(X):
         estimator = positional(estimator)
     answers = {} if answers is None else answers
-    splits = holds(estimator, HISTOGRAMS) or (isinstance(estimator, Pipeline) and _ends_in_trees(estimator))
+    behind_steps = isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
+    splits = behind_steps or holds(estimator, HISTOGRAMS) or _holds_boosted(estimator)
     for n_rows, known in [(_ROWS_OF_TREES, {}), (COMPARED_ROWS, answers)] if splits else [(COMPARED_ROWS, answers)]:
         chosen = some_rows(X, n_rows)
         values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
@@ -117,7 +119,13 @@ def _is_moved(exact: Answers, rounded: Answers) -> bool:
 
 
 def _ends_in_trees(estimator: BaseEstimator) -> bool:
-    return next(find_trees(last_step(estimator)), None) is not None
+    last = last_step(estimator)
+    return next(find_trees(last), None) is not None or _holds_boosted(last)
+
+
+def _holds_boosted(estimator: BaseEstimator) -> bool:
+    """Whether an estimator holds trees of LightGBM, XGBoost or CatBoost."""
+    return any(library_of(type(found)) for found in inside(estimator))
 
 
 def _are_equal(exact: Any, rounded: Any) -> bool:

@@ -379,7 +379,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         An estimator that ONNX does not compute as scikit-learn does is divided: scikit-learn runs the steps in front.
         """
         if known is not None:
-            return self._check_rows(X, y, sample_weight, known), *self._go_on(known)
+            rows = self._check_rows(X, y, sample_weight, known)
+            if known.form.front is None:
+                known.form.warn_of_rounding(known.form.exact(X, rows.X))
+            return rows, *self._go_on(known)
         X = as_array(X) if hasattr(X, "detach") else X  # a tensor
         if is_onnx(self.estimator):
             return self._first_of_onnx(X, y, sample_weight, self.estimator)
@@ -390,6 +393,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
                 own = self._default_estimator() if self.estimator is None else self.estimator
                 model, state = self._begin(rows, own)
                 if not rounds(model.source.estimator, X):
+                    rows.form.warn_of_rounding(rows.exact)
                     return rows, model, state
             except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
                 ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
@@ -410,6 +414,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         rows = self._check_rows(X, y, sample_weight, None, form)
         trained, state = self._begin(rows, model, entrance)
         warn_of_unknown(X, entrance.shapes)
+        form.warn_of_rounding(rows.exact)
         if self.weights_to_train is None or str(self.weights_to_train) == "all":
             warn_of_quantized(trained.source.model)
         return rows, replace(trained, source=replace(trained.source, layout=layout)), state

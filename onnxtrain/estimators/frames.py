@@ -20,12 +20,12 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
-from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y
+from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y, warn_of_rounding
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
 #: float32 holds every integer up to here.
-_COUNTED = 2**24
+COUNTED = 2**24
 
 #: How an entrance calls any floating-point type.
 _FLOAT = np.dtype(np.float32).str
@@ -177,12 +177,17 @@ class InputForm:
         """Return `rows` before their rounding to float32, from `X` as it came; else `rows`."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             return rows
-        found = np.asarray(X)
-        if found.shape != rows.shape or found.dtype.itemsize < 8 or found.dtype.kind not in "fiu":
+        found = np.asarray(self._as_one_array(X))
+        if found.shape != rows.shape or found.dtype.kind not in "fiu":
             return rows
-        if found.dtype.kind != "f" and np.abs(found).max(initial=0) <= _COUNTED:
+        if found.dtype.itemsize < 8 if found.dtype.kind == "f" else np.abs(found).max(initial=0) <= COUNTED:
             return rows
         return found.astype(np.float64, copy=False)
+
+    def warn_of_rounding(self, exact: Features) -> None:
+        """Warn of columns that lose their digits, if the model takes the rows in float32."""
+        if self.dtype == "float32":
+            warn_of_rounding(exact)
 
     def check_shape(
         self, X: Features, shapes: Mapping[str, tuple[int | None, ...]], source: str = "the model takes"

@@ -18,9 +18,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
+from onnxtrain.convert.columns import by_column
 from onnxtrain.errors import ConversionError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
-from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
+from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
 from onnxtrain.estimators.validation import allows_nan, as_data_error
 
@@ -141,7 +142,7 @@ def rounds(estimator: Estimator | None, X: ArrayLike) -> bool:
 
     A row that lies on a threshold, of a bin for example, may fall to the other side.
     """
-    if scipy.sparse.issparse(X) or not _holds_float64(X):
+    if scipy.sparse.issparse(X) or not _is_rounded(X):
         return False
     found = divisions(estimator)
     return bool(found) and any(_moves(found[-1].front, rows) for rows in _pieces(as_pandas(X)))
@@ -159,33 +160,45 @@ def _moves(front: Pipeline, rows: Features) -> bool:
     """Whether rounding rows changes what the steps return."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
-        exact = _dense(front.transform(rows))
         try:
-            rounded = _dense(front.transform(_rounded(rows)))
+            exact, rounded = _dense(front.transform(rows)), _dense(front.transform(_rounded(rows)))
         except ValueError:  # a number that is a category is unknown when it is rounded
             return True
-    if exact.dtype.kind != "f" or exact.shape != rounded.shape:
+    if not {exact.dtype.kind, rounded.dtype.kind} <= set("fiub") or exact.shape != rounded.shape:
         return not np.array_equal(exact, rounded)
+    exact, rounded = exact.astype(np.float64, copy=False), rounded.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
         largest = np.nanmax(np.abs(exact), axis=0, initial=0.0)
         return bool(np.any(np.abs(exact - rounded) > _ROUNDING * np.maximum(largest, 1e-30)))
 
 
 def _rounded(X: Features) -> Features:
-    """Return rows of which float64 was rounded to float32, in the types they have."""
+    """Return rows rounded to float32: a matrix whole, as the model takes it, of a frame with texts the floats alone."""
     if not is_frame(X):
         return np.asarray(X, np.float32).astype(np.float64)
+    if not by_column(X):
+        return X.astype(np.float32).astype(np.float64)  # type: ignore[attr-defined]
     floats = {name: dtype for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "") == "f"}
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)  # type: ignore[attr-defined]
 
 
-def _holds_float64(X: ArrayLike) -> bool:
+def _is_rounded(X: ArrayLike) -> bool:
+    """Whether rows hold float64, or integers that float32 does not hold where a model takes them as such."""
     if is_of_objects(X):
         return False
     X = as_pandas(X)
-    if is_frame(X):
-        return any(getattr(dtype, "kind", "") == "f" and dtype.itemsize > 4 for dtype in X.dtypes)
-    return getattr(X, "dtype", None) != np.float32 and np.asarray(X).dtype.kind == "f"
+    if not is_frame(X):
+        return _loses_digits(X)
+    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
+    return any(_loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(X))
+
+
+def _loses_digits(X: Any) -> bool:
+    """Whether an array or a column is of float64, or of integers some of which float32 rounds."""
+    X = X if hasattr(X, "dtype") else np.asarray(X)
+    if X.dtype.kind in "iu":
+        return bool(X.size) and max(-int(X.min()), int(X.max())) > COUNTED
+    return X.dtype.kind == "f" and X.dtype.itemsize > 4
 
 
 def is_of_objects(X: ArrayLike) -> bool:

@@ -27,7 +27,7 @@ from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, take
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
 
@@ -222,26 +222,30 @@ def check_X_y(
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
     if targets is None:
         return rows, None
-    if dtype == np.float32:
-        _warn_of_rounding(X, rows)
     if numeric and targets.dtype.kind in "US":
         raise DataError(f"y must hold numbers, got text of type {targets.dtype}.")
     return rows, targets
 
 
-def _warn_of_rounding(X: Any, rows: Features) -> None:
+def warn_of_rounding(X: Features) -> None:
     """Warn of columns that lose their digits in float32: times in seconds, numbers of orders, large offsets.
 
     An estimator of scikit-learn computes in float64, so it tells apart what a model in float32 cannot.
+
+    Parameters
+    ----------
+    X : array or DataFrame
+        Rows that are not rounded yet; others than matrices of numbers lose nothing here.
     """
-    if not isinstance(rows, np.ndarray) or rows.ndim != 2:
+    if not (isinstance(X, np.ndarray) or is_frame(X)) or len(X.shape) != 2:
         return
-    some = np.unique(np.linspace(0, len(rows) - 1, 100).astype(int))
-    given = np.asarray(X.iloc[some] if hasattr(X, "iloc") else np.asarray(X)[some])
-    if given.dtype.kind not in "fiu":
+    some = np.unique(np.linspace(0, X.shape[0] - 1, 100).astype(int))
+    found = np.asarray(take(X, some))
+    if found.dtype.kind not in "fiu" or found.dtype == np.float32:
         return
-    given = given.astype(np.float64)
-    spread, size, lost = np.ptp(given, axis=0), np.abs(given).max(axis=0), np.abs(given - rows[some]).max(axis=0)
+    given = found.astype(np.float64)
+    lost, size = np.abs(given - given.astype(np.float32)).max(axis=0), np.abs(given).max(axis=0)
+    spread: np.ndarray = np.ptp(given, axis=0)
     columns = np.flatnonzero((lost > _LOST * spread) & (spread > _CONSTANT * size)).tolist()
     if columns:
         warnings.warn(

@@ -1,14 +1,19 @@
 """Containers of rows: the same fit from each, without needless copies."""
 
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
+import onnx
+import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.training import data as data_module
@@ -103,13 +108,33 @@ def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
     np.testing.assert_allclose(model.predict(X), expected.predict(X), rtol=0.01)
 
 
-@pytest.mark.parametrize("offset, step, warns", [(2**30, 60, True), (2**30, 2**25, False), (5, 0, False)])
-def test_columns_that_lose_their_digits_in_float32(offset, step, warns):
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    X = np.vstack([X, -X])  # a mean that float32 holds, so that the graph is the estimator on rounded rows
+@pytest.mark.parametrize("offset, step, loses", [(2**30, 60, True), (2**30, 2**25, False), (5, 0, False)])
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame])
+def test_columns_that_lose_their_digits_in_float32(offset, step, loses, form):
+    X = np.random.default_rng(0).normal(size=(100, 2))
     y = X.sum(axis=1)
     X[:, 1] = offset + step * X[:, 1]
-    model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
+    X = form(X)
     words = r"float32 rounds the columns \[1\] of X by up to .* Subtract an offset"
-    with pytest.warns(UserWarning, match=words) if warns else nullcontext():
-        OrtGradientRegressor(model, max_iter=1).fit(X, y)
+    columns = ColumnTransformer([("all", "passthrough", [0, 1])])
+    for steps in [(), (columns,)]:
+        with pytest.warns(UserWarning, match=words) if loses else nullcontext():
+            OrtGradientRegressor(make_pipeline(*steps, DecisionTreeRegressor(max_depth=3)), max_iter=1).fit(X, y)
+    scaled = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tuned = OrtGradientRegressor(scaled, max_iter=0).fit(X, y)
+    assert tuned.onnx_status_["standardscaler"] == ("scikit-learn" if loses else "ONNX")
+    np.testing.assert_allclose(tuned.predict(X), scaled.predict(X), rtol=0, atol=1e-5)
+
+
+def test_integers_that_a_model_takes_as_such_lose_nothing():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64[n, 1] X) => (float[n, 1] Y) <int64[1] first = {20000000}, '
+        "float[1, 1] W = {3}> { D = Sub(X, first) F = Cast <to = 1> (D) Y = MatMul(F, W) }"
+    )
+    rows = 20_000_000 + np.arange(5).reshape(-1, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        start = OrtGradientRegressor(model, max_iter=0).fit(rows, np.arange(5.0))
+    assert start.predict(rows).tolist() == [0, 3, 6, 9, 12]

@@ -145,6 +145,18 @@ def test_a_model_of_keras(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_trees_behind_steps_are_compared_on_rows_between_those_of_others():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(3000, 4)) * [1, 1, 1, 3] + [0, 10, 100, 0]  # one of them on a split in float32
+    y = np.sin(3 * rows[:, 0]) + rows[:, 1]
+    trees = boosted("xgboost", "XGBRegressor", dict(n_estimators=20, max_depth=4))
+    model = make_pipeline(StandardScaler(), trees).fit(rows, y)
+    start = OrtGradientRegressor(model, max_iter=0).fit(rows, y)
+    assert start.onnx_status_ == {"standardscaler": "scikit-learn", "xgbregressor": "ONNX"}
+    np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_a_booster_without_its_estimator(library, tmp_path, monkeypatch):
     case = BOOSTED["LightGBM" if library == "lightgbm" else "XGBoost"]

@@ -1,6 +1,7 @@
 """Pipelines whose first steps scikit-learn runs, because ONNX does not run them alike."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -189,6 +190,51 @@ def test_integers_with_missing_values_are_left_to_scikit_learn():
     divided = OrtGradientRegressor(model, max_iter=0).fit(with_gap, Y)
     assert set(divided.onnx_status_.values()) == {"ONNX", "scikit-learn"}
     np.testing.assert_allclose(divided.predict(with_gap), model.fit(with_gap, Y).predict(with_gap), rtol=1e-5)
+
+
+CODES = 20_000_000 + np.arange(120) % 5  # float32 holds every second of them
+ENCODED = make_pipeline(ColumnTransformer([("code", OneHotEncoder(), [0])], remainder="passthrough"), Ridge(1e-3))
+SCALED = [("code", OneHotEncoder(handle_unknown="ignore"), [0]), ("size", StandardScaler(), [1])]
+BESIDE = RNG.normal(size=120)
+ONE_STEP_EACH = make_pipeline(ColumnTransformer(SCALED), Ridge(1e-3))
+PLAIN = make_pipeline(OneHotEncoder(), Ridge(1e-3))
+
+#: Pipelines that tell apart integers which are one value in float32, and their rows.
+WITH_CODES = {
+    "frame": (ENCODED, pd.DataFrame({"code": CODES, "size": BESIDE})),
+    "polars": (ONE_STEP_EACH, {"code": CODES, "size": BESIDE}),
+    "frame of integers": (ENCODED, pd.DataFrame({"code": CODES, "count": np.arange(120) % 7})),
+    "unsigned": (ENCODED, pd.DataFrame({"code": CODES.astype(np.uint32), "count": np.arange(120, dtype=np.uint8)})),
+    "scaler beside": (ONE_STEP_EACH, pd.DataFrame({"c": CODES, "s": BESIDE})),
+    "one column": (PLAIN, pd.DataFrame({"code": CODES})),
+    "array": (PLAIN, CODES.reshape(-1, 1)),
+    "array of int32": (PLAIN, CODES.reshape(-1, 1).astype(np.int32)),
+    "array of float64": (ENCODED, np.column_stack([CODES, BESIDE])),
+    "negative": (PLAIN, -CODES.reshape(-1, 1)),
+    "scaled": (make_pipeline(StandardScaler(), Ridge(1e-3)), CODES.reshape(-1, 1)),
+}
+
+
+@pytest.mark.parametrize("fitted", [True, False], ids=["fitted", "unfitted"])
+@pytest.mark.parametrize("name", WITH_CODES)
+def test_integers_that_float32_does_not_tell_apart_are_left_to_scikit_learn(name, fitted):
+    model, rows = WITH_CODES[name]
+    if name == "polars":
+        rows = pytest.importorskip("polars", reason="polars is not installed").DataFrame(rows)
+    y = 10.0 * (CODES - CODES.min())
+    expected = clone(model).fit(rows, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tuned = OrtGradientRegressor(expected if fitted else clone(model), max_iter=0).fit(rows, y)
+    assert list(tuned.onnx_status_.values()) == ["scikit-learn", "ONNX"]
+    np.testing.assert_allclose(tuned.predict(rows), expected.predict(rows), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame])
+def test_integers_that_float32_holds_stay_in_one_graph(form):
+    rows = form((CODES - 4_000_000).reshape(-1, 1))
+    tuned = OrtGradientRegressor(clone(PLAIN), max_iter=0).fit(rows, 10.0 * (CODES - CODES.min()))
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
 
 
 def test_a_loaded_model_fills_in_missing_values(tmp_path):
