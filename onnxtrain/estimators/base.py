@@ -764,7 +764,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         * ``before.onnx``, if there is a part of the model in front of the trained weights, is run once a row: its
           outputs are the rows of the step.
         * ``predict.onnx`` is the whole model; it reads its weights from the state.
-        * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the parts of
+        * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the label of a
+          position without one (``no_label``: -1, in a regression ``"NaN"``; ``ignore_index`` is not fed), the parts of
           packed state, and what is left to the host: the schedule of the learning rate, shuffling, stopping.
 
         Penalties, clipping and the optimizer are in the graph; the batch may have any size. If rows have positions, the

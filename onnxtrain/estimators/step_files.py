@@ -48,7 +48,7 @@ _FOR_THE_HOST = (
     "validation_fraction",
     "average",
     "class_weight",
-    "ignore_index",  # of a row whose positions have such labels the sample weight is the number of the others
+    "ignore_index",  # fed as no_label; of a row with such labels the sample weight is the number of the others
 )
 
 
@@ -145,12 +145,14 @@ def _description(
         "version": 1,
         "producer": f"onnxtrain {onnxtrain.__version__}",
         "target": target,
+        "graph_optimization_level": "basic",  # at which the weights are those of fit, bit by bit
         "files": {name: f"{name}.onnx" for name in files},
         "before": None if made.model.front is None else _interface(files["before"]),
         "step": _interface(step.onnx),
         "predict": _interface(files["predict"]),
         "rows": list(step.features.values()),
         "label": step.label,
+        "no_label": _no_label(made.model, classes is not None),
         "sample_weight": step.weight,
         "learning_rate": step.learning_rate,
         "loss": step.loss,
@@ -168,6 +170,13 @@ def _description(
         ],
         "host": _for_the_host(estimator, made.model),
     }
+
+
+def _no_label(model: TrainedModel, classifies: bool) -> int | str | None:
+    """Return the label of a position that has none, which does not count; JSON has no NaN. None without positions."""
+    if not model.layout.positional:
+        return None
+    return -1 if classifies else "NaN"
 
 
 def _for_the_host(estimator: OrtGradientEstimator, model: TrainedModel) -> dict[str, Any]:

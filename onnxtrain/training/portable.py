@@ -215,12 +215,39 @@ def portable_step(
     results += [(f"next_{value.name}", outputs[step.state[name]]) for name, value in state.items()]
     results += [(f"next_{number.name}", op.Add(number, op.initializer(tensor([1], ir.DataType.INT32, "next"))))]
     model.graph.inputs[:] = [*features, y, *([weight] if weight is not None else []), rate, *state.values(), number]
+    _take_unsigned_bytes(model)
     _rename_others(model, taken)
     onx = graph.save(model, outputs=results).SerializeToString()
     names = dict(label=y, weight=weight, learning_rate=rate, counter=number)
     of = {role: None if v is None else str(v.name) for role, v in names.items()}
     state_names = {name: str(value.name) for name, value in state.items()}
     return PortableStep(onx, step, step.features, state_names, loss=results[0][0], **of)  # type: ignore[arg-type]
+
+
+def _take_unsigned_bytes(model: ir.Model) -> None:
+    """Quantize, in place, to unsigned bytes what is quantized to signed ones and dequantized at once: q + 128, z + 128.
+
+    The values are the same. onnxruntime, at its default level of optimization, does so itself in QuantizeLinear nodes
+    that it added, and leaves them the signed output_dtype, which it then refuses (1.32).
+    """
+    op = graph.builder(model).op
+    shifted: dict[ir.Value, ir.Value] = {}
+    for node in model.graph:
+        users = [user for user, _ in node.outputs[0].uses()]
+        if node.op_type != "QuantizeLinear" or not all(user.op_type == "DequantizeLinear" for user in users):
+            continue
+        zeros = {user.inputs[2] if len(user.inputs) > 2 else None for user in (node, *users)}
+        points = {zero: graph.constant(zero) for zero in zeros if zero is not None and zero.dtype is ir.DataType.INT8}
+        if points.keys() != zeros or any(z is None for z in points.values()):
+            continue
+        for zero, z in points.items():
+            if zero not in shifted:
+                unsigned = (z.astype(np.int16) + 128).astype(np.uint8)  # type: ignore[union-attr]
+                shifted[zero] = op.initializer(tensor(unsigned, ir.DataType.UINT8, f"{zero.name}_unsigned"))
+        node.attributes.pop("output_dtype", None)
+        node.outputs[0].type = ir.TensorType(ir.DataType.UINT8)
+        for each in (node, *users):
+            each.replace_input_with(2, shifted[each.inputs[2]])  # type: ignore[index]
 
 
 def _rename_others(model: ir.Model, names: Container[str]) -> None:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx.numpy_helper
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto
 from sklearn.datasets import load_digits
@@ -130,6 +131,41 @@ def test_a_quantized_network_is_trained_as_it_is(digits, options, tmp_path):
     few = options.get("weight_type") in (T.QInt4, T.QUInt4)  # whose steps are longer than what is learned here
     assert changed == (set(model.weights_) if not few else changed & {"b_quantized", "u_quantized", "v_quantized"})
     np.testing.assert_allclose(model.predict_proba(X_test), probabilities(trained, X_test), atol=0.1)
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("options", QUANTIZERS.values(), ids=QUANTIZERS)
+def test_a_step_is_opened_at_every_level_of_optimization(digits, options, level, tmp_path):
+    X, _, y, _, network = digits
+    X, y = X[:64], y[:64]
+    onx = quantized(network, X, tmp_path, **options)
+    given = dict(solver="sgd", learning_rate=0.01, batch_size=64, shuffle=False, tol=0)
+    model = OrtGradientClassifier(onx, max_iter=0, **given).fit(X, y)
+    model.export_training_step(tmp_path / "step")
+    session = onnxruntime.SessionOptions()
+    session.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    session.intra_op_num_threads = 1
+    files = {path.stem: onnxruntime.InferenceSession(path, session) for path in (tmp_path / "step").glob("*.onnx")}
+
+    def ran(name, feeds):
+        inputs = {i.name: feeds[i.name] for i in files[name].get_inputs()}
+        return dict(zip([o.name for o in files[name].get_outputs()], files[name].run(None, inputs), strict=True))
+
+    rows = {"X": X, "y": y.astype(np.int32), "learning_rate": np.array([0.01])}
+    rows |= ran("before", rows) if "before" in files else {}
+    state, losses = ran("init", {}), []
+    for _ in range(3):
+        found = ran("step", rows | state)
+        losses.append(found["loss"].item())
+        state = {name: found[f"next_{name}"] for name in state}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it does not converge in three epochs
+        fitted = OrtGradientClassifier(onx, max_iter=3, **given).fit(X, y)
+    np.testing.assert_allclose(losses, fitted.loss_curve_, rtol=1e-6 if level == "ORT_ENABLE_BASIC" else 1e-2)
+    if level == "ORT_ENABLE_BASIC":
+        model.load_training_state(state)
+        for name, w in fitted.weights_.items():
+            np.testing.assert_array_equal(model.weights_[name], w, err_msg=name)
 
 
 def test_what_quantization_lost_is_won_back(digits, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 
@@ -414,6 +415,47 @@ def test_step_json_says_what_is_what(folders):
         assert {*state, "y", "learning_rate"} <= {i.name for i in step.input}
         assert not {t.name for t in step.initializer} & {i.name for i in step.input}, "onnxruntime-node ignores such"
         assert all(len(i.type.tensor_type.shape.dim) > 0 for i in step.input)
+
+
+TAGGER = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    tagger (float[n, t, 2] X) => (float[n, t, 3] scores) <float[2, 3] W = {0, 1, 0, 0, 2, 0}> { scores = MatMul(X, W) }"""
+HEIGHTS = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    heights (float[n, t, 2] X) => (float[n, t, 1] Y) <float[2, 1] W = {0, 1}> { Y = MatMul(X, W) }"""
+
+POSITIONS = np.random.default_rng(0).normal(size=(12, 4, 2)).astype(np.float32)
+COUNTED = np.arange(48).reshape(12, 4) % 5 > 1
+
+
+@pytest.mark.parametrize(
+    "kind, onx, y, no_label",
+    [
+        (C, TAGGER, np.where(COUNTED, np.arange(48).reshape(12, 4) % 3, -100), -1),
+        (R, HEIGHTS, np.where(COUNTED, POSITIONS.sum(axis=2), np.nan)[..., None], "NaN"),
+    ],
+    ids=["classes", "values"],
+)
+def test_step_json_says_how_positions_without_a_label_are_fed(kind, onx, y, no_label, tmp_path):
+    params = dict(learning_rate=0.05, batch_size=12, shuffle=False, tol=0)
+    start = kind(onnx.parser.parse_model(onx), max_iter=0, **params).fit(POSITIONS, y)
+    start.export_training_step(tmp_path)
+    about = json.loads((tmp_path / "step.json").read_text())
+    assert about["no_label"] == no_label
+    label = np.where(COUNTED.reshape(COUNTED.shape + (1,) * (y.ndim - 2)), y, float(about["no_label"]))
+    rows = {"X": POSITIONS, about["label"]: label, about["sample_weight"]: COUNTED.sum(axis=1)}
+    rows = {name: rows[name].astype(about["step"]["inputs"][name]["dtype"]) for name in rows}
+    trainer = runpy.run_path(str(RUNNER))["Trainer"](tmp_path)
+    for _ in range(4):
+        trainer.step(trainer.rows(rows), 0.05)
+    expected = kind(onnx.parser.parse_model(onx), max_iter=4, **params).fit(POSITIONS, y)
+    start.load_training_state(trainer.state)
+    np.testing.assert_allclose(start.weights_["W"], expected.weights_["W"], rtol=1e-6)
+
+
+def test_without_positions_every_row_has_a_label(folders):
+    found = {name: json.loads((folder / "step.json").read_text())["no_label"] for name, folder in folders.items()}
+    assert found == dict.fromkeys(folders) | {"a class for each pixel": -1}
 
 
 # ---------------------------------------------------------------- refused
