@@ -300,7 +300,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             The checkpoint could not be written at last, on a full disk for example: until then that is a warning.
             The estimator is fitted.
         """
-        settings = self._check()
+        settings = self._check(X)
         file = Checkpoint(self, checkpoint, every, resume)
         known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
@@ -346,7 +346,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         return self._partial_fit(X, y, sample_weight)
 
     def _partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
-        settings = self._check()
+        settings = self._check(X)
         known = self._trained if self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
             if known is None:
@@ -357,13 +357,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
         return self._train(model, fit, n_epochs=1)
 
-    def _check(self) -> Settings:
-        """Check every parameter that can be checked without data."""
+    def _check(self, X: ArrayLike | None = None) -> Settings:
+        """Check every parameter that can be checked without data; a message may say how rows like `X` are used."""
         settings = settings_of(self)
         if not is_onnx(self.estimator):
             check_no_inputs(self)
         if self.estimator is not None:
-            check_source(self.estimator, classifies=self._classifies if self.output is None else None)
+            check_source(self.estimator, X, classifies=self._classifies if self.output is None else None)
         return settings
 
     @property

@@ -32,6 +32,7 @@ from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
 from onnxtrain.losses.link import Link
@@ -257,8 +258,11 @@ def takes_labels(estimator: Model) -> bool:
     return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
 
 
-def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
-    """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target."""
+def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bool | None = None) -> None:
+    """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target.
+
+    Of a model of another library the message has the lines that export it, for rows like `X`.
+    """
     if is_onnx(estimator):
         return
     if is_estimator(estimator) and hasattr(estimator, "fit"):
@@ -274,27 +278,8 @@ def check_source(estimator: Model, *, classifies: bool | None = None) -> None:
         raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
-        f"got {type(estimator).__name__}.{_how_to_export(estimator)}"
+        f"got {type(estimator).__name__}.{how_to_export(estimator, X)}"
     )
-
-
-#: The lines that export a model of another library, by the package of its class; the first that fits holds.
-_EXPORTS = {
-    "keras": 'model(X[:2]); model.export("model.onnx", format="onnx")',
-    "torch": 'torch.onnx.export(model.eval(), (torch.as_tensor(X[:2]),), "model.onnx", dynamo=True, '
-    'dynamic_shapes=[{0: "n"}])',
-    "lightgbm": 'onnx.save(onnxmltools.convert_lightgbm(model, initial_types=[("X", onnxmltools.convert.common.'
-    'data_types.FloatTensorType([None, X.shape[1]]))]), "model.onnx")',
-    "xgboost": 'onnx.save(onnxmltools.convert_xgboost(model, initial_types=[("X", onnxmltools.convert.common.'
-    'data_types.FloatTensorType([None, X.shape[1]]))]), "model.onnx")',
-}
-
-
-def _how_to_export(model: object) -> str:
-    """Return the lines that export a model of another library, for a message."""
-    packages = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
-    line = next((_EXPORTS[package] for package in packages if package in _EXPORTS), None)
-    return "" if line is None else f' Export it, and give the file:\n    {line}\n    estimator = "model.onnx"'
 
 
 def warn_of_stored_targets(estimator: Model) -> None:

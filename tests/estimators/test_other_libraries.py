@@ -7,11 +7,12 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.errors import ConversionError, ExportError, ParameterError
 from onnxtrain.runtime.session import run
 
@@ -116,17 +117,52 @@ def test_an_exporter_that_is_missing_is_named(monkeypatch):
 # ------------------------------------------------------------------ networks
 
 
-def check_lines(model, tmp_path, monkeypatch, names):
-    """The error has a line that exports, which is run here, and the name of the file."""
+def check_lines(model, tmp_path, monkeypatch, names, rows=X, **params):
+    """The error has lines that export, which are run here, and the name of the file."""
     with pytest.raises(ParameterError, match="Export it, and give the file:") as raised:
-        OrtGradientClassifier(model).fit(X, KIND)
-    _, line, name = (part.strip() for part in str(raised.value).rsplit("\n", 2))
+        OrtGradientClassifier(model).fit(rows, KIND)
+    lines = [line.strip() for line in str(raised.value).split("\n")[1:]]
     monkeypatch.chdir(tmp_path)
+    scope = {"model": model, "X": rows, **names}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(line, {"model": model, "X": X, **names})
-    assert name == 'estimator = "model.onnx"'
-    OrtGradientClassifier("model.onnx", max_iter=1).fit(X, KIND)
+        exec("\n".join(lines), scope)
+    assert scope["estimator"] == "model.onnx"
+    found = OrtGradientClassifier("model.onnx", max_iter=1, **params).fit(scope["X"], KIND)
+    assert len(found.predict(scope["X"])) == len(KIND)
+
+
+DOUBLE = X.astype(np.float64)
+FIRST, SECOND = DOUBLE[:, :2], DOUBLE[:, 2:]
+TOKENS = [[1 + i % 3] * (2 + i % 4) for i in range(len(X))]
+
+
+def frame(columns, library="pandas"):
+    return pytest.importorskip(library, reason=f"{library} is not installed").DataFrame(columns)
+
+
+#: Rows of one input, in each form.
+ONE_INPUT = {
+    "float32": lambda: X.astype(np.float32),
+    "float64": lambda: DOUBLE,
+    "list": lambda: DOUBLE.tolist(),
+    "frame": lambda: frame(dict(zip("abcd", DOUBLE.T, strict=True))),
+    "polars": lambda: frame(dict(zip("abcd", DOUBLE.T, strict=True)), "polars"),
+    "sparse": lambda: scipy.sparse.csr_matrix(DOUBLE),
+    "tensor": lambda: pytest.importorskip("torch").as_tensor(DOUBLE),
+    "dictionary of one": lambda: {"input": DOUBLE},
+    "another name": lambda: {"rows": DOUBLE},
+}
+
+#: Rows of two inputs; `first` and `second` are arguments of the module.
+TWO_INPUTS = {
+    "Inputs": lambda: Inputs(first=FIRST, second=SECOND),
+    "dictionary": lambda: {"first": FIRST, "second": SECOND.astype(np.float32)},
+    "another order, another value": lambda: {"second": SECOND, "more": FIRST, "first": FIRST},
+    "other names": lambda: {"a": FIRST, "b": SECOND},
+    "cells of a frame": lambda: frame({"first": FIRST.tolist(), "second": SECOND.tolist()}),
+    "cells of polars": lambda: frame({"first": FIRST.tolist(), "second": SECOND.tolist()}, "polars"),
+}
 
 
 def test_a_module_of_pytorch(tmp_path, monkeypatch):
@@ -134,6 +170,66 @@ def test_a_module_of_pytorch(tmp_path, monkeypatch):
     pytest.importorskip("onnxscript", reason="torch exports by onnxscript")
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     check_lines(net, tmp_path, monkeypatch, {"torch": torch})
+
+
+@pytest.mark.parametrize("kind", ONE_INPUT)
+def test_the_line_of_pytorch_fits_the_rows(kind, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxscript", reason="torch exports by onnxscript")
+    check_lines(torch.nn.Sequential(torch.nn.Linear(4, 3)), tmp_path, monkeypatch, {"torch": torch}, ONE_INPUT[kind]())
+
+
+@pytest.mark.parametrize("kind", TWO_INPUTS)
+def test_the_line_of_pytorch_fits_two_inputs(kind, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxscript", reason="torch exports by onnxscript")
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+
+        def forward(self, first, second):
+            return self.layer(torch.cat([first, second], 1))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a value that the model does not take
+        check_lines(Two(), tmp_path, monkeypatch, {"torch": torch}, TWO_INPUTS[kind]())
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_the_line_of_pytorch_fits_tokens(ragged, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxscript", reason="torch exports by onnxscript")
+
+    class Bag(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.vectors, self.layer = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3)
+
+        def forward(self, ids, mask):
+            return self.layer((self.vectors(ids) * mask.unsqueeze(2)).sum(1))
+
+    rows = TOKENS if ragged else [row[:2] for row in TOKENS]
+    given = {"ids": rows, "mask": [[1] * len(row) for row in rows]}
+    check_lines(Bag(), tmp_path, monkeypatch, {"torch": torch}, given, pad={"ids": 0})
+
+
+@pytest.mark.parametrize("kind", [*ONE_INPUT, *TWO_INPUTS])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_line_of_keras_fits_the_rows(kind, named, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    pytest.importorskip("torch", reason="the backend, torch, is not installed")
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+    if kind in ONE_INPUT:
+        inputs = [keras.Input((4,), name="input" if named else None)]
+        rows, joined = ONE_INPUT[kind](), inputs[0]
+    else:
+        inputs = [keras.Input((2,), name=name if named else None) for name in ("first", "second")]
+        rows, joined = TWO_INPUTS[kind](), keras.layers.Concatenate()(inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_lines(keras.Model(inputs, keras.layers.Dense(3)(joined)), tmp_path, monkeypatch, {}, rows)
 
 
 def test_a_model_of_keras(tmp_path, monkeypatch):

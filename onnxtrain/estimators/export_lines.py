@@ -1,0 +1,126 @@
+"""The lines that export a model of another library as ONNX, for the message that refuses the model itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from onnxtrain.estimators.frames import comes_by_name
+from onnxtrain.estimators.inputs import Inputs
+from onnxtrain.estimators.protocols import is_frame
+
+
+def how_to_export(model: object, X: Any) -> str:
+    """Return the lines that export a model of another library, as rows like `X` need it; empty for an unknown one.
+
+    Each line can be run as it is, with `model` and `X` under these names.
+    """
+    packages = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
+    lines = next((_LINES[package] for package in packages if package in _LINES), None)
+    if lines is None:
+        return ""
+    shown = "".join(f"\n    {line}" for line in lines(model, X))
+    return f' Export it, and give the file:{shown}\n    estimator = "model.onnx"'
+
+
+def _of_torch(model: Any, X: Any) -> list[str]:
+    dtype = next((str(w.dtype) for w in getattr(model, "parameters", tuple)()), "torch.float32")
+    taken = _arguments(model)
+    names = [name for name in _names(X, taken) if name in taken] or _names(X, taken)
+    found = {name: _tensor(f"X[{name!r}]", X[name], dtype) for name in names}
+    shapes = {name: '{0: "n", 1: "t"}' if _is_ragged(X[name]) else '{0: "n"}' for name in names}
+    if not names:
+        args, how = f"({_tensor('X', X, dtype)},)", 'dynamic_shapes=[{0: "n"}]'
+    elif set(names) <= taken:
+        args, how = "()", f"kwargs={_dictionary(found)}, dynamic_shapes={_dictionary(shapes)}"
+    else:
+        args = f"({', '.join(found.values())},)"
+        how = f"input_names={names!r}, dynamic_shapes=[{', '.join(shapes.values())}]"
+    return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=True, {how})']
+
+
+def _of_keras(model: Any, X: Any) -> list[str]:
+    own = [tensor.name for tensor in getattr(model, "inputs", None) or ()]
+    given = _names(X, set(own))
+    names = own if set(own) <= set(given) else given
+    rows = [_array(f"X[{name!r}]", X[name]) for name in names]
+    called = rows[0] if len(rows) == 1 else f"[{', '.join(rows)}]" if rows else _array("X", X)
+    lines = [f'model({called}); model.export("model.onnx", format="onnx")']
+    if given and own and names != own:  # the file has the names of the model
+        pairs = {name: f"X[{other!r}]" for name, other in zip(own, given, strict=False)}
+        lines.append(f"X = {_dictionary(pairs)}")
+    return lines
+
+
+def _booster(library: str) -> Callable[[Any, Any], list[str]]:
+    types = 'onnxmltools.convert.common.data_types.FloatTensorType([None, X.shape[1]])'
+    line = f'onnx.save(onnxmltools.convert_{library}(model, initial_types=[("X", {types})]), "model.onnx")'
+    return lambda model, X: [line]
+
+
+#: By the package of a class; the first that fits holds.
+_LINES: dict[str, Callable[[Any, Any], list[str]]] = {
+    "keras": _of_keras,
+    "torch": _of_torch,
+    "lightgbm": _booster("lightgbm"),
+    "xgboost": _booster("xgboost"),
+}
+
+
+def _arguments(model: Any) -> set[str]:
+    """Return the names of the arguments of a module."""
+    try:
+        return set(inspect.signature(model.forward).parameters)
+    except (AttributeError, TypeError, ValueError):  # a compiled module does not say
+        return set()
+
+
+def _names(X: Any, taken: set[str]) -> list[str]:
+    """Return the names of the values that are given one by one, none for one array."""
+    if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X):
+        return [str(name) for name in X.keys()]
+    if X is None or not hasattr(X, "columns"):
+        return []
+    names = [str(name) for name in X.columns]
+    return names if comes_by_name(X) or not taken.isdisjoint(names) else []
+
+
+def _dictionary(items: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in items.items()) + "}"
+
+
+def _array(code: str, values: Any) -> str:
+    """Return the code of some rows as an array, or as a list of equally long ones."""
+    if _is_ragged(values):
+        return f"list({code}[:1]) * 2"
+    if scipy.sparse.issparse(values):
+        return f"{code}[:2].toarray()"
+    if not hasattr(values, "to_numpy"):
+        return f"{code}[:2]"
+    return f"{code}[:2].to_numpy()" if _sample(values).dtype != object else f"{code}[:2].to_list()"
+
+
+def _tensor(code: str, values: Any, dtype: str) -> str:
+    """Return the code of some rows as a tensor, floating-point ones in the type of the weights."""
+    tensor = f"torch.as_tensor({_array(code, values)})"
+    found = str(values.dtype) if hasattr(values, "detach") else f"torch.{_sample(values).dtype}"
+    return f"{tensor}.to({dtype})" if "float" in found and found != dtype else tensor
+
+
+def _sample(values: Any) -> np.ndarray:
+    """Return a row as an array."""
+    rows = values[:1]
+    return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
+
+
+def _is_ragged(values: Any) -> bool:
+    """Whether rows are lists of different lengths."""
+    if hasattr(values, "detach") or is_frame(values) or scipy.sparse.issparse(values):
+        return False
+    if getattr(values, "dtype", None) not in (None, object):
+        return False
+    return len({np.shape(row) for row in values}) > 1
