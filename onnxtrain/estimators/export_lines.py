@@ -44,20 +44,24 @@ def _of_torch(model: Any, X: Any) -> list[str]:
 
 
 def _of_keras(model: Any, X: Any) -> list[str]:
-    own = [tensor.name for tensor in getattr(model, "inputs", None) or ()]
-    given = _names(X, set(own))
-    names = own if set(own) <= set(given) else given
-    rows = [_array(f"X[{name!r}]", X[name]) for name in names]
-    called = rows[0] if len(rows) == 1 else f"[{', '.join(rows)}]" if rows else _array("X", X)
-    lines = [f'model({called}); model.export("model.onnx", format="onnx")']
-    if given and own and names != own:  # the file has the names of the model
-        pairs = {name: f"X[{other!r}]" for name, other in zip(own, given, strict=False)}
-        lines.append(f"X = {_dictionary(pairs)}")
-    return lines
+    export = 'model.export("model.onnx", format="onnx")'  # of a model that was called
+    own, given = [tensor.name for tensor in getattr(model, "inputs", None) or ()], _names(X, set())
+    if not own:  # the first call builds it
+        rows = {name: _keras_tensor(f"X[{name!r}]", X[name]) for name in given}
+        return [f"model({_dictionary(rows) if rows else _keras_tensor('X', X)}); {export}"]
+    export = f"model(model.inputs); {export}"
+    if len(own) != len(given) or set(own) <= set(given):
+        return [export]
+    pairs = {name: f"X[{other!r}]" for name, other in zip(own, given, strict=True)}
+    return [export, f"X = {_dictionary(pairs)}  # the file has the names of model.inputs, in this order"]
+
+
+def _keras_tensor(code: str, values: Any) -> str:
+    return f"keras.ops.convert_to_tensor({_array(code, values)})"
 
 
 def _booster(library: str) -> Callable[[Any, Any], list[str]]:
-    types = 'onnxmltools.convert.common.data_types.FloatTensorType([None, X.shape[1]])'
+    types = "onnxmltools.convert.common.data_types.FloatTensorType([None, X.shape[1]])"
     line = f'onnx.save(onnxmltools.convert_{library}(model, initial_types=[("X", {types})]), "model.onnx")'
     return lambda model, X: [line]
 
@@ -82,7 +86,7 @@ def _arguments(model: Any) -> set[str]:
 def _names(X: Any, taken: set[str]) -> list[str]:
     """Return the names of the values that are given one by one, none for one array."""
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X):
-        return [str(name) for name in X.keys()]
+        return list(map(str, X.keys()))
     if X is None or not hasattr(X, "columns"):
         return []
     names = [str(name) for name in X.columns]

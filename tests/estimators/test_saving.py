@@ -121,12 +121,16 @@ def test_each_parameter_is_among_them():
     "name, value", [(name, value) for name, values in OF_EACH_PARAMETER.items() for value in values], ids=str
 )
 def test_each_value_of_a_parameter_comes_back(name, value, tmp_path):
+    shape, last = ("n, 2, 1", "z = MatMul(same, W) out = Unsqueeze(z, two)")
+    if name != "class_axis":  # which is for a label a position
+        shape, last = ("n, 2", "out = MatMul(same, W)")
     onx = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, t] a, float[k] sr) => (float[n, 2] out)
-        <float[2, 2] W = {1, 2, 0, 1}> { s = ReduceSum(sr) zero = Sub(s, s) same = Add(a, zero)
-        out = MatMul(same, W) }"""
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, t] a, float[k] sr) => (float[{shape}] out)
+        <float[2, 2] W = {{1, 2, 0, 1}}, int64[1] two = {{2}}> {{ s = ReduceSum(sr) zero = Sub(s, s)
+        same = Add(a, zero) {last} }}"""
     )
     rows, target = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    target = target.reshape(-1, 1) if name == "class_axis" else target
     params = dict(inputs={"sr": [1]}, random_state=0, max_iter=1) | {name: value}
     model = OrtGradientClassifier(onx, **params).fit({"a": rows}, target)
     save(model, tmp_path / "m.onnx")
