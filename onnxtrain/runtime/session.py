@@ -269,9 +269,19 @@ def run_session(
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
-        raise DataError(f"onnxruntime cannot run the model: {e}") from e
+        raise DataError(f"onnxruntime cannot run the model: {e}{_integers(feeds)}") from e
     # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
     return [y.copy() if any(_may_share_memory(x, y) for x in feeds.values()) else y for y in found]
+
+
+def _integers(feeds: Mapping[str, Any]) -> str:
+    """Return the integer inputs, indices and masks, for a message: onnxruntime names a node alone."""
+    found = [
+        f"{name} of shape {x.shape}, from {x.min()} to {x.max()}"
+        for name, x in feeds.items()
+        if isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim and x.size
+    ]
+    return f" Inputs of integers: {'; '.join(found[:8])}." if found else ""
 
 
 def _may_share_memory(x: Any, y: Any) -> bool:

@@ -177,6 +177,22 @@ def test_whole_numbers_of_a_floating_point_input_are_filled_with_any_number(fill
     np.testing.assert_array_equal(model.predict({"a": rows}), [6, 6 + 2 * fill])
 
 
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(input_ids=PADDED + 1000), rf"input_ids of shape \(\d+, {T}\), from 1000 to \d+; attention_mask of"),
+        (
+            dict(attention_mask=np.ones((len(PADDED), T + 3), int)),
+            rf"attention_mask of shape \(\d+, {T + 3}\), from 1 to 1",
+        ),
+    ],
+    ids=["tokens", "lengths"],
+)
+def test_an_error_of_onnxruntime_names_the_inputs(change, words):
+    with pytest.raises(DataError, match=f"(?s)onnxruntime cannot run the model: .* Inputs of integers: .*{words}"):
+        tuned().fit(X | change, y)
+
+
 def test_text_is_not_filled():
     onx = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g (string[n, t] a) => (float[n, t] out)
