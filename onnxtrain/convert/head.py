@@ -95,7 +95,8 @@ def with_new_head(
     proto = graph.inline_functions(graph.without_maps(graph.read(model)))
     if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
         proto = rewrite_model(proto)
-    changed = ir.from_proto(graph.infer_shapes(proto))
+    with graph.as_model_error("Shapes cannot be inferred"):
+        changed = ir.from_proto(graph.infer_shapes(proto))
     rng = check_random_state(random_state)
     if features is None:
         chosen = choose_output(changed, output, labels=True)
@@ -419,4 +420,5 @@ def _written(model: ir.Model, cut: ir.Value, scores: ir.Value) -> onnx.ModelProt
     proto = ir.to_proto(model)
     marked = [value for value in proto.graph.value_info if value.metadata_props]  # parameter or buffer, by the exporter
     graph.assign(proto.graph.value_info, marked)
-    return onnx.shape_inference.infer_shapes(proto)
+    with graph.as_model_error("Shapes cannot be inferred"):
+        return onnx.shape_inference.infer_shapes(proto)

@@ -84,7 +84,8 @@ def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
 def _rank(onx: OnnxModel, output: int | str | None) -> int:
     """Return the number of axes of an output, as the model declares it or as inferred; 2 if unknown."""
     proto = graph.read(onx)
-    return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2
+    with graph.as_model_error("Shapes cannot be inferred"):
+        return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2
 
 
 def _declared_rank(proto: onnx.ModelProto, output: int | str | None) -> int | None:
