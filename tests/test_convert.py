@@ -9,6 +9,7 @@ import onnx
 import pytest
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import RandomizedSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -200,6 +201,15 @@ def test_our_estimators_are_converted_where_they_stand():
     both = VotingRegressor([("a", double), ("b", OrtGradientRegressor(max_iter=3))]).fit(X, y)
     (found,) = run(to_onnx(both, x, target_opset=21), {"X": x})
     np.testing.assert_allclose(found[:, 0], both.predict(X), rtol=1e-4)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("inner", [LinearRegression(), LogisticRegression(max_iter=500)], ids=["values", "classes"])
+def test_a_search_in_the_tables_is_what_its_estimator_is(inner):
+    """The class has predict_proba whatever it searches: skl2onnx would take it for a classifier."""
+    X, y = data("iris")
+    search = RandomizedSearchCV(inner, {"fit_intercept": [True, False]}, n_iter=2).fit(X, y)
+    compared(search, X)
 
 
 NAMES = ["scaler.mean", "scaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]

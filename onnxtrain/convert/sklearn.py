@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import onnx
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
@@ -293,6 +293,15 @@ def register_converter() -> None:
     for kind in (*pending, *ADDITIONS, *CONVERTERS):
         if kind not in sklearn_operator_name_map:
             each = {**ADDITIONS, **CONVERTERS}.get(kind) or addition_of(kind)
+            parser, options = _parse_by_task if hasattr(kind, "predict_proba") else None, options_of_kind(kind)
             update_registered_converter(
-                kind, f"Onnxtrain{kind.__name__}", each.shapes, each.convert, options=options_of_kind(kind)
+                kind, f"Onnxtrain{kind.__name__}", each.shapes, each.convert, parser=parser, options=options
             )
+
+
+def _parse_by_task(scope: Any, model: BaseEstimator, inputs: Any, custom_parsers: Any = None) -> Any:
+    """Parse a classifier, or a regressor of a class that is both, such as RandomizedSearchCV."""
+    from skl2onnx._parse import _parse_sklearn_classifier, _parse_sklearn_simple_model
+
+    parse = _parse_sklearn_classifier if is_classifier(model) else _parse_sklearn_simple_model
+    return parse(scope, model, inputs, custom_parsers)
