@@ -159,8 +159,6 @@ def _summed(op: Op, node: ir.Node, dx: ir.Value, x: ir.Value) -> ir.Value:
     """Return a gradient of the shape of the result as one of the shape of an operand that was broadcast."""
     try:
         return sum_to(op, with_shape_of(dx, node.outputs[0]), x)
-    except OnnxTrainError:
-        raise
     except Exception as e:  # the node is malformed
         fault = f"{type(e).__name__}: {e}"
         raise GradientError(f"The gradient of {_named(node)} does not fit {describe(x)}: {fault}") from e

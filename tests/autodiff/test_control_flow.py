@@ -95,6 +95,16 @@ FREE = """
             s = Mul(u, k)
         }}> (H, X, U, V)"""
 
+# the gradient of a turn's product is that of the state itself, and two weights have one gradient
+ADDED_UP = """
+    last = Scan <num_scan_inputs = 1, body = g (double[N,3] h, double[N,3] x) => (double[N,3] y) {
+            both = Add(W, V)
+            m = MatMul(x, both)
+            n = MatMul(x, U)
+            k = Add(m, n)
+            y = Add(h, k)
+        }> (H, X)"""
+
 # what is sliced, and what is taken from outside, only say which way to go
 THRESHOLDS = """
     last = Scan <num_scan_inputs = 1, body = g (double[3] h, double[3] x) => (double[3] y) {
@@ -272,6 +282,11 @@ ROWS = {
         f"{FREELY}, double[N,T,3] X, double[T,N,2] U, double[3,T] V) => (double[N,3] last, double[T,N,2] each",
         FREE.format(attributes=", scan_input_axes = [1, 0, 1]"),
         {"H": real(2, 3), "W": real(3, 3), "X": real(2, 4, 3), "U": real(4, 2, 2), "V": real(3, 4)},
+    ),
+    "scan that adds up products": (
+        f"{FREELY}, double[3,3] U, double[3,3] V, double[T,N,3] X) => (double[N,3] last",
+        ADDED_UP,
+        {"H": real(2, 3), "W": real(3, 3), "U": real(3, 3), "V": real(3, 3), "X": real(4, 2, 3)},
     ),
     "scan along columns": (
         "double[3] H, double[3] W, double[3,T] X) => (double[3] last, double[3,T] each",

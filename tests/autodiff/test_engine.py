@@ -216,6 +216,12 @@ def test_a_wrong_type_is_named_where_operands_are_broadcast(own_rule):
         derive("Y = my.Odd(X)")
 
 
+def test_a_gradient_of_fewer_axes_is_named_where_operands_are_broadcast(own_rule):
+    own_rule("Odd", broadcast=True)(lambda op, node, dy: op.ReduceSum(dy, keepdims=0))
+    with pytest.raises(GradientError, match=r"The gradient of my:Odd .* does not fit X: DOUBLE\[3\]: ValueError"):
+        derive("Y = my.Odd(X)")
+
+
 def test_no_rule_names_the_node_and_the_path():
     with pytest.raises(
         GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"
