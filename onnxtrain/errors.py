@@ -59,7 +59,7 @@ class DeviceError(OnnxTrainError, RuntimeError):
 
 
 class ExportError(OnnxTrainError, ValueError):
-    """What was trained cannot be written in the form asked for: a scikit-learn object, one graph, a training step."""
+    """The trained model cannot be written in the form asked for: a scikit-learn object, one graph, a training step."""
 
 
 class FileError(OnnxTrainError, OSError):

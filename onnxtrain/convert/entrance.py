@@ -259,7 +259,7 @@ def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
 
 
 def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape | None) -> np.ndarray:
-    """Return a fixed value in the type and the rank of its input; open axes of what a scalar fills have length 1."""
+    """Return a fixed value in the type and the rank of its input; a scalar fills open axes with length 1."""
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type))
     given = np.asarray(value)
     try:

@@ -148,7 +148,7 @@ def quantization(
 
 
 def _replace(model: ir.Model, op: graph.Op, weight: ir.Value, nodes: Iterable[ir.Node], how: Quantization) -> None:
-    """Let, in place, nodes dequantize what is quantized from a floating-point initializer."""
+    """Quantize, in place, a floating-point initializer in front of the nodes that dequantize the weight."""
     name, first = str(weight.name), next(iter(nodes))
     scale = first.inputs[1]
     w = how.floats(graph.constant(weight)).astype(scale.dtype.numpy())  # type: ignore[arg-type, union-attr]
@@ -236,7 +236,7 @@ def quantized_again(
 
 
 def _dequantized(onx: onnx.ModelProto) -> dict[str, _Dequantized]:
-    """Return what DequantizeLinear makes its results of, by their names; names of copies are those of their source."""
+    """Return the operands of DequantizeLinear by the name of its result; copies by Identity go by their source."""
     copies = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity"}
 
     def source(x: str) -> str:

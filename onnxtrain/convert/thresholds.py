@@ -72,7 +72,7 @@ def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarr
 
 
 def _columns_of_links(chain: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Return those of the links of a chain, each of which sees what the links before it have found."""
+    """Return the columns that the links of a chain see: each sees the predictions of the links before it, too."""
     for link in chain.estimators_:
         yield from _columns_seen(link, X)
         found = getattr(link, getattr(chain, "chain_method_", "predict"))(X)

@@ -174,7 +174,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
 
 
 def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
-    """Return objects or texts as numbers."""
+    """Return an array of objects or texts in a numeric type."""
     try:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)

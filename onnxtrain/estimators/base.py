@@ -86,7 +86,7 @@ from onnxtrain.training.train import Fit
 
 
 def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
-    """Whether an estimator is fitted, and what it trained is one of scikit-learn."""
+    """Whether an estimator is fitted, and has trained an estimator of scikit-learn."""
     return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
 
 
@@ -422,7 +422,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _divided(
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, refused: Exception | None
     ) -> tuple[Rows, TrainedModel, TrainingState]:
-        """Return the columns that steps in front make of the rows, and what is trained on them as a model.
+        """Return the rows as the steps in front transform them, and the model of the steps behind.
 
         The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole.
         """
@@ -914,7 +914,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         return rows.X, self._encode_target(rows.y, model.source.model)
 
     def _predicted(self, X: ArrayLike, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return what `read` makes of an output of the trained model for rows.
+        """Return an output of the trained model for rows, passed through `read`.
 
         The output is float32 for float32 rows and float64 for all others, as of scikit-learn's estimators.
         """

@@ -112,7 +112,7 @@ def _fixed(name: str) -> str:
 
 
 def _positions(key: Any, n: int) -> slice | np.ndarray:
-    """Return rows as a slice that goes up, or by their numbers."""
+    """Return the rows of a key as an increasing slice, or as their indices."""
     if isinstance(key, slice):
         return key if key.step is None or key.step > 0 else np.arange(n)[key]
     rows = np.asarray(key)

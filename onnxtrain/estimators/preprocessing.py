@@ -157,7 +157,7 @@ def _pieces(X: Any) -> Iterator[Features]:
 
 
 def _moves(front: Pipeline, rows: Features) -> bool:
-    """Whether rounding rows changes what the steps return."""
+    """Whether rounding the rows changes the output of the steps."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         try:
