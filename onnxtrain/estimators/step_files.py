@@ -91,7 +91,7 @@ def read(
 
 
 def _make(estimator: OrtGradientEstimator, target: str) -> Made:
-    """Return the step that partial_fit would take, split off from what is computed once a row."""
+    """Return the step that partial_fit would take, behind the frozen part, which is computed once a row."""
     settings, trained = estimator._check(), estimator._trained
     model, state = estimator._go_on(trained)
     if settings.optimizer is None:
@@ -137,7 +137,7 @@ def _split(model: TrainedModel) -> TrainedModel:
 def _description(
     estimator: OrtGradientEstimator, made: Made, target: str, files: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Return step.json: the role of each value, and what is left to the host."""
+    """Return step.json: the role of each value, and the tasks of the host."""
     step, classes = made.step, getattr(estimator, "classes_", None)
     arrays = step.arrays(made.state, made.optimizer)
     return {

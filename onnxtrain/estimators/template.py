@@ -257,7 +257,7 @@ def convert_once(
 
 
 def _remedy_of_votes(estimator: Estimator) -> str:
-    """Return what to do about an estimator that counts the classes its members choose; nothing for any other."""
+    """Return the remedy for an estimator that counts the classes its members choose; nothing for any other."""
     for found in inside(estimator):
         if isinstance(found, VotingClassifier) and found.voting == "hard":
             return "VotingClassifier counts votes, which have no derivative: voting='soft' averages probabilities."

@@ -398,7 +398,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
 
 
 def _of_branches(operators: Iterable[str]) -> str:
-    """Return what to do about weights inside the branches of an If, nothing for a model without one."""
+    """Return the remedy for weights inside the branches of an If, nothing for a model without one."""
     if "If" not in operators:
         return ""
     return (

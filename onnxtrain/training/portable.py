@@ -225,7 +225,7 @@ def portable_step(
 
 
 def _take_unsigned_bytes(model: ir.Model) -> None:
-    """Quantize, in place, to unsigned bytes what is quantized to signed ones and dequantized at once: q + 128, z + 128.
+    """Turn, in place, pairs of QuantizeLinear and DequantizeLinear of int8 into uint8: q + 128, z + 128.
 
     The values are the same. onnxruntime, at its default level of optimization, does so itself in QuantizeLinear nodes
     that it added, and leaves them the signed output_dtype, which it then refuses (1.32).

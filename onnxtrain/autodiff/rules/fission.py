@@ -1,4 +1,4 @@
-"""Loop fission: a Scan keeps what goes from turn to turn; the rest is computed for all turns at once, outside.
+"""Loop fission: a Scan keeps its recurrence; nodes that read no state run once for all turns, outside.
 
 The backward pass recomputes the forward pass of each turn from the values that were saved. None of that depends on the
 gradients that are handed from turn to turn, so it is one operator over all turns instead of one in each. A sum over the
