@@ -21,7 +21,7 @@ import onnxtrain
 from onnxtrain import errors, runtime
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "onnxtrain"
+PACKAGE = ROOT / "src" / "onnxtrain"
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HEAVY = ("matplotlib", "onnxruntime", "onnxscript", "pandas", "skl2onnx", "sklearn", "torch")
 
