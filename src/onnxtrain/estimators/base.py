@@ -7,7 +7,6 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -21,13 +20,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.convert.entrance import Entrance
-from onnxtrain.convert.head import head_weights
-from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import ConversionError, DataError, ExportError, OnnxTrainError, ParameterError
+from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators import step_files
-from onnxtrain.estimators.agreement import check_start, settled
-from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.callbacks import (
     CallbackSupportMixin,
     FitTask,
@@ -37,29 +31,14 @@ from onnxtrain.estimators.callbacks import (
     with_callbacks,
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.division import divisions, is_divisible, refusal
-from onnxtrain.estimators.frames import InputForm, Rows, in_order, warn_of_unknown
-from onnxtrain.estimators.lora import LoRA, adapted
-from onnxtrain.estimators.positions import check_axes, check_class_axis, has_positions, row_weights
-from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_frame, is_onnx
-from onnxtrain.estimators.settings import HALVES, objective_of, settings_of
-from onnxtrain.estimators.source import (
-    Reading,
-    Source,
-    check_source,
-    fitted_on,
-    frozen_layers,
-    is_fitted,
-    layout_of,
-    opened,
-    source_of,
-    takes_sparse,
-    thawed,
-    warn_of_quantized,
-    warn_of_stored_targets,
-    with_head,
-)
+from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.lora import LoRA
+from onnxtrain.estimators.positions import row_weights
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx
+from onnxtrain.estimators.rows import check_rows
+from onnxtrain.estimators.settings import floats_of, settings_of
+from onnxtrain.estimators.source import Source, check_source, is_fitted, takes_sparse
+from onnxtrain.estimators.start import start
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
@@ -69,19 +48,14 @@ from onnxtrain.estimators.validation import (
     check_sample_weight,
     unchanged_on_error,
 )
-from onnxtrain.graph import FLOATS, write_model
+from onnxtrain.graph import write_model
 from onnxtrain.losses.link import Link
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.model import (
-    TrainableModel,
-    choose_weights,
-    draw_weights,
-    learned_constants,
-)
+from onnxtrain.training.model import TrainableModel
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import Listener, TrainingState, Weights
+from onnxtrain.training.state import Listener, TrainingState
 from onnxtrain.training.train import Fit
 
 
@@ -216,20 +190,21 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each of the positions."""
 
+    @abstractmethod
     def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         """Raise an error if the estimator does not accept y, or was fitted on other targets."""
 
+    @abstractmethod
     def _rows_for_estimator(self, rows: Rows) -> Rows:
         """Return the rows on which an estimator that is not fitted is fitted."""
-        return rows
 
+    @abstractmethod
     def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
         """Return the sample weights, those of the classes among them."""
-        return sample_weight
 
+    @abstractmethod
     def _decoder(self, link: Link) -> LabelDecoder | None:
         """Return how scores become labels; None for a regressor."""
-        return None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -305,13 +280,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
             self._random_state = file.rng_at("start", check_random_state(self.random_state))
-            rows, model, state = self._first(X, y, sample_weight, known)
+            rows, model, state = start(self, X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), self.max_iter)
             validation = self._validation_data(model, X_val, y_val, sample_weight_val)
             self._random_state = file.rng_at("split", self._random_state)
             if validation is None and self.early_stopping:
                 data, validation = self._hold_out(data, rows.y)
-            start = state.so_far()
+            so_far = state.so_far()
             killed = file.restored(model, data, validation)
             if killed is None:
                 state.begin(validated=validation is not None, weighted=data.weight is not None)
@@ -321,7 +296,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         listeners: list[Listener] = [task.after_epoch, partial(file.after_epoch, model, state)]
         if callback is not None:
             listeners.insert(1, callback)  # the file is written after it
-        fit = Fit(model.rest, data, validation, settings, state, start, self._random_state)
+        fit = Fit(model.rest, data, validation, settings, state, so_far, self._random_state)
         self._train(model, fit, self.max_iter, *listeners)
         task.end()
         file.check_written()
@@ -351,7 +326,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         with unchanged_on_error(self):
             if known is None:
                 self._random_state = check_random_state(self.random_state)
-            rows, model, state = self._first(X, y, sample_weight, known)
+            rows, model, state = start(self, X, y, sample_weight, known)
             model, data = model.cut(self._data(model, rows), 1)
         state.begin(validated=False, weighted=data.weight is not None, one_epoch=True)
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
@@ -366,207 +341,6 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             check_source(self.estimator, X, classifies=self._classifies if self.output is None else None)
         return settings
 
-    @property
-    def _real(self) -> str:
-        """The type of rows, weights and all that is no product."""
-        return "float32" if self.dtype in HALVES else self.dtype
-
-    def _first(
-        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, known: TrainedModel | None
-    ) -> tuple[Rows, TrainedModel, TrainingState]:
-        """Return the rows, checked, and the model with its state before the first step.
-
-        An estimator that ONNX does not compute as scikit-learn does is divided: scikit-learn runs the steps in front.
-        """
-        if known is not None:
-            rows = self._check_rows(X, y, sample_weight, known)
-            if known.form.front is None:
-                known.form.warn_of_rounding(known.form.exact(X, rows.X))
-            return rows, *self._go_on(known)
-        X = as_array(X) if hasattr(X, "detach") else X  # a tensor
-        if is_onnx(self.estimator):
-            return self._first_of_onnx(X, y, sample_weight, self.estimator)
-        refused: Exception | None = None
-        if not (is_of_objects(X) and is_divisible(self.estimator)):
-            try:
-                rows = self._check_rows(X, y, sample_weight, None)
-                own = self._default_estimator() if self.estimator is None else self.estimator
-                model, state = self._begin(rows, own)
-                if not rounds(model.source.estimator, X):
-                    rows.form.warn_of_rounding(rows.exact)
-                    return rows, model, state
-            except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
-                ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
-                if ours or not is_divisible(self.estimator):
-                    raise
-                refused = e
-        return self._divided(X, y, sample_weight, refused)
-
-    def _first_of_onnx(
-        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: OnnxModel
-    ) -> tuple[Rows, TrainedModel, TrainingState]:
-        """Return the rows, checked, and an ONNX model with its state before the first step."""
-        path = model
-        model, _held = opened(path, self._real)
-        layout = layout_of(path) if self.head == "keep" else {}  # the file is there
-        entrance = Entrance.of(model, self.inputs, self.batch_axis, self.output)
-        form = InputForm.of_onnx(X, entrance, self._real, self.pad)
-        rows = self._check_rows(X, y, sample_weight, None, form)
-        trained, state = self._begin(rows, model, entrance)
-        warn_of_unknown(X, entrance.shapes)
-        form.warn_of_rounding(rows.exact)
-        if self.weights_to_train is None or str(self.weights_to_train) == "all":
-            warn_of_quantized(trained.source.model)
-        return rows, replace(trained, source=replace(trained.source, layout=layout)), state
-
-    def _divided(
-        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, refused: Exception | None
-    ) -> tuple[Rows, TrainedModel, TrainingState]:
-        """Return the rows as the steps in front transform them, and the model of the steps behind.
-
-        The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole.
-        """
-        with as_data_error():
-            fitted = fitted_on(
-                self.estimator,
-                (X, y, sample_weight),
-                structure_only=self.init == "random",
-                random_state=self._random_state,
-            )
-        whole = thawed(fitted)
-        for division in divisions(whole, self.weights_to_train):
-            form = PreprocessedForm.of_division(division, self._real)
-            try:
-                rows = self._check_rows(X, y, sample_weight, None, form)
-                if division.inside:
-                    check_agreement(division, X)
-                model, state = self._begin(rows, division.tail)
-                if division.inside or not rounds(division.tail, rows.exact):
-                    return rows, model, state
-            except DataError as e:  # categories, which the last step may encode itself
-                refused = e
-            except ConversionError as e:
-                refused = ConversionError(f"{division.path}: {e}")
-                refused.__cause__ = e.__cause__
-        raise refusal(whole, refused)
-
-    def _check_rows(
-        self,
-        X: Features,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        model: TrainedModel | None,
-        form: InputForm | None = None,
-    ) -> Rows:
-        """Return checked rows for a model; for None they are the first that the estimator sees, in this form."""
-        if y is None:  # scikit-learn's words
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
-        reset = model is None
-        if model is not None:
-            form = model.form
-        elif form is None:
-            form = InputForm.of(X, self.estimator, self._real)
-        names = getattr(self.estimator, "feature_names_in_", None)
-        if reset and names is not None and is_frame(X):
-            X = in_order(X, names, self.estimator)
-        original = None if model is None else model.source.estimator
-        if self._has_positions(y, model):
-            y = self._check_positions(y, reset=reset)
-            rows, _ = form.check(self, X, np.zeros(len(y)), original, reset=reset, numeric=False)
-            weight = check_sample_weight(sample_weight, y, self._real)
-        else:
-            rows, y = form.check(self, X, y, original, reset=reset, numeric=not self._classifies)
-            y = self._check_y(y, reset=reset)
-            weight = self._sample_weights(y, check_sample_weight(sample_weight, y, self._real))
-        return Rows(rows, y, weight, form, form.exact(X, rows) if reset else rows)
-
-    def _has_positions(self, y: ArrayLike, model: TrainedModel | None) -> bool:
-        """Whether y has a label for each position of a row; for None, as the model says that was handed over."""
-        if model is not None:
-            return model.layout.positional
-        if self.estimator is None or not is_onnx(self.estimator):
-            return False
-        return has_positions(y, self.estimator, self.output, may_be_labels=self.features is None)
-
-    def _begin(
-        self, rows: Rows, estimator: Any, entrance: Entrance | None = None
-    ) -> tuple[TrainedModel, TrainingState]:
-        """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-        output = self.output
-        if self.head == "new":
-            n_outputs = self._n_outputs(rows.y)
-            estimator, output = with_head(estimator, n_outputs, self.features, output, self._random_state)
-        given, exact = (rows, rows.X) if is_onnx(estimator) else self._rows_of(estimator, rows)
-        positional = is_onnx(estimator) and self._has_positions(rows.y, None)
-        target = rows.y.shape[1:] if positional else None
-        reading = Reading(self._real, output, self._n_labels, self._classifies, self.output_is, target, self.class_axis)
-        source = source_of(
-            estimator,
-            exact,
-            given[:3],
-            reading,
-            self.weights_to_train,
-            structure_only=self.init == "random",
-            random_state=self._random_state,
-            entrance=entrance,
-        )
-        rows.form.check_shape(rows.X, source.model.shapes)
-        known = settled(source, rows.X, rows.form, reading)
-        if is_onnx(estimator):
-            check_axes(known.model, rows.y, positional=positional)
-        check_class_axis(known.model, self.class_axis)
-        if known is not source and self.verbose and self._classifies:
-            kind = "scores" if known.model.link is Link.IDENTITY else "probabilities"
-            print(f"The output {known.model.output!r} is taken for {kind}, as the rows show.")
-        if self.verbose and (layers := frozen_layers(known.model)):
-            print(f"{layers}, in training as in predictions.")
-        if self.weights_to_train is None:
-            warn_of_stored_targets(estimator)
-        return self._with_initial_weights(known, rows._replace(exact=exact), target)
-
-    def _rows_of(self, estimator: Estimator, rows: Rows) -> tuple[Rows, Features]:
-        """Return the rows that an estimator is fitted on, if it is not, and those that its graph is compared on."""
-        if not is_fitted(estimator):
-            self._check_estimator(estimator, rows.X)
-            return self._rows_for_estimator(rows), rows.X
-        if hasattr(estimator, "n_features_in_"):
-            wanted = {"X": (None, estimator.n_features_in_)}
-            rows.form.check_shape(rows.X, wanted, f"{type(estimator).__name__} was fitted on")
-        self._check_estimator(estimator, rows.exact)
-        return rows, rows.exact
-
-    def _with_initial_weights(
-        self, source: Source, rows: Rows, target: tuple[int, ...] | None
-    ) -> tuple[TrainedModel, TrainingState]:
-        """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
-        self._learn_target(rows.y, source)
-        model = source.model
-        wanted = self.weights_to_train
-        if isinstance(wanted, LoRA):
-            model, given = adapted(model, wanted, head=self.head == "new", random_state=self._random_state)
-            source = replace(source, model=model)
-        else:
-            if wanted == "head":
-                wanted = head_weights(model.graph(), model.scores or model.output)
-            given = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
-        trained = self._with_objective(source, given, rows.form)
-        check_start(trained, rows.exact, self._decoder(model.link), target)
-        weights = trained.weights
-        if self.init == "random":
-            weights = draw_weights(weights, model.penalized, self._random_state)
-        return replace(trained, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
-
-    def _go_on(self, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
-        """Return the trained model, its objective that of the parameters as they are now, and its state."""
-        return self._with_objective(known.source, known.weights, known.form), self._state
-
-    def _with_objective(self, source: Source, weights: Weights, form: InputForm) -> TrainedModel:
-        """Return a model with the objective that the parameters describe."""
-        constants = learned_constants(source.model, tuple(weights))
-        objective = objective_of(self, source.model, tuple(weights), tuple(constants))
-        return TrainedModel(source, objective, constants, dict(weights), form, self._real, self.device, self.n_threads)
-
     def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
         label, weight = self._encode_target(rows.y, model.source.model), rows.weight
         if model.layout.positional:
@@ -580,7 +354,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             return None
         if X is None or y is None:
             raise DataError("X_val and y_val go together: one of them is missing.")
-        rows = self._check_rows(X, y, sample_weight, model)
+        rows = check_rows(self, X, y, sample_weight, model)
         return model.behind_front(self._data(model, rows))[1]
 
     @as_data_error()
@@ -688,36 +462,10 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             model.form.check_whole()
         wanted = self.weights_to_train
         onx = model.to_onnx(merge=not isinstance(wanted, LoRA) or wanted.merge)
-        onx = self._with_labels(onx) if labels else onx
+        onx = model.with_labels(onx, self._decoder(model.source.model.link)) if labels else onx
         if path is not None:
             write_model(onx, path, model.source.layout)
         return onx
-
-    def _with_labels(self, onx: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the trained model with the labels of a classifier, and probabilities."""
-        read = self._trained.source.model
-        decoder = self._decoder(read.link)
-        if decoder is None:
-            raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
-        has_labels = any(y.type.tensor_type.elem_type not in FLOATS for y in onx.graph.output)
-        if read.classes is not None or (self._trained.source.original is None and has_labels):
-            return onx
-        if read.layout.positional:
-            raise ExportError(
-                "labels=True is for a label a row; this output has one for each position: the largest along axis "
-                f"{read.class_axis} of get_trained_onnx()."
-            )
-        return with_labels(
-            onx,
-            output=read.output,
-            n_columns=read.width,
-            scores=read.scores,
-            n_scores=read.n_scores,
-            link=read.link,
-            classes=decoder.classes,
-            n_labels=decoder.n_labels,
-            likely=decoder.likely,
-        )
 
     @property
     def front_(self) -> Pipeline | None:
@@ -849,7 +597,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         ndarray of shape (n_samples,)
         """
         model, (X, label) = self._model, self._check_labelled(X, y)
-        weight = check_sample_weight(sample_weight, label, self._real, keep=True)
+        weight = check_sample_weight(sample_weight, label, floats_of(self.dtype), keep=True)
         losses = model.losses(X, label)
         return losses if weight is None else losses * weight
 
@@ -910,7 +658,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return checked rows and their labels for the loss."""
         model = self._model
-        rows = self._check_rows(X, y, None, model)
+        rows = check_rows(self, X, y, None, model)
         return rows.X, self._encode_target(rows.y, model.source.model)
 
     def _predicted(self, X: ArrayLike, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -23,6 +23,7 @@ from onnxtrain.estimators.positions import (
     check_positions,
     counts,
     encode_positions,
+    is_positional,
     warn_of_padding,
     weights_of_classes,
     weights_of_entries,
@@ -292,7 +293,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         -------
         self
         """
-        positional = self._has_positions(y, self._trained if self.__sklearn_is_fitted__() else None)
+        positional = is_positional(self, y, self._trained if self.__sklearn_is_fitted__() else None)
         n_labels = 0 if positional else n_columns(y)
         if n_labels > 1:
             if classes is not None and len(classes) != n_labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -14,30 +14,36 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import graph
 from onnxtrain.errors import DataError, ParameterError
-from onnxtrain.estimators.protocols import ArrayLike, OnnxModel
+from onnxtrain.estimators.protocols import ArrayLike, OnnxModel, is_onnx
 from onnxtrain.estimators.targets import check_classes, encode_classes
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.training.model import TrainableModel
 
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.trained import TrainedModel
 
-def has_positions(y: ArrayLike, onx: OnnxModel, output: int | str | None, *, may_be_labels: bool) -> bool:
+
+def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedModel | None) -> bool:
     """Whether targets have a label for each position of a row: three axes, or two for an output of more.
+
+    Two are a multilabel indicator matrix, or several targets, if a new last layer takes `features`: one result a row.
 
     Parameters
     ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
     y : array-like
-    onx : onnx.ModelProto, bytes or path
-    output : int, str or None
-        The one that enters the loss.
-    may_be_labels : bool
-        Two axes may also be those of a multilabel indicator matrix, or of several targets.
+    known : TrainedModel or None
+        A model that has been trained says itself; for None that which was handed over does.
 
     Raises
     ------
     DataError
         The rows of y have different lengths.
     """
-    if scipy.sparse.issparse(y):
+    if known is not None:
+        return known.layout.positional
+    if estimator.estimator is None or not is_onnx(estimator.estimator) or scipy.sparse.issparse(y):
         return False
     try:
         n_axes = np.ndim(y)
@@ -46,7 +52,9 @@ def has_positions(y: ArrayLike, onx: OnnxModel, output: int | str | None, *, may
             "The rows of y have different lengths: fill them up to one length, with ignore_index (-100) for classes, "
             "with NaN for numbers."
         ) from e
-    return n_axes > 2 or (n_axes == 2 and may_be_labels and _rank(onx, output) > 2)
+    if n_axes == 2 and estimator.features is None:
+        return _rank(estimator.estimator, estimator.output) > 2
+    return n_axes > 2
 
 
 def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> None:

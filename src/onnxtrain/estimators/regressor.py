@@ -10,8 +10,10 @@ from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.positions import check_values, weights_of_entries
-from onnxtrain.estimators.protocols import ArrayLike, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_onnx
+from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_domain, check_target
 from onnxtrain.losses.link import Link
@@ -204,10 +206,22 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         return several or tags.target_tags.multi_output
 
     def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
-        return check_values(y, self._real)
+        return check_values(y, floats_of(self.dtype))
 
     def _n_outputs(self, y: np.ndarray) -> int:
         return y.shape[-1 if y.ndim == 3 else 1] if y.ndim > 1 else 1
+
+    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
+        """Leave it to the estimator itself, and to the comparison with the model."""
+
+    def _rows_for_estimator(self, rows: Rows) -> Rows:
+        return rows
+
+    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        return sample_weight
+
+    def _decoder(self, link: Link) -> None:
+        return None
 
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         return y if self._takes_several_targets() else column_or_1d(y, warn=True)
@@ -236,7 +250,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         if model.layout.positional:
             check_domain(y[~np.isnan(y)], self.loss, self.loss_params)
             return y
-        y = check_target(y, model.width, self._real)
+        y = check_target(y, model.width, floats_of(self.dtype))
         check_domain(y, self.loss, self.loss_params)
         return y
 

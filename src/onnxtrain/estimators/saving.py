@@ -23,6 +23,7 @@ from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
 from onnxtrain.estimators.settings import check_loss, check_solver
 from onnxtrain.estimators.source import Source
+from onnxtrain.estimators.start import with_objective
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.losses.link import Link
@@ -371,6 +372,6 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     check_parameters(estimator)
     check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
     check_solver(estimator)
-    trained = estimator._with_objective(source, kept.state.result(), kept.form)
+    trained = with_objective(estimator, source, kept.state.result(), kept.form)
     estimator._finish(trained, kept.state)
     return estimator

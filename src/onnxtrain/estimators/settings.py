@@ -30,6 +30,11 @@ _SOLVERS = (*OPTIMIZERS, "lbfgs")
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
 
+def floats_of(dtype: str) -> str:
+    """Return the type of rows, weights and all that is no product, for a value of ``dtype``."""
+    return "float32" if dtype in HALVES else dtype
+
+
 def settings_of(estimator: OrtGradientEstimator) -> Settings:
     """Check every parameter of an estimator that can be checked without data; return those of its training.
 

@@ -12,10 +12,13 @@ import onnx
 
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.export import to_sklearn
-from onnxtrain.errors import DataError, DeviceError, ExportError
+from onnxtrain.convert.labels import with_labels
+from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
+from onnxtrain.estimators.targets import LabelDecoder
+from onnxtrain.graph import FLOATS
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, Place, run_session
@@ -243,6 +246,39 @@ class TrainedModel:
     def to_onnx(self, *, merge: bool = True) -> onnx.ModelProto:
         """Return the model as it came, with the trained weights; without `merge` low-rank factors are beside them."""
         return self.source.with_weights(self.weights, merge=merge)
+
+    def with_labels(self, onx: onnx.ModelProto, decoder: LabelDecoder | None) -> onnx.ModelProto:
+        """Return `onx`, this model as it came, with the labels of a classifier and probabilities as outputs.
+
+        Raises
+        ------
+        ParameterError
+            There is no `decoder`: a regressor has no labels.
+        ExportError
+            The output has positions, or the model a value that a new output would be called by.
+        """
+        read = self.source.model
+        if decoder is None:
+            raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
+        has_labels = any(y.type.tensor_type.elem_type not in FLOATS for y in onx.graph.output)
+        if read.classes is not None or (self.source.original is None and has_labels):
+            return onx
+        if read.layout.positional:
+            raise ExportError(
+                "labels=True is for a label a row; this output has one for each position: the largest along axis "
+                f"{read.class_axis} of get_trained_onnx()."
+            )
+        return with_labels(
+            onx,
+            output=read.output,
+            n_columns=read.width,
+            scores=read.scores,
+            n_scores=read.n_scores,
+            link=read.link,
+            classes=decoder.classes,
+            n_labels=decoder.n_labels,
+            likely=decoder.likely,
+        )
 
     def to_sklearn(self) -> Any:
         """Return a copy of the estimator as it came, with the trained weights.

@@ -1,0 +1,245 @@
+"""The start of a fit: rows are checked, and the model that was handed over gets its objective and its first weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onnxtrain.convert.entrance import Entrance
+from onnxtrain.convert.head import head_weights
+from onnxtrain.errors import ConversionError, DataError, OnnxTrainError
+from onnxtrain.estimators.agreement import check_start, settled
+from onnxtrain.estimators.arrays import as_array
+from onnxtrain.estimators.division import divisions, is_divisible, refusal
+from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
+from onnxtrain.estimators.lora import LoRA, adapted
+from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
+from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx
+from onnxtrain.estimators.rows import check_first_rows, check_rows
+from onnxtrain.estimators.settings import floats_of, objective_of
+from onnxtrain.estimators.source import (
+    Reading,
+    Source,
+    fitted_on,
+    frozen_layers,
+    is_fitted,
+    layout_of,
+    opened,
+    source_of,
+    thawed,
+    warn_of_quantized,
+    warn_of_stored_targets,
+    with_head,
+)
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.validation import as_data_error
+from onnxtrain.losses.link import Link
+from onnxtrain.training.model import choose_weights, draw_weights, learned_constants
+from onnxtrain.training.state import TrainingState, Weights
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+
+def start(
+    estimator: OrtGradientEstimator,
+    X: Features,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    known: TrainedModel | None,
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the rows, checked, and the model with its state before the first step.
+
+    An estimator that ONNX does not compute as scikit-learn does is divided: scikit-learn runs the steps in front.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    X, y, sample_weight : array-like
+        As given to ``fit``.
+    known : TrainedModel or None
+        The model of the last fit, if training goes on from it.
+    """
+    if known is not None:
+        rows = check_rows(estimator, X, y, sample_weight, known)
+        if known.form.front is None:
+            known.form.warn_of_rounding(known.form.exact(X, rows.X))
+        return rows, *go_on(estimator, known)
+    X = as_array(X) if hasattr(X, "detach") else X  # a tensor
+    model = estimator.estimator
+    if is_onnx(model):
+        return _start_of_onnx(estimator, X, y, sample_weight, model)
+    refused: Exception | None = None
+    if not (is_of_objects(X) and is_divisible(model)):
+        try:
+            rows = check_first_rows(estimator, X, y, sample_weight)
+            trained, state = _begin(estimator, rows, estimator._default_estimator() if model is None else model)
+            if not rounds(trained.source.estimator, X):
+                rows.form.warn_of_rounding(rows.exact)
+                return rows, trained, state
+        except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
+            ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
+            if ours or not is_divisible(model):
+                raise
+            refused = e
+    return _divided(estimator, X, y, sample_weight, refused)
+
+
+def _start_of_onnx(
+    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, path: OnnxModel
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the rows, checked, and an ONNX model with its state before the first step."""
+    dtype = floats_of(estimator.dtype)
+    model, _held = opened(path, dtype)
+    layout = layout_of(path) if estimator.head == "keep" else {}  # the file is there
+    entrance = Entrance.of(model, estimator.inputs, estimator.batch_axis, estimator.output)
+    form = InputForm.of_onnx(X, entrance, dtype, estimator.pad)
+    rows = check_first_rows(estimator, X, y, sample_weight, form)
+    trained, state = _begin(estimator, rows, model, entrance)
+    warn_of_unknown(X, entrance.shapes)
+    form.warn_of_rounding(rows.exact)
+    if estimator.weights_to_train is None or str(estimator.weights_to_train) == "all":
+        warn_of_quantized(trained.source.model)
+    return rows, replace(trained, source=replace(trained.source, layout=layout)), state
+
+
+def _divided(
+    estimator: OrtGradientEstimator,
+    X: Features,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    refused: Exception | None,
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the rows as the steps in front transform them, and the model of the steps behind.
+
+    The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole.
+    """
+    with as_data_error():
+        fitted = fitted_on(
+            estimator.estimator,
+            (X, y, sample_weight),
+            structure_only=estimator.init == "random",
+            random_state=estimator._random_state,
+        )
+    whole = thawed(fitted)
+    for division in divisions(whole, estimator.weights_to_train):
+        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype))
+        try:
+            rows = check_first_rows(estimator, X, y, sample_weight, form)
+            if division.inside:
+                check_agreement(division, X)
+            trained, state = _begin(estimator, rows, division.tail)
+            if division.inside or not rounds(division.tail, rows.exact):
+                return rows, trained, state
+        except DataError as e:  # categories, which the last step may encode itself
+            refused = e
+        except ConversionError as e:
+            refused = ConversionError(f"{division.path}: {e}")
+            refused.__cause__ = e.__cause__
+    raise refusal(whole, refused)
+
+
+def _begin(
+    estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
+) -> tuple[TrainedModel, TrainingState]:
+    """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
+    output = estimator.output
+    if estimator.head == "new":
+        n_outputs = estimator._n_outputs(rows.y)
+        model, output = with_head(model, n_outputs, estimator.features, output, estimator._random_state)
+    given, exact = (rows, rows.X) if is_onnx(model) else _rows_of(estimator, model, rows)
+    positional = is_onnx(model) and is_positional(estimator, rows.y, None)
+    reading = Reading(
+        floats_of(estimator.dtype),
+        output,
+        estimator._n_labels,
+        estimator._classifies,
+        estimator.output_is,
+        target=rows.y.shape[1:] if positional else None,
+        class_axis=estimator.class_axis,
+    )
+    source = source_of(
+        model,
+        exact,
+        given[:3],
+        reading,
+        estimator.weights_to_train,
+        structure_only=estimator.init == "random",
+        random_state=estimator._random_state,
+        entrance=entrance,
+    )
+    rows.form.check_shape(rows.X, source.model.shapes)
+    known = settled(source, rows.X, rows.form, reading)
+    if is_onnx(model):
+        check_axes(known.model, rows.y, positional=positional)
+    check_class_axis(known.model, estimator.class_axis)
+    if estimator.verbose:
+        _report(known, of_rows=known is not source and reading.labels)
+    if estimator.weights_to_train is None:
+        warn_of_stored_targets(model)
+    return _with_initial_weights(estimator, known, rows._replace(exact=exact), reading.target)
+
+
+def _rows_of(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> tuple[Rows, Features]:
+    """Return the rows that a model is fitted on, if it is not, and those that its graph is compared on."""
+    if not is_fitted(model):
+        estimator._check_estimator(model, rows.X)
+        return estimator._rows_for_estimator(rows), rows.X
+    if hasattr(model, "n_features_in_"):
+        wanted = {"X": (None, model.n_features_in_)}
+        rows.form.check_shape(rows.X, wanted, f"{type(model).__name__} was fitted on")
+    estimator._check_estimator(model, rows.exact)
+    return rows, rows.exact
+
+
+def _report(source: Source, *, of_rows: bool) -> None:
+    """Print how the output is read, if rows had to show it, and which layers compute as in predictions."""
+    if of_rows:
+        kind = "scores" if source.model.link is Link.IDENTITY else "probabilities"
+        print(f"The output {source.model.output!r} is taken for {kind}, as the rows show.")
+    if layers := frozen_layers(source.model):
+        print(f"{layers}, in training as in predictions.")
+
+
+def _with_initial_weights(
+    estimator: OrtGradientEstimator, source: Source, rows: Rows, target: tuple[int, ...] | None
+) -> tuple[TrainedModel, TrainingState]:
+    """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
+    estimator._learn_target(rows.y, source)
+    model, random_state = source.model, estimator._random_state
+    wanted = estimator.weights_to_train
+    if isinstance(wanted, LoRA):
+        model, given = adapted(model, wanted, head=estimator.head == "new", random_state=random_state)
+        source = replace(source, model=model)
+    else:
+        if wanted == "head":
+            wanted = head_weights(model.graph(), model.scores or model.output)
+        given = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
+    trained = with_objective(estimator, source, given, rows.form)
+    check_start(trained, rows.exact, estimator._decoder(model.link), target)
+    weights = trained.weights
+    if estimator.init == "random":
+        weights = draw_weights(weights, model.penalized, random_state)
+    return replace(trained, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
+
+
+def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
+    """Return the trained model, its objective that of the parameters as they are now, and its state."""
+    return with_objective(estimator, known.source, known.weights, known.form), estimator._state
+
+
+def with_objective(estimator: OrtGradientEstimator, source: Source, weights: Weights, form: InputForm) -> TrainedModel:
+    """Return a model with the objective that the parameters describe."""
+    constants = learned_constants(source.model, tuple(weights))
+    objective = objective_of(estimator, source.model, tuple(weights), tuple(constants))
+    return TrainedModel(
+        source=source,
+        objective=objective,
+        constants=constants,
+        weights=dict(weights),
+        form=form,
+        dtype=floats_of(estimator.dtype),
+        device=estimator.device,
+        n_threads=estimator.n_threads,
+    )
