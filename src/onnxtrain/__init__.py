@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.estimators.inputs import Inputs
     from onnxtrain.estimators.lora import LoRA
+    from onnxtrain.estimators.pictures import plot_graph
     from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.source import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
@@ -61,6 +62,7 @@ _HOMES = {
     "onnx_derivative": "onnxtrain.grad_helper",
     "optim": "onnxtrain.optim",
     "penalty_loss_onnx": "onnxtrain.loss_helper",
+    "plot_graph": "onnxtrain.estimators.pictures",
     "random_feed": "onnxtrain.grad_helper",
     "save": "onnxtrain.estimators.saving",
     "testing": "onnxtrain.testing",
@@ -95,6 +97,7 @@ __all__ = [
     "onnx_derivative",
     "optim",
     "penalty_loss_onnx",
+    "plot_graph",
     "random_feed",
     "save",
     "testing",

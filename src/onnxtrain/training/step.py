@@ -168,7 +168,7 @@ def build_step(
     names = scalar_names(optimizer, l1_of, l2_of, sums=(batches or 1) > 1)
     table, scalars, counters = take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
-    value, sum_ = _objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
+    value, sum_ = objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
     scale = _SCALES.get(products)
     dws = gradients(g.model, value if scale is None else g.op.Mul(value, scale), g.weights, builder=builder)
     dws = dws if scale is None else [g.op.Mul(dw, 1 / scale) for dw in dws]
@@ -378,7 +378,7 @@ def kind_of(name: str, objective: Objective, optimizer: Optimizer, l1_of: Mappin
     return Kind(own, l1_of.get(name) if isinstance(optimizer, Proximal) else None)
 
 
-def _objective_of_batch(
+def objective_of_batch(
     g: ObjectiveGraph,
     scalars: Mapping[str, ir.Value],
     l1_of: Mapping[str, str],

@@ -1,0 +1,113 @@
+"""Pictures of a model, and of the graphs that train it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain import graph
+from onnxtrain.autodiff.expand import expand_functions
+from onnxtrain.drawing import Picture, boxes_of, folded
+from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.protocols import Model, is_onnx
+from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
+from onnxtrain.registry import did_you_mean
+from onnxtrain.training.stages import StagedGraph, staged_graph
+
+#: What is drawn, and the stage with which it ends.
+PARTS = {"model": "forward", "loss": "loss", "gradient": "gradient", "step": "optimizer"}
+
+
+def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Picture:
+    """Draw a model as a graph, with its loss, its gradient, or the whole training step.
+
+    Nodes of the forward pass, the loss, the gradient and the optimizer have a color each, which the legend explains. An
+    input or a weight is drawn in each stage that reads it. Constants of one element are in the box of their reader.
+    The step is drawn as it is derived; the one that runs computes the same with fewer nodes.
+
+    Parameters
+    ----------
+    model : fitted OrtGradientRegressor or OrtGradientClassifier, onnx.ModelProto, bytes or path
+        Of an estimator the part that is trained, in operators of ai.onnx. ``fit`` with ``max_iter=0`` gives one whose
+        weights are those it came with.
+    part : {"model", "loss", "gradient", "step"}
+        The model; with the loss and the penalties; with the gradient of each trained weight; with the optimizer. An
+        ONNX model has no loss and no step; its gradient is that of its outputs, by its weights and inputs.
+    max_nodes : int
+        Of a larger graph, chains of nodes that are read by the next one only are one box each, and the picture says so.
+
+    Returns
+    -------
+    Picture
+        A notebook shows it; ``save(path)`` writes it as SVG.
+
+    Raises
+    ------
+    ParameterError
+        There is no such part, or the graph has more than `max_nodes` boxes even if folded.
+    NotFittedError
+        The estimator is not fitted.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor, plot_graph
+    >>> line = OrtGradientRegressor(solver="sgd", max_iter=1).fit([[0.0], [1.0]], [0.0, 1.0])
+    >>> plot_graph(line)
+    <model of OrtGradientRegressor: 2 nodes (2 forward)>
+    >>> plot_graph(line, "step").save("step.svg")  # doctest: +SKIP
+    """
+    if part not in PARTS:
+        raise ParameterError(f"part is {', '.join(map(repr, PARTS))}, got {part!r}. {did_you_mean(part, PARTS)}")
+    staged = _of_onnx(model, part) if is_onnx(model) else _of_estimator(model, part)
+    boxes = boxes_of(staged.model, staged.stage_of, staged.weights)
+    n_nodes, note = sum(len(box.nodes) for box in boxes), ""
+    if n_nodes > max_nodes:
+        boxes = folded(boxes)
+        n_boxes = sum(1 for box in boxes if box.nodes)
+        note = f"{n_nodes} nodes, chains are folded: {n_boxes} boxes"
+        if n_boxes > max_nodes:
+            smaller = "" if part == "model" else " or part='model'"
+            raise ParameterError(
+                f"The graph has {n_nodes} nodes, {n_boxes} if chains are folded; max_nodes={max_nodes} are drawn. "
+                f"Set max_nodes={n_boxes}{smaller}; for graphs of this size a viewer of ONNX files is better."
+            )
+    what = type(model).__name__ if not is_onnx(model) else "the ONNX model"
+    return Picture(f"{part} of {what}", tuple(boxes), note)
+
+
+def _of_onnx(model: Any, part: str) -> StagedGraph:
+    """Return an ONNX model, or its gradient by weights and inputs."""
+    if part == "model":
+        return _whole(graph.load(model))
+    if part != "gradient":
+        raise ParameterError(
+            f"part={part!r} is for a fitted OrtGradientRegressor or OrtGradientClassifier: an ONNX model has no loss "
+            "and no optimizer. part is 'model' or 'gradient' for it."
+        )
+    before = graph.load(expand_functions(graph.read(model)))
+    derived = graph.load(onnx_derivative(model, options=DerivativeOptions.KeepOutputs))
+    own = {str(v.name) for v in graph.values_in(before.graph)}
+    stages = {
+        node: "forward" if own.issuperset(str(y.name) for y in node.outputs) else "gradient" for node in derived.graph
+    }
+    return StagedGraph(derived, stages, tuple(str(w.name) for w in before.graph.initializers.values()))
+
+
+def _of_estimator(estimator: Any, part: str) -> StagedGraph:
+    """Return a part of the training step of a fitted estimator."""
+    check_is_fitted(estimator)
+    trained = estimator._trained
+    if part == "model":
+        model = graph.reload(trained.objective.model)
+        outputs = [y for y in model.graph.outputs if y.name == trained.source.model.output]
+        graph.set_outputs(model, [(str(y.name), y) for y in outputs])
+        graph.prune(model)
+        return _whole(model, trained.objective.weights)
+    settings, weighted = estimator._check(), estimator._state.weighted
+    return staged_graph(trained.objective, settings, PARTS[part], weighted=weighted)
+
+
+def _whole(model: ir.Model, weights: tuple[str, ...] = ()) -> StagedGraph:
+    return StagedGraph(model, {}, weights)
