@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from onnxtrain.losses import loss
     from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction
     from onnxtrain.training.portable import average_states
+    from onnxtrain.versions import show_versions
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ _HOMES = {
     "plot_graph": "onnxtrain.estimators.pictures",
     "random_feed": "onnxtrain.grad_helper",
     "save": "onnxtrain.estimators.saving",
+    "show_versions": "onnxtrain.versions",
     "testing": "onnxtrain.testing",
     "trainable_weights": "onnxtrain.estimators.source",
     "with_new_head": "onnxtrain.convert.head",
@@ -100,6 +102,7 @@ __all__ = [
     "plot_graph",
     "random_feed",
     "save",
+    "show_versions",
     "testing",
     "trainable_weights",
     "with_new_head",

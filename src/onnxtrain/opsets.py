@@ -27,17 +27,23 @@ WIDENED = frozenset(
 _NEWEST_TYPE_AT_18 = onnx.TensorProto.BFLOAT16
 
 
-#: The distributions that install the module onnxruntime.
+#: The distributions that install the module onnxruntime, and overwrite one another.
 _FLAVOURS = ("", "-gpu", "-training", "-training-cpu", "-webgpu", "-directml", "-openvino", "-qnn")
+
+
+def installed_runtimes() -> dict[str, str]:
+    """Return the version of each installed distribution of onnxruntime."""
+    found = {}
+    for flavour in _FLAVOURS:
+        with suppress(PackageNotFoundError):
+            found[f"onnxruntime{flavour}"] = version(f"onnxruntime{flavour}")
+    return found
 
 
 @table(maxsize=1)
 def runtime_version() -> tuple[int, ...]:
     """Return the version of onnxruntime that is installed, (major, minor), the newest if there are several."""
-    found = []
-    for flavour in _FLAVOURS:
-        with suppress(PackageNotFoundError):
-            found.append(tuple(int(part) for part in version(f"onnxruntime{flavour}").split(".")[:2]))
+    found = (tuple(int(part) for part in text.split(".")[:2]) for text in installed_runtimes().values())
     return max(found, default=(sys.maxsize,))
 
 

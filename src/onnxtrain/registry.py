@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from onnxtrain.cache import clear_caches
 from onnxtrain.errors import OnnxTrainError, ParameterError
 
 T = TypeVar("T")
+#: The type of one entry: a decorated class stays the class that it is, also to a type checker.
+E = TypeVar("E")
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -75,7 +77,7 @@ class Registry(Mapping[str, T]):
         self._entries: dict[str, T] = {}
         self._definitions: dict[str, object] = {}
 
-    def register(self, *names: str, override: bool = False, definition: object = None) -> Callable[[T], T]:
+    def register(self, *names: str, override: bool = False, definition: object = None) -> Callable[[E], E]:
         """Return a decorator that files its argument under every name of `names`.
 
         Parameters
@@ -88,7 +90,7 @@ class Registry(Mapping[str, T]):
             The source of the entry, if not itself.
         """
 
-        def decorate(entry: T) -> T:
+        def decorate(entry: E) -> E:
             made_of = entry if definition is None else definition
             for name in names:
                 if name in self._entries and not override and _code(self._definitions[name]) != _code(made_of):
@@ -96,7 +98,7 @@ class Registry(Mapping[str, T]):
                         f"{self.kind} {name!r} is registered already: {self._entries[name]!r}. "
                         "Replace it with override=True."
                     )
-            self._entries.update(dict.fromkeys(names, entry))
+            self._entries.update(dict.fromkeys(names, cast(T, entry)))
             clear_caches()  # results built with another entry, or without
             self._definitions.update(dict.fromkeys(names, made_of))
             return entry

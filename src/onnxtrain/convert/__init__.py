@@ -5,7 +5,7 @@ from onnxtrain.convert.bind import Conversion, convert
 from onnxtrain.convert.check import answer, compare
 from onnxtrain.convert.learned import Binding, holds
 from onnxtrain.convert.own import ConvertsToOnnx, converter
-from onnxtrain.convert.sklearn import documentation, register_converter, registered_converters
+from onnxtrain.convert.sklearn import documentation, newest_opset, register_converter, registered_converters
 from onnxtrain.convert.thresholds import HISTOGRAMS
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "converter",
     "documentation",
     "holds",
+    "newest_opset",
     "register_converter",
     "registered_converters",
 ]

@@ -52,6 +52,13 @@ if hasattr(os, "register_at_fork"):  # the thread that holds it is not in the ch
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
+def newest_opset() -> int:
+    """Return the newest opset that skl2onnx writes."""
+    from skl2onnx import __max_supported_opset__
+
+    return __max_supported_opset__
+
+
 def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False) -> onnx.ModelProto:
     """Return the graph that skl2onnx makes of a fitted estimator, with the repairs of onnxtrain.
 

@@ -37,7 +37,7 @@ T = TypeVar("T", bound="type[Optimizer]")
 
 def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
     """Register an optimizer class under names accepted by ``solver``; `override` replaces a registered one."""
-    return OPTIMIZERS.register(*names, override=override)  # type: ignore[return-value]
+    return OPTIMIZERS.register(*names, override=override)
 
 
 def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 
 import onnx
 
 from onnxtrain.errors import DependencyError, GradientError
-
-#: All four install the module ``onnxruntime`` and overwrite one another.
-DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-training", "onnxruntime-training-cpu")
+from onnxtrain.opsets import installed_runtimes
 
 #: For each extra: the last Python version and the (system, machine) pairs with wheels; None is any machine.
 WHEELS: Mapping[str, tuple[tuple[int, int], tuple[tuple[str, str | None], ...]]] = {
@@ -37,7 +35,7 @@ def require() -> ModuleType:
         state = None
     if state is not None and hasattr(state, "OrtModuleGraphBuilder"):
         return state
-    words = advice(installed(), sys.version_info[:2], platform.system(), platform.machine())
+    words = advice(installed_runtimes(), sys.version_info[:2], platform.system(), platform.machine())
     raise DependencyError(words, name="onnxruntime")
 
 
@@ -48,17 +46,6 @@ def is_available() -> bool:
     except ImportError:
         return False
     return True
-
-
-def installed() -> dict[str, str]:
-    """Return the version of each installed distribution of onnxruntime."""
-    found = {}
-    for name in DISTRIBUTIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine: str) -> str:
