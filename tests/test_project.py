@@ -167,7 +167,7 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks():
 
 def test_the_contracts_name_every_module():
     """A module that no layer names would be free to import anything."""
-    layers = (ROOT / "setup.cfg").read_text().split("layers =\n")[1].split("\n\n")[0]
+    layers = (ROOT / ".importlinter").read_text().split("layers =\n")[1].split("\n\n")[0]
     named = set(re.findall(r"\w+", layers))
     modules = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     assert modules - {"__init__", "testing"} <= named
@@ -176,6 +176,12 @@ def test_the_contracts_name_every_module():
 def test_types_are_shipped():
     assert (PACKAGE / "py.typed").exists()
     assert METADATA["tool"]["setuptools"]["package-data"] == {"onnxtrain": ["py.typed"]}
+
+
+def test_the_citation_has_the_version_of_the_package():
+    said = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.+)$", said, re.M)[1] == onnxtrain.__version__
+    assert re.search(r"^license: (.+)$", said, re.M)[1] == METADATA["project"]["license"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("plot_*.py")), ids=lambda p: p.stem)
