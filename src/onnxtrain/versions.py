@@ -9,18 +9,29 @@ from collections.abc import Iterator
 from importlib import metadata
 
 import onnx
-import onnxruntime
 
 from onnxtrain import __version__
 from onnxtrain.convert import newest_opset
 from onnxtrain.errors import DependencyError, DeviceError
 from onnxtrain.graph import IR_VERSION
 from onnxtrain.opsets import OPSET, installed_runtimes
+from onnxtrain.runtime import library
 from onnxtrain.runtime.device import KINDS, find_device
 from onnxtrain.training_build import require
 
 _NEEDED = ("numpy", "scipy", "scikit-learn", "onnx", "onnx-ir", "onnxscript", "skl2onnx", "tqdm")
-_OPTIONAL = ("matplotlib", "pandas", "polars", "skops", "torch", "dask", "lightgbm", "xgboost", "catboost", "onnxmltools")
+_OPTIONAL = (
+    "matplotlib",
+    "pandas",
+    "polars",
+    "skops",
+    "torch",
+    "dask",
+    "lightgbm",
+    "xgboost",
+    "catboost",
+    "onnxmltools",
+)
 
 
 def show_versions() -> None:
@@ -66,13 +77,12 @@ def _versions(distributions: tuple[str, ...], missing: str) -> Iterator[tuple[st
 
 
 def _onnxruntime() -> Iterator[tuple[str, str]]:
-    yield "module", f"{onnxruntime.__version__}, {onnxruntime.__file__}"
+    yield from library().items()
     found = installed_runtimes()
     yield "installed as", ", ".join(f"{name} {version}" for name, version in found.items()) or "no distribution"
     if len(found) > 1:
         remedy = f"pip uninstall -y {' '.join(found)}, then install one of them"
         yield "PROBLEM", f"{len(found)} distributions overwrite each other's files: {remedy}."
-    yield "providers", ", ".join(onnxruntime.get_available_providers())
 
 
 def _devices() -> Iterator[tuple[str, str]]:

@@ -20,4 +20,12 @@ def check_version(version: str) -> None:
         )
 
 
+def library() -> dict[str, str]:
+    """Return the version of onnxruntime and its file, and the execution providers of this build."""
+    return {
+        "module": f"{onnxruntime.__version__}, {onnxruntime.__file__}",
+        "providers": ", ".join(onnxruntime.get_available_providers()),
+    }
+
+
 check_version(onnxruntime.__version__)
