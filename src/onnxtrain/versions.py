@@ -21,16 +21,8 @@ from onnxtrain.training_build import require
 
 _NEEDED = ("numpy", "scipy", "scikit-learn", "onnx", "onnx-ir", "onnxscript", "skl2onnx", "tqdm")
 _OPTIONAL = (
-    "matplotlib",
-    "pandas",
-    "polars",
-    "skops",
-    "torch",
-    "dask",
-    "lightgbm",
-    "xgboost",
-    "catboost",
-    "onnxmltools",
+    *("matplotlib", "pandas", "polars", "skops", "torch", "dask"),
+    *("lightgbm", "xgboost", "catboost", "onnxmltools"),
 )
 
 
