@@ -319,7 +319,7 @@ def test_weights_beside_the_file(outside, kind, tmp_path):
 def test_weights_of_a_model_without_a_folder(outside, use, as_bytes):
     onx = outside.read_bytes() if as_bytes else onnx.load(outside, load_external_data=False)
     for call in (use, lambda onx: OrtGradientRegressor(onx).fit(X, SIZE)):
-        with pytest.raises(ModelError, match="numbers of 'W' are in another file, 'net.data'.*give the path"):
+        with pytest.raises(ModelError, match="values of 'W' are in another file, 'net.data'.*give the path"):
             call(onx)
 
 

@@ -182,8 +182,8 @@ def _load_external(
         location = _location(tensor)
         if folder is None:
             raise ModelError(
-                f"The numbers of {tensor.name!r} are in another file, {location!r}, and only a path says in which "
-                "folder: give the path of the .onnx file, or what onnx.load(path) returns."
+                f"The values of {_called(tensor.name)} are in another file, {location!r}, and only a path says in "
+                "which folder: give the path of the .onnx file, or what onnx.load(path) returns."
             )
         _check_location(tensor.name, location, folder)
         if size >= PROTO_LIMIT:
@@ -196,6 +196,11 @@ def _load_external(
             onnx.external_data_helper.load_external_data_for_tensor(tensor, folder)
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _called(name: str) -> str:
+    """Name an initializer; the tensor of a Constant node has no name."""
+    return repr(name) if name else "a Constant"
 
 
 def _location(tensor: onnx.TensorProto) -> str:
@@ -213,7 +218,7 @@ def _check_location(name: str, location: str, folder: str) -> None:
         or os.path.commonpath([inside, os.path.realpath(os.path.join(inside, location))]) != inside
     ):
         raise ModelError(
-            f"The numbers of {name!r} are in the file {location!r}, which lies outside the folder of the model, "
+            f"The values of {_called(name)} are in the file {location!r}, which lies outside the folder of the model, "
             f"{folder!r}: external data is read from that folder only, not by absolute paths, '..' or links."
         )
     if not os.path.isfile(os.path.join(inside, location)):
