@@ -37,6 +37,14 @@ _LARGE = 4096
 _OBJECT = 64
 
 
+def fork_safe_lock() -> threading.RLock:
+    """Return a lock that a forked child never finds held by a thread that it does not have."""
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
 class _Entry(NamedTuple):
     value: Any
     n_bytes: int  # without those of `large`
@@ -50,7 +58,7 @@ class _Memory:
         self.limit = limit
         self.n_bytes = 0
         self.entries: OrderedDict[tuple[Cache, Hashable], _Entry] = OrderedDict()
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self._holders: Counter[int] = Counter()
 
     def find(self, key: tuple[Cache, Hashable]) -> _Entry | None:
@@ -95,12 +103,6 @@ class _Memory:
 
 #: Of 256 MB: some dozen steps of a model of 1 MB, with their sessions.
 _MEMORY = _Memory(256 * 2**20)
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    # a child could find the lock held by a thread that it does not have
-    os.register_at_fork(
-        before=_MEMORY.lock.acquire, after_in_parent=_MEMORY.lock.release, after_in_child=_MEMORY.lock.release
-    )
 
 _CACHES: list[Cache] = []
 _TABLES: list[Any] = []

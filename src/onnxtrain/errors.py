@@ -1,4 +1,4 @@
-"""Every deliberate error, by the stage at which it is raised.
+"""Every deliberate error, by the stage at which it is raised, and how warnings name the line of the user.
 
 Each class is also a builtin, so that code which knows nothing of onnxtrain
 (scikit-learn's own checks first of all) catches the class that it expects.
@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
+import warnings
+from types import FrameType
+
+#: Packages between onnxtrain and the line of a user: decorators of methods, searches, pipelines.
+_BETWEEN = ("onnxtrain", "sklearn", "joblib", "contextlib", "functools")
 
 
 class OnnxTrainError(Exception):
@@ -77,3 +83,15 @@ class DependencyError(OnnxTrainError, ImportError):
 def as_number(value: object) -> float:
     """Return a real number as a float, NaN for anything else; a bool is no number."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line from which onnxtrain was called, by itself or by scikit-learn.
+
+    A fixed ``stacklevel`` would be off: newer versions of scikit-learn have one frame more around ``fit``.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import onnx.parser
 import pytest
-import sklearn
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegressor
@@ -14,7 +13,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConversionError, DataError
@@ -160,8 +158,7 @@ def test_columns_that_an_onnx_model_does_not_take(model, rows, unknown):
     inputs = ", ".join(i.name for i in model.graph.input)
     expected = f"The model does not take the columns {unknown} of X: they have no effect. Its inputs are {inputs}."
     assert words == ([expected] if unknown else [])
-    if parse_version(sklearn.__version__) >= parse_version("1.9"):  # its callbacks wrap fit in a frame more
-        assert all(w.filename == __file__ for w in caught)
+    assert all(w.filename == __file__ for w in caught)
 
 
 def test_a_scalar_among_the_columns():

@@ -1,12 +1,19 @@
 """Bad input gets a clear error of our own family, in time, and loses nothing."""
 
+import warnings
+
 import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import (
@@ -242,3 +249,37 @@ def test_a_wrong_parameter_is_refused_each_time_whatever_its_equal_was():
     for _ in range(2):
         with pytest.raises(ParameterError, match="The 'max_iter' parameter of OrtGradientRegressor"):
             OrtGradientRegressor(max_iter=2.0).fit(X, y)
+
+
+def _labels_of_positions():
+    onx = model("g (float[N, T, 1] X) => (float[N, T, 3] Y) <float[1, 3] W = {1, 2, 3}> { Y = MatMul(X, W) }")
+    labels = np.array([[0, 1, -1], [1, 0, -1]])
+    OrtGradientClassifier(onx, output_is="scores", max_iter=1).fit(np.ones((2, 3, 1), np.float32), labels)
+
+
+ROUNDED = np.column_stack([1e9 + np.arange(20), np.arange(20)])
+#: Something done by a user, and the first words and the class of the warning.
+WARNINGS = {
+    "fit": (lambda: OrtGradientRegressor(max_iter=1).fit(ROUNDED, ROUNDED[:, 1]), "float32 rounds", UserWarning),
+    "partial_fit": (
+        lambda: OrtGradientRegressor().partial_fit(ROUNDED, ROUNDED[:, 1]), "float32 rounds", UserWarning
+    ),
+    "labels of positions": (_labels_of_positions, "y has the label -1", UserWarning),
+    "a pipeline": (
+        lambda: make_pipeline(StandardScaler(), OrtGradientRegressor(KNeighborsRegressor(), max_iter=1)).fit(X, y),
+        "KNeighborsRegressor averages", UserWarning,
+    ),
+    "a search": (
+        lambda: GridSearchCV(OrtGradientRegressor(init="random", max_iter=12), {"l2": [0.1]}).fit(X, y),
+        "max_iter=12 was reached", ConvergenceWarning,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call, words, category", WARNINGS.values(), ids=WARNINGS)
+def test_a_warning_names_the_line_of_the_user(call, words, category):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    (filename,) = {w.filename for w in caught if str(w.message).startswith(words) and w.category is category}
+    assert filename == __file__

@@ -71,6 +71,19 @@ def test_arrays_are_found_as_long_as_somebody_has_them(large):
         graph.read(small)
 
 
+def test_keys_are_forgotten_with_their_arrays(large):
+    gone = [graph.detached(model())[1] for _ in range(5)]
+    keys = {key for arrays in gone for key in arrays}
+    assert keys <= held._ARRAYS.keys()
+    copied = copy.deepcopy(gone[0])
+    held.hold(copied)
+    del gone
+    gc.collect()
+    _, arrays = graph.detached(model())
+    assert keys & held._ARRAYS.keys() == copied.keys()
+    assert arrays.keys() <= held._ARRAYS.keys()
+
+
 def test_what_stays_in_the_model(large):
     filters = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> m (float[N,1,4] X) => (float[N,1,4] Y) { Y = Conv(X, F) }'

@@ -247,6 +247,21 @@ def test_texts_that_are_mixed_between_rows(nodes):
         estimator.fit({"X": X, "T": texts}, y)
 
 
+def test_texts_whose_encoding_has_the_rows_on_another_axis():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 4]> m (string[N, 1] T) => (float[N, 1] Y)
+        <float[1, 1] W = {2}> {
+            turned = Transpose <perm = [1, 0]> (T)
+            E = ai.onnx.ml.LabelEncoder <keys_strings = ["a", "b"], values_floats = [1.0, 3.0]> (turned)
+            H = MatMul (W, E)
+            Y = Transpose <perm = [1, 0]> (H)
+        }"""
+    )
+    texts = np.array(["a", "b"] * 30, dtype=object)[:, None]
+    with pytest.raises(ModelError, match=r"Texts reach the trained weights: T: STRING\[N,1\]. .* first axis .* rows"):
+        OrtGradientRegressor(onx, **SGD).fit({"T": texts}, y)
+
+
 # tokens and their mask --------------------------------------------------------
 
 torch = pytest.importorskip("torch", reason="PyTorch makes these models")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from onnxtrain.convert.check import differences, is_approximate, remedy_of, reme
 from onnxtrain.convert.columns import at_most
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
-from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError
+from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.source import Reading, Source, as_source
@@ -164,11 +163,9 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
         return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
     if not outside.any() and np.ptp(found) > 0:
-        warnings.warn(
+        warn(
             f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
-            "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'.",
-            UserWarning,
-            stacklevel=6,
+            "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'."
         )
     if model.link is Link.IDENTITY:
         return replace(model, certain=True)
@@ -234,11 +231,7 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     try:
         found = _run_as_it_came(original, feeds)
     except OnnxTrainError as e:
-        warnings.warn(
-            f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}",
-            UserWarning,
-            stacklevel=9,
-        )
+        warn(f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}")
         return {}
     return found if key is None else _ANSWERS.keep(key, found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from onnxtrain.errors import warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.state import EpochInfo, TrainingState, last_fall
@@ -139,17 +139,17 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"The loss rose from {rise.first:.3g} to {rise.last:.3g}; the learning rate of the last step was "
             f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warn(message, ConvergenceWarning)
     if outcome.interrupt is not None:
         message = f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far."
-        warnings.warn(message, UserWarning, stacklevel=5)
+        warn(message)
     elif rise is None and (fall := _missed_fall(fit, estimator)):
         other = "" if fit.settings.optimizer is None else " or learning_rate"
         message = (
             f"max_iter={estimator.max_iter} was reached and the loss still fell, by {fall:.3g} in the last "
             f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warn(message, ConvergenceWarning)
 
 
 def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import DataError, FileError, ParameterError
+from onnxtrain.errors import DataError, FileError, ParameterError, warn
 from onnxtrain.estimators.file_format import Encoder, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
@@ -104,7 +103,7 @@ class Checkpoint:
             self._failed = None
         except FileError as e:
             if self._failed is None:
-                warnings.warn(f"{e} Training goes on; the file is as it was.", UserWarning, stacklevel=3)
+                warn(f"{e} Training goes on; the file is as it was.")
             self._failed = e
 
     def check_written(self) -> None:

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.errors import DataError
+from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
@@ -347,11 +347,9 @@ def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
     names = [str(name) for name in (X.keys() if by_name else X.columns)]
     unknown = [name for name in names if name not in inputs]
     if unknown and (by_name or len(unknown) < len(names)):  # a frame may be one input, under any names
-        warnings.warn(
+        warn(
             f"The model does not take the columns {', '.join(unknown)} of X: they have no effect. "
-            f"Its inputs are {', '.join(inputs)}.",
-            UserWarning,
-            stacklevel=6,
+            f"Its inputs are {', '.join(inputs)}."
         )
 
 

@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import graph
-from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.errors import DataError, ParameterError, warn
 from onnxtrain.estimators.protocols import ArrayLike, OnnxModel, is_onnx
 from onnxtrain.estimators.targets import check_classes, encode_classes
 from onnxtrain.estimators.validation import as_data_error
@@ -136,11 +136,9 @@ def warn_of_padding(labels: np.ndarray) -> None:
         return
     found = np.unique(labels)
     if -1 in found and -100 not in found and not np.isin(found, (-1, 1)).all():
-        warnings.warn(
+        warn(
             "y has the label -1, which is trained as a class. If it marks positions that do not count, set "
-            "ignore_index=-1; if it is a class, ignore_index=None.",
-            UserWarning,
-            stacklevel=2,
+            "ignore_index=-1; if it is a class, ignore_index=None."
         )
 
 

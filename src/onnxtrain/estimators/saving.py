@@ -21,11 +21,10 @@ from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
-from onnxtrain.estimators.settings import check_loss, check_solver
+from onnxtrain.estimators.settings import check_each
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.start import with_objective
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.training.state import TrainingState
@@ -369,9 +368,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     for name, value in kept.attributes.items():
         if name in _ATTRIBUTES:
             setattr(estimator, name, value)
-    check_parameters(estimator)
-    check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
-    check_solver(estimator)
+    check_each(estimator)
     trained = with_objective(estimator, source, kept.state.result(), kept.form)
     estimator._finish(trained, kept.state)
     return estimator

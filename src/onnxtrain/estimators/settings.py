@@ -43,9 +43,7 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
     ParameterError, LossError, OptimizerError, DeviceError
         A parameter is invalid, two contradict each other, or the device is not available.
     """
-    check_parameters(estimator)
-    check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
-    check_solver(estimator)
+    check_each(estimator)
     if estimator.features is not None and estimator.head != "new":
         raise ParameterError(
             f"features={estimator.features!r} names the value that a new last layer takes: set head='new', or "
@@ -70,6 +68,13 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
         products=HALVES.get(estimator.dtype),
         accumulate=estimator.accumulate,
     )
+
+
+def check_each(estimator: OrtGradientEstimator) -> None:
+    """Check each parameter by itself: against its constraints, or the table of its names."""
+    check_parameters(estimator)
+    _check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
+    _check_solver(estimator)
 
 
 def objective_of(
@@ -111,7 +116,7 @@ def objective_of(
     )
 
 
-def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
+def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
     """Check that a loss exists and is for regression or classification, as the target is."""
     entry = find_loss(loss, loss_params, classifies=classifies)
     if entry.classifies != classifies:
@@ -122,8 +127,8 @@ def check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: 
         )
 
 
-def check_solver(estimator: OrtGradientEstimator) -> None:
-    """Check the parameters that say how is minimised."""
+def _check_solver(estimator: OrtGradientEstimator) -> None:
+    """Check the solver, and the parameters that are for the solvers of steps."""
     solver = estimator.solver
     if solver == "lbfgs":
         if estimator.dtype in HALVES:

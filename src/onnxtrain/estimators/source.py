@@ -31,7 +31,7 @@ from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx, take
 from onnxtrain.estimators.template import convert_once, without_values
@@ -162,11 +162,9 @@ class Source:
         if own_file is not None:
             return graph.attach(own_file)
         if original.functions:
-            warnings.warn(
+            warn(
                 "Weights inside functions of the model were trained. Each call has its own, so that the model comes "
-                "out with the nodes of its functions in place of the calls, at another opset.",
-                UserWarning,
-                stacklevel=4,
+                "out with the nodes of its functions in place of the calls, at another opset."
             )
         trained = with_weights(rewritten(self.original).SerializeToString(), weights)
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
@@ -286,11 +284,9 @@ def warn_of_stored_targets(estimator: Model) -> None:
     """Warn of a model that stores the targets of its rows as learned attributes: they are its weights."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
-            "trained here, one for each row. Name them in weights_to_train if that is meant.",
-            UserWarning,
-            stacklevel=5,
+            "trained here, one for each row. Name them in weights_to_train if that is meant."
         )
 
 
@@ -299,13 +295,11 @@ def warn_of_quantized(model: TrainableModel) -> None:
     names = quantized_weights(model.graph())
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        warnings.warn(
+        warn(
             f"Quantized weights of the model: {len(names)} ({some}). They are integers that are multiplied as such, "
             "which have no derivative, and stay as they are. Train the floating-point model it was made from, or one "
             "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
-            "if they alone are meant.",
-            UserWarning,
-            stacklevel=6,
+            "if they alone are meant."
         )
 
 

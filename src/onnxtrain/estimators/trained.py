@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +12,7 @@ import onnx
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.export import to_sklearn
 from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError
+from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError, warn
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
@@ -94,7 +93,7 @@ class TrainedModel:
         try:
             return find_device(self.device)
         except DeviceError as e:
-            warnings.warn(f"{e} The CPU is used instead.", UserWarning, stacklevel=4)
+            warn(f"{e} The CPU is used instead.")
             return find_device("cpu")
 
     # rows in ----------------------------------------------------------------

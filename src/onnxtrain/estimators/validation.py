@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.cache import table
-from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.errors import DataError, ParameterError, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, take
@@ -248,12 +247,10 @@ def warn_of_rounding(X: Features) -> None:
     spread: np.ndarray = np.ptp(given, axis=0)
     columns = np.flatnonzero((lost > _LOST * spread) & (spread > _CONSTANT * size)).tolist()
     if columns:
-        warnings.warn(
+        warn(
             f"float32 rounds the columns {columns} of X by up to {(lost[columns] / spread[columns]).max():.1e} of "
             "their range: the model cannot tell apart rows that scikit-learn does. Subtract an offset from these "
-            "columns before fit and predict.",
-            UserWarning,
-            stacklevel=2,
+            "columns before fit and predict."
         )
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnxtrain.cache import fork_safe_lock
+
 #: Bytes of a tensor, and of all such tensors of a model, from which on they are held beside it.
 LEAST, LEAST_IN_ALL = 2**20, 2**26
 
@@ -25,13 +27,20 @@ _PREFIX = "onnxtrain-held:"
 
 #: The arrays by key, and all copies of each: the one that was there first may be gone before a copy.
 _ARRAYS: dict[str, list[weakref.ref[np.ndarray]]] = {}
+_LOCK = fork_safe_lock()
 
 
 def hold(arrays: Mapping[str, np.ndarray]) -> None:
-    """Let arrays be found by their keys, as long as they live."""
-    for key, array in arrays.items():
-        alive = [ref for ref in _ARRAYS.get(key, ()) if ref() is not None]
-        _ARRAYS[key] = [*alive, weakref.ref(array)]
+    """Let arrays be found by their keys, as long as they live; keys of others that are gone are forgotten."""
+    with _LOCK:
+        for key, array in arrays.items():
+            _ARRAYS[key] = [*_ARRAYS.get(key, ()), weakref.ref(array)]
+        for key, refs in list(_ARRAYS.items()):
+            alive = [ref for ref in refs if ref() is not None]
+            if alive:
+                _ARRAYS[key] = alive
+            else:
+                del _ARRAYS[key]
 
 
 def _find(key: str) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import onnx
 import onnxruntime
 
 from onnxtrain.cache import Cache
-from onnxtrain.errors import DataError, ModelError
+from onnxtrain.errors import DataError, ModelError, warn
 from onnxtrain.opsets import at_opset
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
 from onnxtrain.runtime.threads import available_threads, threads_for
@@ -105,7 +104,7 @@ def open_session(
             raise
         # up to 1.19 a product is fused into an operator that has no kernel in float64
         if "FusedMatMul" not in str(e):
-            warnings.warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning, stacklevel=2)
+            warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning)
         return session
 
 

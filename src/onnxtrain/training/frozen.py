@@ -239,7 +239,10 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
     border = _border(model, objective, refused)
     texts = [v for v in border if v.dtype == ir.DataType.STRING]
     if texts:
-        raise ModelError(f"Texts reach the trained weights: {graph.describe(texts[0])}.")
+        raise ModelError(
+            f"Texts reach the trained weights: {graph.describe(texts[0])}. A step takes what they are encoded as, if "
+            "its first axis is that of the rows: export the model so."
+        )
     passed = tuple(str(v.name) for v in border if v.is_graph_input())
     computed = [(str(v.name), v) for v in border if v.name not in passed]
     if not computed:
