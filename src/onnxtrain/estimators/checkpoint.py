@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,15 +15,12 @@ from onnxtrain.errors import DataError, FileError, ParameterError, warn
 from onnxtrain.estimators.file_format import Encoder, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.data import TrainingData
+from onnxtrain.training.data import EpochRows
 from onnxtrain.training.model import learned_constants
 from onnxtrain.training.state import EpochInfo, TrainingState
 
 #: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
-
-#: Rows of X, at either end, that are compared with those of the fit that was killed.
-_COMPARED = 100
 
 
 class Checkpoint:
@@ -66,7 +62,7 @@ class Checkpoint:
         return random_state
 
     def restored(
-        self, model: TrainedModel, data: TrainingData, validation: TrainingData | None
+        self, model: TrainedModel, data: EpochRows, validation: EpochRows | None
     ) -> tuple[TrainedModel, TrainingState, np.random.RandomState] | None:
         """Return model, state and generator of the killed fit, None if there was none.
 
@@ -77,7 +73,8 @@ class Checkpoint:
         """
         if self.path is None:
             return None
-        self._moments["rows"] = _fingerprint(data, validation)
+        held_out = "none" if validation is None else validation.fingerprint()
+        self._moments["rows"] = f"{data.fingerprint()} {held_out}"
         if self._kept is None:
             return None
         kept = self._kept
@@ -145,19 +142,3 @@ def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
 
 def _shapes(weights: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
     return {name: w.shape for name, w in weights.items()}
-
-
-def _fingerprint(*parts: TrainingData | None) -> str:
-    """Return a fingerprint of the labels, the sample weights, and the first and last rows."""
-    found = hashlib.sha256()
-    for data in parts:
-        if data is None:
-            found.update(b"none")
-            continue
-        arrays = [data.label, data.weight, data.chosen]
-        for rows in (slice(0, _COMPARED), slice(max(len(data.label) - _COMPARED, 0), None)):
-            arrays += data.take(rows).values()
-        for array in arrays:
-            found.update(b"none" if array is None else f"{array.shape}{array.dtype}".encode())
-            found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
-    return found.hexdigest()

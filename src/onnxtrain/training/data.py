@@ -1,12 +1,13 @@
-"""Rows of the training data: all at once where they lie ready, batch by batch where not."""
+"""Rows of the training data: what the trainer asks of them, and those whose arrays are at hand."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse
@@ -35,6 +36,9 @@ _DENSE_BYTES = 2**24
 #: Bytes of rows that stay in the cache of a core, together with the activations of a network.
 _CACHED_BYTES = 2**21
 
+#: Rows at either end that are part of a fingerprint.
+_COMPARED = 100
+
 
 class Piece(NamedTuple):
     """Some rows, as onnxruntime is fed them: arrays, or OrtValues of a device that holds data."""
@@ -52,9 +56,85 @@ class Piece(NamedTuple):
         )
 
 
+class Batch(NamedTuple):
+    """Some rows of arrays, taken when they are asked for."""
+
+    data: TrainingData
+    rows: np.ndarray | slice
+
+    @property
+    def n_rows(self) -> int:
+        """How many."""
+        return len(self.data.label[self.rows])
+
+    @property
+    def weight(self) -> float:
+        """The sum of their weights."""
+        if self.data.weight is None:
+            return float(self.n_rows)
+        return np.add.reduceat(self.data.weight[self.rows, 0], [0])[0]  # rounded as those of a gathered step
+
+    @property
+    def piece(self) -> Piece:
+        """The rows, dense, of the types that the model takes."""
+        return self.data.piece(self.rows)
+
+
+class EpochRows(Protocol):
+    """The rows of a fit as the trainer sees them: batch by batch in an epoch, piece by piece in their order.
+
+    Arrays (:class:`TrainingData`) and parts that are read when they are needed
+    (:class:`~onnxtrain.training.parts.PartedData`) are the two kinds.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows count."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights of the rows."""
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """For each input of the model that is the same for all rows, its value."""
+
+    @property
+    def at_hand(self) -> TrainingData | None:
+        """The arrays of all rows if a step can take its rows from them by itself; None: it is fed batches."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """The number of rows to evaluate together, outside training."""
+
+    @property
+    def dense_at_once(self) -> int:
+        """The number of rows that may be made dense together; any number if none is sparse."""
+
+    @property
+    def bytes_of_scores(self) -> int:
+        """The bytes of the scores of a row, about."""
+
+    def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
+        """Yield every row that counts once, in batches of `size`, in a drawn order if there is a generator."""
+
+    def pieces(self, device: Device) -> Iterator[Piece]:
+        """Yield the rows that count in their order, some at a time."""
+
+    def with_shuffled_labels(self) -> Self:
+        """Return the same rows, each with the label of another; always in the same order."""
+
+    def fingerprint(self) -> str:
+        """Return what a resumed fit compares with the rows of the one that was killed."""
+
+
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows that a model is trained or evaluated on.
+    """The rows that a model is trained or evaluated on, as arrays.
 
     Attributes
     ----------
@@ -95,6 +175,11 @@ class TrainingData:
         return len(self.label) if self.chosen is None and self.weight is None else len(self.rows)
 
     @property
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.weight is not None
+
+    @property
     def in_blocks(self) -> bool:
         """Whether there are so many rows that they are visited block by block."""
         return self.chosen is None and self.weight is None and len(self.label) > LARGE
@@ -114,6 +199,11 @@ class TrainingData:
             for name, x in self.features.items()
         )
 
+    @property
+    def at_hand(self) -> TrainingData | None:
+        """The arrays, if a step can take its rows from them by itself."""
+        return self if self.ready else None
+
     def subset(self, rows: np.ndarray) -> TrainingData:
         """Return the same data, of which only `rows` are visited."""
         return replace(self, chosen=np.sort(rows).astype(np.int64))
@@ -125,6 +215,15 @@ class TrainingData:
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return the features of some rows, dense, of the type the model takes."""
         return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
+
+    def piece(self, rows: np.ndarray | slice) -> Piece:
+        """Return some rows as onnxruntime is fed them."""
+        label = self.label[rows]
+        return Piece(len(label), self.take(rows), label, None if self.weight is None else self.weight[rows])
+
+    def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
+        """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator."""
+        return (Batch(self, rows) for rows in self.shuffled(size, random_state))
 
     def shuffled(self, size: int, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
         """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator.
@@ -161,10 +260,13 @@ class TrainingData:
         """The bytes of the scores of a row, about."""
         return 4 * self.n_scores * math.prod(self.label.shape[1:])
 
+    @property
+    def dense_at_once(self) -> int:
+        """The number of rows that may be made dense together; any number if none is sparse."""
+        return dense_at_once(self.features, self.dtypes)
+
     def _cut(self, size: int) -> Iterator[Piece]:
-        for rows in self.batches(size):
-            label = self.label[rows]
-            yield Piece(len(label), self.take(rows), label, None if self.weight is None else self.weight[rows])
+        return map(self.piece, self.batches(size))
 
     def batches(self, size: int) -> Iterator[np.ndarray | slice]:
         """Yield the rows that count in order, `size` at a time."""
@@ -174,6 +276,17 @@ class TrainingData:
             rows = self.rows
             yield from (rows[part] for part in batches(len(rows), size))
 
+    def fingerprint(self) -> str:
+        """Return a fingerprint of the labels, the sample weights, and the first and last rows."""
+        found = hashlib.sha256()
+        arrays = [self.label, self.weight, self.chosen]
+        for rows in (slice(0, _COMPARED), slice(max(len(self.label) - _COMPARED, 0), None)):
+            arrays += self.take(rows).values()
+        for array in arrays:
+            found.update(b"none" if array is None else f"{array.shape}{array.dtype}".encode())
+            found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
+        return found.hexdigest()
+
 
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
     """Return the number of rows to evaluate together, outside training.
@@ -181,8 +294,8 @@ def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) ->
     They and the activations of a network are still in the cache of a core when they are read again; of sparse rows
     with many columns there are fewer. The number is a multiple of ``GROUP``.
     """
-    row = _bytes_of_a_row(features, dtypes)
-    n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // max(row, 1)))
+    row = bytes_of_a_row(features, dtypes)
+    n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
     return min(n, dense_at_once(features, dtypes)) // GROUP * GROUP
 
 
@@ -190,11 +303,12 @@ def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -
     """Return the number of rows that may be made dense together; any number if none is sparse."""
     if not any(map(scipy.sparse.issparse, features.values())):
         return sys.maxsize
-    return max(GROUP, _DENSE_BYTES // max(_bytes_of_a_row(features, dtypes), 1))
+    return max(GROUP, _DENSE_BYTES // bytes_of_a_row(features, dtypes))
 
 
-def _bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    return sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items())
+def bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
+    """Return the bytes of a row when it is dense, 1 or more."""
+    return max(sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items()), 1)
 
 
 def most_rows(n_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnxtrain.cache import cached
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.runtime.session import Place, run_session
-from onnxtrain.training.data import GROUP, TrainingData
+from onnxtrain.training.data import GROUP, EpochRows, Piece
 from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, rewrite_locally
 
 
@@ -104,32 +104,41 @@ def run_in_groups(
     return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]
 
 
-def row_losses(objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, place: Place) -> np.ndarray:
+def row_losses(objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place) -> np.ndarray:
     """Return the loss of each row, shape (n,), neither weighted nor penalized."""
+    return np.concatenate([losses for losses, _ in _losses(objective, weights, data, place)])
+
+
+def _losses(
+    objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place
+) -> Iterator[tuple[np.ndarray, Piece]]:
+    """Yield the losses of some rows at a time, and these rows."""
     g = build_row_losses(objective)
     session = place.open(g.onnx)
-    known, found = _known(session, {**data.constants, **weights}), []
+    known = _known(session, {**data.constants, **weights})
     for piece in data.pieces(place.device):
         feeds = {g.features[name]: x for name, x in piece.features.items() if name in g.features}
         feeds[g.inputs["label"]] = piece.label
-        found += run_session(session, {**feeds, **known})
-    return np.concatenate(found)[:, 0]
+        (losses,) = run_session(session, {**feeds, **known})
+        yield losses[:, 0], piece
 
 
-def mean_loss(objective: Objective, weights: Mapping[str, np.ndarray], data: TrainingData, place: Place) -> float:
+def mean_loss(objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place) -> float:
     """Return the weighted mean of the losses of the rows, without penalties."""
-    losses = row_losses(objective, weights, data, place).astype(np.float64)
+    total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # infinite is an answer
-        if data.weight is None:
-            return float(losses.mean())
-        (rows,) = data.batches(len(losses))  # those of the losses, in their order
-        return float(np.average(losses, weights=data.weight[rows, 0]))
+        for losses, piece in _losses(objective, weights, data, place):
+            of_rows, weight = losses.astype(np.float64), piece.weight
+            if weight is not None:
+                of_rows *= (weight.numpy() if hasattr(weight, "numpy") else weight)[:, 0]  # it may be on a device
+            total += float(of_rows.sum())
+    return total / data.total_weight
 
 
 def loss_and_gradient(
     objective: Objective,
     weights: Mapping[str, np.ndarray],
-    data: TrainingData,
+    data: EpochRows,
     place: Place,
     builder: str = "builtin",
 ) -> tuple[float, list[np.ndarray]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -16,7 +17,7 @@ from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Buffer, Capabilities
 from onnxtrain.runtime.session import BoundRun, Place, recorded
-from onnxtrain.training.data import TrainingData, dense_at_once
+from onnxtrain.training.data import Batch, EpochRows, Piece
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
@@ -186,12 +187,12 @@ def joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str,
     return {name: join(arrays, members) for name, members in parts.items()}
 
 
-def _in_pieces(settings: Settings, data: TrainingData) -> Settings:
+def _in_pieces(settings: Settings, data: EpochRows) -> Settings:
     """Return settings whose batches come in pieces, of sparse rows that would fill the memory when they are dense.
 
     The steps are the same: the gradients of the pieces of a batch are summed.
     """
-    size, most = settings.rows_of_a_batch(data.n_rows), dense_at_once(data.features, data.dtypes)
+    size, most = settings.rows_of_a_batch(data.n_rows), data.dense_at_once
     if size <= most:
         return settings
     n_pieces = next(k for k in range(-(-size // most), size + 1) if size % k == 0)
@@ -342,7 +343,7 @@ class StepLoop:
     Parameters
     ----------
     objective : Objective
-    data : TrainingData
+    data : EpochRows
     settings : Settings
     optimizer : Optimizer
     state : TrainingState
@@ -359,7 +360,7 @@ class StepLoop:
     def __init__(
         self,
         objective: Objective,
-        data: TrainingData,
+        data: EpochRows,
         settings: Settings,
         optimizer: Optimizer,
         state: TrainingState,
@@ -367,6 +368,7 @@ class StepLoop:
     ):
         settings = _in_pieces(settings, data)
         self.data, self.settings, self.optimizer = data, settings, optimizer
+        self._at_hand = data.at_hand  # None: the step is fed
         self.state, self.random_state = state, random_state
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
@@ -381,8 +383,8 @@ class StepLoop:
             optimizer,
             settings,
             settings.device.capabilities,
-            gathered=data.ready,
-            weighted=data.weight is not None,
+            gathered=self._at_hand is not None,
+            weighted=data.weighted,
             batches=batches,
         )
         self.update = None
@@ -393,7 +395,7 @@ class StepLoop:
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         self.place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
         fill_slots(state, self.update or self.step, optimizer)
-        self._rows = data.rows if self.step.gathered else np.empty(0, np.int64)  # else they are visited block by block
+        self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
@@ -404,17 +406,17 @@ class StepLoop:
     def _n_ahead(self) -> int:
         """The number of steps whose scalars are computed ahead: those of whole epochs."""
         # the weight of a batch depends on the order; a user's function may expect to be called during training
-        one_epoch = self.data.weight is not None or isinstance(self.settings.schedule, Custom)
+        one_epoch = self.data.weighted or isinstance(self.settings.schedule, Custom)
         return self.n_steps * (1 if one_epoch else max(1, _AHEAD // self.n_steps))
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
         """Return the inputs that stay bound: those of a gathered step, all rows and their order, or only constants."""
         constants = {name: self.data.constants[name] for name in self.step.constants}
-        if not self.step.gathered:
+        if self._at_hand is None:
             return {**constants, self.step.inputs["scalars"]: self._scalars[:1].copy()}
-        inputs = constants | self._named_rows(slice(None))
+        inputs = constants | self._named(self._at_hand.piece(slice(None)))
         inputs[self.step.inputs["scalars"]] = self._scalars
-        inputs[self.step.inputs["rows"]] = self.data.rows.copy()
+        inputs[self.step.inputs["rows"]] = self._rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.batch_size], dtype=np.int64)
         return inputs | self._inputs_of_length(self.batch_size)
 
@@ -446,12 +448,12 @@ class StepLoop:
         known = {"batch_positions": np.arange(n, dtype=np.int64), "ones": np.ones((1, n), self.step.dtype.numpy())}
         return {self.step.inputs[role]: array for role, array in known.items() if role in self.step.inputs}
 
-    def _named_rows(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
-        """Return rows of the data by input name."""
-        inputs = {self.step.features[name]: x for name, x in self.data.take(rows).items() if name in self.step.features}
-        inputs[self.step.inputs["label"]] = self.data.label[rows]
-        if self.data.weight is not None:
-            inputs[self.step.inputs["weight"]] = self.data.weight[rows]
+    def _named(self, rows: Piece) -> dict[str, np.ndarray]:
+        """Return rows by input name."""
+        inputs = {self.step.features[name]: x for name, x in rows.features.items() if name in self.step.features}
+        inputs[self.step.inputs["label"]] = rows.label
+        if rows.weight is not None:
+            inputs[self.step.inputs["weight"]] = rows.weight
         return inputs
 
     def run(self, n_epochs: int, end: EpochEnd) -> None:
@@ -493,12 +495,21 @@ class StepLoop:
         first = self._behind // self.n_steps * self.n_batches
         scalars = self._scalars[first : first + self.n_batches]
         self.bound.restart("loss_sum")
-        if self.step.gathered:
+        if self._at_hand is not None:
             order = self._rows.copy()
             if random_state is not None:
                 random_state.shuffle(order)  # the permutation, without its look whether the two share memory
-            self._write_order(order)
-        fed = None if self.step.gathered else self._fed(scalars, random_state)
+            self._write_order(order, self._at_hand.weight)
+            self._run_steps(scalars, None)
+        else:
+            with closing(self.data.epoch(self.batch_size, random_state)) as batches:
+                self._run_steps(scalars, self._fed(scalars, batches))
+        self._behind += self.n_steps
+        self.state.step += self.n_steps
+        return self.bound.count("loss_sum") / self._total_weight
+
+    def _run_steps(self, scalars: np.ndarray, fed: Iterator[None] | None) -> None:
+        """Run the steps of an epoch; the rows of each batch are `fed`, or gathered by the step."""
         for i, updates in enumerate(self._updates):
             if fed is not None:
                 next(fed)
@@ -507,23 +518,20 @@ class StepLoop:
                 self._look_at_the_first()
             if updates:
                 self.bound.update(scalars[i : i + 1])
-        self._behind += self.n_steps
-        self.state.step += self.n_steps
-        return self.bound.count("loss_sum") / self._total_weight
 
-    def _fed(self, scalars: np.ndarray, random_state: np.random.RandomState | None) -> Iterator[None]:
+    def _fed(self, scalars: np.ndarray, batches: Iterator[Batch]) -> Iterator[None]:
         """Bind the rows of one batch after the other."""
-        k, batches = self.settings.accumulate, self.data.shuffled(self.batch_size, random_state)
+        k = self.settings.accumulate
         for start in range(0, self.n_batches, k):
             of_step = list(islice(batches, k))
-            weights = [len(rows) if self.data.weight is None else self.data.weight[rows].sum() for rows in of_step]
+            weights = np.array([batch.weight for batch in of_step])
             some = scalars[start : start + k]
-            some[:, 0] = 1 / sum(weights)
+            some[:, 0] = 1 / np.add.reduceat(weights, [0])  # rounded as in _set_weights
             if OF_BATCH in self.step.step_scalars:
                 some[:, self.step.step_scalars.index(OF_BATCH)] = weights
-            for row, rows in zip(some, of_step, strict=True):
+            for row, batch in zip(some, of_step, strict=True):
                 self.bound.write(self.step.inputs["scalars"], row[None])
-                self.bound.feed(self._named_rows(rows))
+                self.bound.feed(self._named(batch.piece))
                 yield
 
     def _look_at_the_first(self) -> None:
@@ -547,12 +555,12 @@ class StepLoop:
             self.bound.restart("index")
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 
-    def _write_order(self, order: np.ndarray) -> None:
+    def _write_order(self, order: np.ndarray, weight: np.ndarray | None) -> None:
         self.bound.write(self.step.inputs["rows"], order)
         self.bound.restart("offset")
-        if self.data.weight is not None:
+        if weight is not None:
             starts = np.arange(0, len(order), self.batch_size)
-            self._set_weights(self._scalars, np.add.reduceat(self.data.weight[order, 0], starts))
+            self._set_weights(self._scalars, np.add.reduceat(weight[order, 0], starts))
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 
     def _check_finite(self, loss: float, weights: Parts[str]) -> None:

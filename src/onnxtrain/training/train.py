@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.runtime.session import Place
-from onnxtrain.training.data import TrainingData
+from onnxtrain.training.data import EpochRows
 from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import minimize_lbfgs
 from onnxtrain.training.loop import StepLoop
@@ -41,8 +41,8 @@ class Fit:
     Attributes
     ----------
     objective : Objective
-    data : TrainingData
-    validation : TrainingData or None
+    data : EpochRows
+    validation : EpochRows or None
         The validation set: its loss is monitored instead of that of `data`.
     settings : Settings
     state : TrainingState
@@ -54,8 +54,8 @@ class Fit:
     """
 
     objective: Objective
-    data: TrainingData
-    validation: TrainingData | None
+    data: EpochRows
+    validation: EpochRows | None
     settings: Settings
     state: TrainingState
     start: Weights
@@ -98,7 +98,7 @@ class Fit:
     def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
         settings, state, builder = self.settings, self.state, self.settings.builder
         graph = build_loss_and_gradient(self.objective, builder)
-        place = settings.place.for_work(len(self.data.label) * graph.multiplications + graph.fixed_cost)
+        place = settings.place.for_work(self.data.n_rows * graph.multiplications + graph.fixed_cost)
         place = place.for_results(self.data.rows_at_once * self.data.bytes_of_scores)
         if self.validation is None:
             end = EpochEnd(state, tol=0.0, n_iter_no_change=float("inf"), listeners=listeners)
@@ -131,6 +131,6 @@ class Fit:
         state.stopped |= converged
         return Outcome()
 
-    def _mean_loss_on(self, data: TrainingData, place: Place) -> Callable[[Weights], float]:
+    def _mean_loss_on(self, data: EpochRows, place: Place) -> Callable[[Weights], float]:
         """Return the mean loss on rows, without penalties, as a function of the weights."""
         return lambda weights: mean_loss(self.objective, weights, data, place)
