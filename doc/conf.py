@@ -24,18 +24,49 @@ author = "onnxtrain developers"
 copyright = "2026, onnxtrain developers"
 version = release = onnxtrain.__version__
 
+# napoleon, not numpydoc: it makes the attributes of a class objects that one can link to.
+# No intersphinx: inventories of others would be fetched over the network, and no package ships its own.
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["_build", "auto_examples/*.ipynb", "walk.rst"]  # which design.rst includes
-html_theme = "furo"
+exclude_patterns = ["_build", "auto_examples/*.ipynb", "walk.rst", "loss_table.rst"]  # which other pages include
+
+# The theme of scikit-learn, NumPy and pandas: a reader of theirs knows where everything is. Sections are in its head,
+# pages of a section at the left, wide tables scroll.
+html_theme = "pydata_sphinx_theme"
 html_title = f"onnxtrain {release}"
+html_static_path = ["static"]
+html_css_files = ["onnxtrain.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "onnxtrain"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
+html_sidebars = {"index": [], "_modules/**": [], "changes": []}
+copybutton_prompt_text = ">>> |\\.\\.\\. "
+copybutton_prompt_is_regexp = True
+
+plot_html_show_formats = False
+plot_html_show_source_link = False
+plot_formats = ["svg"]
+plot_include_source = True
+plot_rcparams = {"figure.figsize": (7, 3), "figure.constrained_layout.use": True, "svg.hashsalt": "onnxtrain"}
+plot_apply_rcparams = True
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say it, with shapes
@@ -53,6 +84,8 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("onnxtrain",),
 }
 logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # sphinx-gallery listens from INFO
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
