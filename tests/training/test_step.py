@@ -23,10 +23,11 @@ from tests.training.steps import CPU, NAMES, OPTIMIZERS, network, state_of, trai
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 20, 25, 49, 50])
+@pytest.mark.parametrize("gathered", [False, True])
 @pytest.mark.parametrize("device", [GPU, WEBGPU], ids=lambda device: device.kind)
-def test_rows_taken_as_on_a_gpu(device, batch_size, weighted):
-    built, found = train(Adam(), weighted=weighted, batch_size=batch_size, device=device)
-    _, expected = train(Adam(), weighted=weighted, batch_size=batch_size)
+def test_rows_taken_as_on_a_gpu(device, gathered, batch_size, weighted):
+    built, found = train(Adam(), gathered=gathered, weighted=weighted, batch_size=batch_size, device=device)
+    _, expected = train(Adam(), gathered=gathered, weighted=weighted, batch_size=batch_size)
     for key, value in state_of(expected).items():
         np.testing.assert_array_equal(state_of(found)[key], value, err_msg=str(key))
     assert "Slice" not in {node.op_type for node in onnx.load_model_from_string(built.onnx).graph.node}

@@ -49,6 +49,7 @@ from onnxtrain.graph.model_io import (
     reload,
     save,
     set_outputs,
+    with_lengths,
 )
 from onnxtrain.graph.normalize import inline_functions, leave_out_defaults, with_maps_of, without_maps
 from onnxtrain.graph.query import (
@@ -161,6 +162,7 @@ __all__ = [
     "tidy",
     "unique_name",
     "values_in",
+    "with_lengths",
     "with_maps_of",
     "without_maps",
     "write_model",

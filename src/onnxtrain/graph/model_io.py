@@ -7,7 +7,7 @@ unique, with a pinned IR version.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -240,6 +240,16 @@ def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.M
         if name not in inputs
     )
     return proto
+
+
+def with_lengths(onx: bytes, lengths: Mapping[str, tuple[int, int]]) -> bytes:
+    """Return a model some of whose inputs have a constant length: for each its axis and that."""
+    proto = onnx.load_model_from_string(onx)
+    for value in proto.graph.input:
+        if value.name in lengths:
+            axis, length = lengths[value.name]
+            value.type.tensor_type.shape.dim[axis].dim_value = length
+    return proto.SerializeToString()
 
 
 # -------------------------------------------------------------------- writing

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
@@ -89,7 +90,7 @@ def open_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     content = at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
     content = device.prepared(content, options)
-    if captured and device.capabilities.records_runs and can_be_recorded(content):
+    if captured and device.capabilities.records_runs and (can_be_recorded(content) or _is_recorded_folded(content)):
         with suppress(ModelError):  # a node that only a CPU has
             return open_with(content, options, device.providers(captured=True))
     try:
@@ -106,6 +107,18 @@ def open_session(
         if "FusedMatMul" not in str(e):
             warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning)
         return session
+
+
+def _is_recorded_folded(content: bytes) -> bool:
+    """Whether a GPU may record a run of a model once onnxruntime has folded its constants, as it does on any device."""
+    options = quiet_options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory() as folder, suppress(ModelError):  # what a CPU has no kernel for
+        options.optimized_model_filepath = path = os.path.join(folder, "folded.onnx")
+        open_with(content, options, ["CPUExecutionProvider"])
+        with open(path, "rb") as file:
+            return can_be_recorded(file.read())
+    return False
 
 
 def _open_with_less(
@@ -287,8 +300,20 @@ def _may_share_memory(x: Any, y: Any) -> bool:
     return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
 
 
-#: The binding of a run, and how it is recorded.
-BoundRun: TypeAlias = "tuple[onnxruntime.IOBinding, onnxruntime.RunOptions | None]"
+Session: TypeAlias = onnxruntime.InferenceSession
+
+
+class BoundRun(NamedTuple):
+    """A run of a session whose inputs and outputs are bound, and how it is recorded."""
+
+    session: Session
+    binding: onnxruntime.IOBinding
+    options: onnxruntime.RunOptions | None
+
+    def start(self) -> None:
+        """Run, and wait for the end."""
+        self.session.run_with_iobinding(self.binding, self.options)
+
 
 #: The identifiers of recorded runs: a session may serve several steps, each bound to its own memory.
 _RECORDS = itertools.count(1)

@@ -16,7 +16,7 @@ from onnxtrain.errors import ConvergenceError, DataError
 from onnxtrain.optim import Optimizer
 from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Buffer, Capabilities
-from onnxtrain.runtime.session import BoundRun, Place, recorded
+from onnxtrain.runtime.session import BoundRun, Place, Session, recorded
 from onnxtrain.training.data import Batch, EpochRows, Piece
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
@@ -95,21 +95,38 @@ class BoundStep:
     def _open(self, *, captured: bool) -> None:
         self._captured = captured
         self._process = os.getpid()
-        thorough = self._place.device.capabilities.thorough
-        self._session = self._place.open(self._step.onnx, captured=captured, thorough=thorough)
-        self._runs: dict[tuple[int, bool], BoundRun] = {}
+        self._sessions: dict[int | None, Session] = {}
+        self._runs: dict[tuple[int, bool, int | None], BoundRun] = {}
+
+    def _session(self, length: int | None) -> Session:
+        """Return the session for batches of so many rows, None for any, opened at its first use."""
+        if length not in self._sessions:
+            onx = self._step.onnx if length is None else self._step.of_length(length)
+            thorough = self._place.device.capabilities.thorough
+            self._sessions[length] = self._place.open(onx, captured=self._captured, thorough=thorough)
+        return self._sessions[length]
+
+    def _length(self, inputs: Mapping[str, Buffer]) -> int | None:
+        """Return the number of rows of the batch that is bound, None if the device does not care."""
+        if not self._place.device.capabilities.constant_batch:
+            return None
+        name, axis = next(iter(self._step.batch_inputs.items()))
+        return int(inputs[name].value.shape()[axis])
 
     def _bound(self, *, last: bool) -> BoundRun:
-        """Return the binding of the next run, the last of an epoch or another, made at its first use.
+        """Return the next run, the last of an epoch or another, bound at its first use.
 
         With two steps an epoch two of the four are never used; without them a grid over small models takes 4 % less
         time.
         """
-        which = self._turn, last
+        inputs = self._inputs | self._last if last else self._inputs
+        length = self._length(inputs)
+        which = self._turn, last, length
         if which not in self._runs or not self._place.device.capabilities.keeps_bindings:
             read, write = self._buffers[self._turn], self._buffers[1 - self._turn]
-            binding = self._session.io_binding()
-            for name, buffer in (self._inputs | self._last if last else self._inputs).items():
+            session = self._session(length)
+            binding = session.io_binding()
+            for name, buffer in inputs.items():
                 binding.bind_ortvalue_input(name, buffer.value)
             outputs = self._step.state
             for name in read:
@@ -117,13 +134,14 @@ class BoundStep:
                 binding.bind_ortvalue_output(outputs[name], write[name].value)
             for name, buffer in self._outputs.items():
                 binding.bind_ortvalue_output(name, buffer.value)
-            self._runs[which] = binding, recorded() if self._captured else None
+            self._runs[which] = BoundRun(session, binding, recorded() if self._captured else None)
         return self._runs[which]
 
     def run(self, *, last: bool = False) -> None:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
+        run = self._bound(last=last and bool(self._last))
         try:
-            self._session.run_with_iobinding(*self._bound(last=last and bool(self._last)))
+            run.start()
         except Exception as e:  # see open_session
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a step of training: {e}") from e
@@ -139,9 +157,10 @@ class BoundStep:
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bind the rows of the next batch, which `run` will read."""
-        for name, array in inputs.items():
-            self._inputs[name] = self._place.device.buffer(array)
-            self._bound(last=False)[0].bind_ortvalue_input(name, self._inputs[name].value)
+        self._inputs |= {name: self._place.device.buffer(array) for name, array in inputs.items()}
+        binding = self._bound(last=False).binding
+        for name in inputs:
+            binding.bind_ortvalue_input(name, self._inputs[name].value)
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Overwrite a bound input."""

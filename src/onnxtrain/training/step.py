@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.cache import cached
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import Op, rank, scan, static_shape, tensor
+from onnxtrain.graph import Op, rank, scan, static_shape, tensor, with_lengths
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
@@ -116,6 +116,17 @@ class StepGraph(BatchGraph):
     def gathered(self) -> bool:
         """Whether the step selects the rows of its batch itself."""
         return "rows" in self.inputs
+
+    @property
+    def batch_inputs(self) -> dict[str, int]:
+        """The inputs that have an axis of the rows of the batch, and that axis."""
+        roles = {"batch_positions": 0, "ones": 1} if self.gathered else {"label": 0, "weight": 0}
+        rows = {} if self.gathered else dict.fromkeys(self.features.values(), 0)
+        return rows | {self.inputs[role]: axis for role, axis in roles.items() if role in self.inputs}
+
+    def of_length(self, n: int) -> bytes:
+        """Return the graph for batches of n rows, in which onnxruntime computes shapes once."""
+        return with_lengths(self.onnx, {name: (axis, n) for name, axis in self.batch_inputs.items()})
 
     @property
     def state(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ from onnxtrain.graph import Op, attribute, constant, rank, static_shape
 @gradient_rule("MaxPool")
 def max_pool(op, node, dy, _=None):
     (x,) = node.inputs
-    size = op.Reshape(op.Size(x), [1]) if static_shape(x) is None else [int(np.prod(static_shape(x)))]
+    size = op.ReduceProd(op.Shape(x)) if static_shape(x) is None else [int(np.prod(static_shape(x)))]
     chosen = op.Reshape(_positions(op, node), [-1])
     scatter = partial(op.ScatterElements, axis=0, reduction="add")
     dx = add_into_zeros(op, lambda zeros, dy: scatter(zeros, chosen, dy), op.Reshape(dy, [-1]), size)
