@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.estimators import source
+from onnxtrain.estimators import fitting, source
 
 X, y = load_diabetes(return_X_y=True)
 X = X.astype(np.float32)
@@ -124,7 +124,7 @@ def test_weights_are_rows_too(fits):
 
 
 def fingerprint(estimator, X=X):
-    return source._fingerprint(estimator, estimator.get_params(), {}, (X, y, None), {})
+    return fitting.fingerprint(estimator, estimator.get_params(), {}, (X, y, None), {})
 
 
 def test_what_may_depend_on_more_is_never_the_same():
@@ -159,7 +159,7 @@ def test_what_is_large_is_not_kept(fits, monkeypatch):
     monkeypatch.setattr(source, "LIGHT", 10)
     train(LinearRegression())
     assert len(source.SOURCES) == 0
-    monkeypatch.setattr(source, "_MANY", X.size - 1)
+    monkeypatch.setattr(fitting, "_MANY", X.size - 1)
     monkeypatch.setattr(source, "LIGHT", 10**6)
     train(LinearRegression())
     assert len(source.SOURCES) == 0

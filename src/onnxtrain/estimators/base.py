@@ -34,10 +34,10 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.positions import row_weights
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, is_onnx, takes_sparse
 from onnxtrain.estimators.rows import check_rows
 from onnxtrain.estimators.settings import floats_of, settings_of
-from onnxtrain.estimators.source import Source, check_source, is_fitted, takes_sparse
+from onnxtrain.estimators.source import Source, check_source
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel

@@ -28,8 +28,8 @@ from onnxtrain.estimators.positions import (
     weights_of_classes,
     weights_of_entries,
 )
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
-from onnxtrain.estimators.source import Source, is_fitted, takes_labels
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, takes_labels
+from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.targets import (
     TO_COME,
     LabelDecoder,

@@ -1,4 +1,4 @@
-"""The types of models and rows as users give them, and of checked rows."""
+"""The types of models and rows as users give them, and of checked rows; questions that a model answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import numpy.typing as npt
 import onnx
 import scipy.sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -63,6 +67,39 @@ Features: TypeAlias = "np.ndarray | scipy.sparse.csr_matrix | Frame | Mapping[st
 def is_onnx(model: object) -> TypeIs[OnnxModel]:
     """Whether a user's model is an ONNX model: a ModelProto, its bytes, or a path."""
     return isinstance(model, (onnx.ModelProto, bytes, bytearray, str, os.PathLike))
+
+
+def is_fitted(estimator: Estimator) -> bool:
+    """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
+    if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
+        return False  # scikit-learn asks the last step alone
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _is_step(step: object) -> bool:
+    return step is not None and not isinstance(step, str)  # "passthrough"
+
+
+def takes_sparse(estimator: Model) -> bool:
+    """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
+    return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
+
+
+def takes_labels(estimator: Model) -> bool:
+    """Whether `fit` accepts multilabel targets, as far as known in advance."""
+    if is_onnx(estimator):
+        return True
+    tags = get_tags(estimator)
+    return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
+
+
+def thawed(estimator: Any) -> Any:
+    """Return the estimator inside a FrozenEstimator, any other as it is."""
+    return estimator.estimator if type(estimator).__name__ == "FrozenEstimator" else estimator
 
 
 def is_frame(X: object) -> TypeIs[Frame]:

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import math
-import pickle
-import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
-from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import get_routing_for_object
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
-from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert, registered_converters
+from onnxtrain.convert import Binding
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged
 from onnxtrain.convert.head import with_new_head
@@ -33,36 +23,16 @@ from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_fa
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx, take
+from onnxtrain.estimators.fitting import Given, drawn_parameters, fingerprint, fit, some_rows
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx, thawed
 from onnxtrain.estimators.template import convert_once, without_values
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.model import (
-    TrainableModel,
-    choose_weights,
-    initial_weights,
-    list_weights,
-    read_model,
-    with_weights,
-)
-from onnxtrain.training.parameters import Role, Weight, quantized_weights, roles_by_exporter
+from onnxtrain.training.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
+from onnxtrain.training.parameters import Role, roles_by_exporter
 
-#: Packages whose objects are determined by their state, and their classes by name.
-_KNOWN = frozenset({"builtins", "numpy", "sklearn"})
-
-#: Modules of scikit-learn whose callable objects hold names and scalars; a scorer holds a function.
-_CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_process.kernels"})
-
-#: Rows of more elements than this are not hashed: that takes a tenth of a second.
-_MANY = 2**25
-
-
-#: Rows above which a structure is taken from fewer, of which there are so many, and so many of each class.
-_MANY_ROWS, _FEW_ROWS, _OF_EACH = 20_000, 2000, 50
-
-
-#: X, y and sample weights, checked.
-Given: TypeAlias = "tuple[Features, np.ndarray, np.ndarray | None]"
+#: Rows above which a structure is taken from fewer, of which there are so many.
+_MANY_ROWS, _FEW_ROWS = 20_000, 2000
 
 
 @dataclass(frozen=True)
@@ -200,9 +170,6 @@ class Source:
 #: By fingerprint: the folds of a cross-validation, and some.
 SOURCES: Cache[Source] = Cache("sources of estimators")
 
-#: By fingerprint as well: pipelines that are split.
-FITTED: Cache[Any] = Cache("fitted pipelines")
-
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     """Return the ONNX model of a user with its weights as initializers, each for itself, and none of them an input."""
@@ -228,34 +195,6 @@ def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
     return sizes if all(sizes) else []
 
 
-def is_fitted(estimator: Estimator) -> bool:
-    """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
-    if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
-        return False  # scikit-learn asks the last step alone
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        return False
-    return True
-
-
-def _is_step(step: object) -> bool:
-    return step is not None and not isinstance(step, str)  # "passthrough"
-
-
-def takes_sparse(estimator: Model) -> bool:
-    """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
-    return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
-
-
-def takes_labels(estimator: Model) -> bool:
-    """Whether `fit` accepts multilabel targets, as far as known in advance."""
-    if is_onnx(estimator):
-        return True
-    tags = get_tags(estimator)
-    return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
-
-
 def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bool | None = None) -> None:
     """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target.
 
@@ -278,37 +217,6 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
         f"got {type(estimator).__name__}.{how_to_export(estimator, X)}"
     )
-
-
-def warn_of_stored_targets(estimator: Model) -> None:
-    """Warn of a model that stores the targets of its rows as learned attributes: they are its weights."""
-    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
-        warn(
-            f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
-            "trained here, one for each row. Name them in weights_to_train if that is meant."
-        )
-
-
-def warn_of_quantized(model: TrainableModel) -> None:
-    """Warn of an ONNX model whose weights are integers in part: left to train are intercepts and scales."""
-    names = quantized_weights(model.graph())
-    if names:
-        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        warn(
-            f"Quantized weights of the model: {len(names)} ({some}). They are integers that are multiplied as such, "
-            "which have no derivative, and stay as they are. Train the floating-point model it was made from, or one "
-            "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
-            "if they alone are meant."
-        )
-
-
-def frozen_layers(model: TrainableModel) -> str:
-    """Return how layers compute that PyTorch runs otherwise in training, for a message; empty without any."""
-    kinds = {node.op_type for node in model.graph().graph.node}
-    dropout = ["Dropout is off"] * ("Dropout" in kinds)
-    statistics = ["BatchNormalization uses the statistics it came with"] * ("BatchNormalization" in kinds)
-    return " and ".join([*dropout, *statistics])
 
 
 def source_of(
@@ -349,105 +257,30 @@ def source_of(
     if is_fitted(estimator):
         return as_source(thawed(estimator), X, reading)
     params = estimator.get_params()
-    changes = _changes(params, structure_only=structure_only, random_state=random_state)
-    key = _fingerprint(estimator, params, changes, rows, reading)
+    changes = drawn_parameters(params, structure_only=structure_only, random_state=random_state)
+    key = fingerprint(estimator, params, changes, rows, reading)
     source = None if key is None else SOURCES.find(key)
     if source is not None:
         return source
     unfitted = clone(estimator).set_params(**changes)
-    if structure_only and len(rows[1]) > _MANY_ROWS:
-        source = _from_few_rows(unfitted, X, rows, weights_to_train, reading)
-        if source is not None:
-            return source
-    source = as_source(_fit(unfitted, *rows), X, reading)
-    if key is not None and len(source.model.onnx) <= LIGHT:
-        SOURCES.keep(key, source)
-    return source
+    few = structure_only and len(rows[1]) > _MANY_ROWS
+    source = _from_few_rows(unfitted, X, rows, weights_to_train, reading) if few else None
+    return _from_all_rows(unfitted, X, rows, reading, key) if source is None else source
 
 
-def with_head(
-    model: Any, n_outputs: int, features: str | None, output: int | str | None, random_state: np.random.RandomState
-) -> tuple[onnx.ModelProto, str]:
-    """Return an ONNX model with a new last layer, and the name of its output."""
-    if not is_onnx(model):
-        raise ParameterError(
-            f"head='new' replaces the last layer of an ONNX model, got {type(model).__name__}: an estimator gets "
-            "another number of outputs where it is fitted."
-        )
-    changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
-    return changed, changed.graph.output[-1].name
-
-
-def fitted_on(
-    estimator: Any, rows: tuple[Any, Any, Any], *, structure_only: bool, random_state: np.random.RandomState
-) -> Any:
-    """Return an estimator fitted on rows as they came; one that is fitted as it is.
-
-    The candidates of a grid search share the fitted one of a fold.
-    """
-    if is_fitted(estimator):
-        return estimator
-    params = estimator.get_params()
-    changes = _changes(params, structure_only=structure_only, random_state=random_state)
-    key = _fingerprint(estimator, params, changes, rows, Reading("as it came"))
-    found = None if key is None else FITTED.find(key)
-    if found is None:
-        found = _fit(clone(estimator).set_params(**changes), *rows)
-        if key is not None:
-            FITTED.keep(key, found)
-    return found
-
-
-def _changes(params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState) -> dict[str, Any]:
-    """Return the parameters with which an estimator is fitted instead of its own."""
-    seeds = {
-        name: random_state.randint(np.iinfo(np.int32).max)
-        for name, value in sorted(params.items())
-        if name.rpartition("__")[2] == "random_state" and value is None
-    }
-    return {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
-
-
-def _fingerprint(
-    estimator: Estimator,
-    params: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    rows: Given,
-    reading: Reading,
-) -> Hashable | None:
-    """Return the fingerprint of a source, None if it cannot be determined or takes long to compute."""
-    if not all(map(_is_what_it_says, (estimator, *params.values()))):
-        return None
-    shape = getattr(rows[0], "shape", None)
-    if shape is None or math.prod(shape) > _MANY:
-        return None
-    content = hashlib.sha256()
-
-    def look_through(array: pickle.PickleBuffer) -> None:  # without a copy
-        content.update(array.raw())
-
-    try:
-        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=look_through)
-    except Exception:  # some objects cannot be pickled: a masked array of objects raises ValueError
-        return None
-    content.update(rest)
-    # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
-    return content.digest(), reading, registered_converters()
-
-
-def _is_what_it_says(part: object) -> bool:
-    """Whether equal bytes imply equal objects: a function is pickled by its name, not by its code."""
-    if isinstance(part, (list, tuple)):
-        return all(map(_is_what_it_says, part))
-    if isinstance(part, dict):
-        return all(map(_is_what_it_says, part.values()))
-    is_class = isinstance(part, type)
-    module = (part if is_class else type(part)).__module__
-    return module.partition(".")[0] in _KNOWN and (is_class or not callable(part) or module in _CALLABLE)
+def _from_all_rows(unfitted: Estimator, X: Features, rows: Given, reading: Reading, key: Hashable | None) -> Source:
+    """Return the source of an estimator after it is fitted; kept by its `key`."""
+    source = as_source(fit(unfitted, *rows), X, reading)
+    light = len(source.model.onnx) <= LIGHT
+    return SOURCES.keep(key, source) if key is not None and light else source
 
 
 def _from_few_rows(
-    estimator: Estimator, X: Features, rows: Given, weights_to_train: Any, reading: Reading
+    estimator: Estimator,
+    X: Features,
+    rows: Given,
+    weights_to_train: Any,
+    reading: Reading,
 ) -> Source | None:
     """Return the source from a few rows of each class, None if all rows might give another one.
 
@@ -461,12 +294,12 @@ def _from_few_rows(
     if not is_plain:
         return None
     if front is not None:
-        front = _fit(front, *rows)
+        front = fit(front, *rows)
     found = []
     for size in (_FEW_ROWS, 2 * _FEW_ROWS):
-        X_some, y, weight = _some_rows(rows, size, classes=reading.labels)
+        X_some, y, weight = some_rows(rows, size, classes=reading.labels)
         try:
-            fitted = _fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
+            fitted = fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
             whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
             source = as_source(whole, X, reading)
         except Exception:  # it needs more rows; if all are too few, the error is raised there
@@ -481,45 +314,17 @@ def _is_estimator(part: object) -> bool:
     return isinstance(part, BaseEstimator)
 
 
-def _some_rows(rows: Given, size: int, *, classes: bool) -> Given:
-    """Return so many rows, some of each class or value of a label among them, and such that weigh something first."""
-    X, y, weight = rows
-    order = np.random.RandomState(0).permutation(len(y))
-    if weight is not None:
-        order = order[np.argsort(weight[order] == 0, kind="stable")]
-    parts = [order[:size]]
-    for column in np.reshape(y, (len(y), -1)).T if classes else ():
-        _, which, counts = np.unique(column[order], return_inverse=True, return_counts=True)
-        by_class = order[np.argsort(which, kind="stable")]
-        parts += [part[:_OF_EACH] for part in np.split(by_class, np.cumsum(counts)[:-1])]
-    chosen = np.unique(np.concatenate(parts))
-    return take(X, chosen), y[chosen], None if weight is None else weight[chosen]
-
-
-def _fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
-    routed = get_config()["enable_metadata_routing"] and sample_weight is not None
-    with warnings.catch_warnings():
-        # training goes on from here: that it has not converged is no news
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
-            return estimator.fit(X, y, sample_weight=sample_weight)
-        with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
-            return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
-
-
-def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[str, Any]:
-    """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
-    if sample_weight is None:
-        return {}
-    if isinstance(estimator, Pipeline):
-        steps = {name: step for name, step in estimator.steps if has_fit_parameter(step, "sample_weight")}
-        return {f"{name}__sample_weight": sample_weight for name in steps}
-    return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}
-
-
-def thawed(estimator: Any) -> Any:
-    """Return the estimator inside a FrozenEstimator, any other as it is."""
-    return estimator.estimator if type(estimator).__name__ == "FrozenEstimator" else estimator
+def with_head(
+    model: Any, n_outputs: int, features: str | None, output: int | str | None, random_state: np.random.RandomState
+) -> tuple[onnx.ModelProto, str]:
+    """Return an ONNX model with a new last layer, and the name of its output."""
+    if not is_onnx(model):
+        raise ParameterError(
+            f"head='new' replaces the last layer of an ONNX model, got {type(model).__name__}: an estimator gets "
+            "another number of outputs where it is fitted."
+        )
+    changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
+    return changed, changed.graph.output[-1].name
 
 
 def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:
@@ -561,79 +366,3 @@ def opened(onx: OnnxModel, dtype: str) -> tuple[onnx.ModelProto, Mapping[str, np
         return graph.attach(proto) if held else proto, {}
     proto, more = graph.detached(proto)
     return proto, held | more
-
-
-def trainable_weights(
-    model: Model | Conversion, X: ArrayLike | None = None, *, output: str | None = None
-) -> list[Weight]:
-    """Return the weights that can be trained, in the order in which the model uses them.
-
-    Their names, patterns and steps are what `weights_to_train` takes.
-
-    Parameters
-    ----------
-    model : fitted estimator, or ONNX model
-        A scikit-learn estimator or pipeline, an :class:`~onnxtrain.OrtGradientRegressor` or
-        :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path.
-        Of an ONNX model: every floating-point initializer with respect to which an output
-        has a derivative that may differ from zero.
-    X : DataFrame, optional
-        Rows for an estimator that takes its columns by name. Not needed if all columns are
-        numeric.
-    output : str, optional
-        This output only.
-
-    Returns
-    -------
-    list of Weight
-        Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind``
-        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; of an ONNX model
-        ``"weight"``, or ``"buffer"`` for those trained only if `weights_to_train` says so: statistics of
-        BatchNormalization, masks, tables of positions, scalars of formulas).
-
-    Raises
-    ------
-    ConversionError
-        The estimator cannot be converted.
-    NotFittedError
-        The estimator has no weights yet.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from onnxtrain import trainable_weights
-    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(*load_iris(return_X_y=True))
-    >>> for weight in trainable_weights(model):
-    ...     print(weight.name, weight.shape, weight.kind)
-    standardscaler.mean (4,) mean
-    standardscaler.scale (4,) scale
-    logisticregression.coef (4, 3) coefficient
-    logisticregression.intercept (3,) intercept
-    """
-    if isinstance(model, Conversion):
-        return _bound(model.onnx, model.bindings, output)
-    check_source(model)
-    if is_onnx(model):
-        onx = graph.read(model)
-        return list_weights(rewritten(onx), output, roles_by_exporter(onx))
-    check_is_fitted(model)
-    if isinstance(model, ConvertsToOnnx):  # one of our own
-        source: Source = vars(model)["_trained"].source
-        if source.bindings:
-            return _bound(source.model.onnx, source.bindings, output)
-        roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}
-        return list_weights(source.model.onnx, output or source.model.output, roles)
-    if X is None:
-        if not hasattr(model, "n_features_in_"):
-            raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
-        X = np.zeros((1, model.n_features_in_))
-    return trainable_weights(convert(model, X), output=output)
-
-
-def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
-    """Return the learned attributes among the weights of a graph."""
-    names = {w.name for w in list_weights(onx, output, {})}
-    return [Weight(b.name, b.step, b.shape, b.kind) for b in bindings if b.name in names]

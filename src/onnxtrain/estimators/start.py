@@ -5,37 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
+from sklearn.pipeline import Pipeline
+
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
-from onnxtrain.errors import ConversionError, DataError, OnnxTrainError
+from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start, settled
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
+from onnxtrain.estimators.fitting import fitted_on
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx, thawed
 from onnxtrain.estimators.rows import check_first_rows, check_rows
 from onnxtrain.estimators.settings import floats_of, objective_of
 from onnxtrain.estimators.source import (
     Reading,
     Source,
-    fitted_on,
-    frozen_layers,
-    is_fitted,
     layout_of,
     opened,
     source_of,
-    thawed,
-    warn_of_quantized,
-    warn_of_stored_targets,
     with_head,
 )
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import Link
-from onnxtrain.training.model import choose_weights, draw_weights, learned_constants
+from onnxtrain.training.model import TrainableModel, choose_weights, draw_weights, learned_constants
+from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.state import TrainingState, Weights
 
 if TYPE_CHECKING:
@@ -62,19 +61,16 @@ def start(
         The model of the last fit, if training goes on from it.
     """
     if known is not None:
-        rows = check_rows(estimator, X, y, sample_weight, known)
-        if known.form.front is None:
-            known.form.warn_of_rounding(known.form.exact(X, rows.X))
-        return rows, *go_on(estimator, known)
+        return _start_again(estimator, X, y, sample_weight, known)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
-    model = estimator.estimator
-    if is_onnx(model):
-        return _start_of_onnx(estimator, X, y, sample_weight, model)
+    if is_onnx(estimator.estimator):
+        return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
+    model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
     refused: Exception | None = None
     if not (is_of_objects(X) and is_divisible(model)):
         try:
             rows = check_first_rows(estimator, X, y, sample_weight)
-            trained, state = _begin(estimator, rows, estimator._default_estimator() if model is None else model)
+            trained, state = _begin(estimator, rows, model)
             if not rounds(trained.source.estimator, X):
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, trained, state
@@ -84,6 +80,16 @@ def start(
                 raise
             refused = e
     return _divided(estimator, X, y, sample_weight, refused)
+
+
+def _start_again(
+    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, known: TrainedModel
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the rows, checked, and the model of the last fit with its state."""
+    rows = check_rows(estimator, X, y, sample_weight, known)
+    if known.form.front is None:
+        known.form.warn_of_rounding(known.form.exact(X, rows.X))
+    return rows, *go_on(estimator, known)
 
 
 def _start_of_onnx(
@@ -100,7 +106,7 @@ def _start_of_onnx(
     warn_of_unknown(X, entrance.shapes)
     form.warn_of_rounding(rows.exact)
     if estimator.weights_to_train is None or str(estimator.weights_to_train) == "all":
-        warn_of_quantized(trained.source.model)
+        _warn_of_quantized(trained.source.model)
     return rows, replace(trained, source=replace(trained.source, layout=layout)), state
 
 
@@ -177,7 +183,7 @@ def _begin(
     if estimator.verbose:
         _report(known, of_rows=known is not source and reading.labels)
     if estimator.weights_to_train is None:
-        warn_of_stored_targets(model)
+        _warn_of_stored_targets(model)
     return _with_initial_weights(estimator, known, rows._replace(exact=exact), reading.target)
 
 
@@ -198,8 +204,39 @@ def _report(source: Source, *, of_rows: bool) -> None:
     if of_rows:
         kind = "scores" if source.model.link is Link.IDENTITY else "probabilities"
         print(f"The output {source.model.output!r} is taken for {kind}, as the rows show.")
-    if layers := frozen_layers(source.model):
+    if layers := _frozen_layers(source.model):
         print(f"{layers}, in training as in predictions.")
+
+
+def _frozen_layers(model: TrainableModel) -> str:
+    """Return how layers compute that PyTorch runs otherwise in training, for a message; empty without any."""
+    kinds = {node.op_type for node in model.graph().graph.node}
+    dropout = ["Dropout is off"] * ("Dropout" in kinds)
+    statistics = ["BatchNormalization uses the statistics it came with"] * ("BatchNormalization" in kinds)
+    return " and ".join([*dropout, *statistics])
+
+
+def _warn_of_stored_targets(estimator: Model) -> None:
+    """Warn of a model that stores the targets of its rows as learned attributes: they are its weights."""
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
+        warn(
+            f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
+            "trained here, one for each row. Name them in weights_to_train if that is meant."
+        )
+
+
+def _warn_of_quantized(model: TrainableModel) -> None:
+    """Warn of an ONNX model whose weights are integers in part: left to train are intercepts and scales."""
+    names = quantized_weights(model.graph())
+    if names:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        warn(
+            f"Quantized weights of the model: {len(names)} ({some}). They are integers that are multiplied as such, "
+            "which have no derivative, and stay as they are. Train the floating-point model it was made from, or one "
+            "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
+            "if they alone are meant."
+        )
 
 
 def _with_initial_weights(

@@ -1,0 +1,150 @@
+"""A user's estimator, fitted before its weights are trained; equal fits are done once.
+
+The candidates of a search differ in parameters of the training only: they share the fitted estimator of a fold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+import warnings
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn import config_context, get_config
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import has_fit_parameter
+
+from onnxtrain.cache import Cache
+from onnxtrain.convert import registered_converters
+from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
+
+#: Packages whose objects are determined by their state, and their classes by name.
+_KNOWN = frozenset({"builtins", "numpy", "sklearn"})
+
+#: Modules of scikit-learn whose callable objects hold names and scalars; a scorer holds a function.
+_CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_process.kernels"})
+
+#: Rows of more elements than this are not hashed: that takes a tenth of a second.
+_MANY = 2**25
+
+#: Rows of each class among a few.
+_OF_EACH = 50
+
+#: X, y and sample weights, checked.
+Given: TypeAlias = "tuple[Features, np.ndarray, np.ndarray | None]"
+
+#: By fingerprint: pipelines that are split.
+FITTED: Cache[Any] = Cache("fitted pipelines")
+
+
+def fitted_on(
+    estimator: Any, rows: tuple[Any, Any, Any], *, structure_only: bool, random_state: np.random.RandomState
+) -> Any:
+    """Return an estimator fitted on rows as they came; one that is fitted as it is.
+
+    The candidates of a grid search share the fitted one of a fold.
+    """
+    if is_fitted(estimator):
+        return estimator
+    params = estimator.get_params()
+    changes = drawn_parameters(params, structure_only=structure_only, random_state=random_state)
+    key = fingerprint(estimator, params, changes, rows, "as it came")
+    found = None if key is None else FITTED.find(key)
+    if found is None:
+        found = fit(clone(estimator).set_params(**changes), *rows)
+        if key is not None:
+            FITTED.keep(key, found)
+    return found
+
+
+def drawn_parameters(
+    params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState
+) -> dict[str, Any]:
+    """Return the parameters with which an estimator is fitted instead of its own."""
+    seeds = {
+        name: random_state.randint(np.iinfo(np.int32).max)
+        for name, value in sorted(params.items())
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    return {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
+
+
+def fingerprint(
+    estimator: Estimator,
+    params: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    rows: Given,
+    more: Hashable,
+) -> Hashable | None:
+    """Return the fingerprint of a fit, and of `more`; None if it cannot be determined or takes long to compute."""
+    if not all(map(_is_what_it_says, (estimator, *params.values()))):
+        return None
+    shape = getattr(rows[0], "shape", None)
+    if shape is None or math.prod(shape) > _MANY:
+        return None
+    content = hashlib.sha256()
+
+    def look_through(array: pickle.PickleBuffer) -> None:  # without a copy
+        content.update(array.raw())
+
+    try:
+        rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=look_through)
+    except Exception:  # some objects cannot be pickled: a masked array of objects raises ValueError
+        return None
+    content.update(rest)
+    # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
+    return content.digest(), more, registered_converters()
+
+
+def _is_what_it_says(part: object) -> bool:
+    """Whether equal bytes imply equal objects: a function is pickled by its name, not by its code."""
+    if isinstance(part, (list, tuple)):
+        return all(map(_is_what_it_says, part))
+    if isinstance(part, dict):
+        return all(map(_is_what_it_says, part.values()))
+    is_class = isinstance(part, type)
+    module = (part if is_class else type(part)).__module__
+    return module.partition(".")[0] in _KNOWN and (is_class or not callable(part) or module in _CALLABLE)
+
+
+def some_rows(rows: Given, size: int, *, classes: bool) -> Given:
+    """Return so many rows, some of each class or value of a label among them, and such that weigh something first."""
+    X, y, weight = rows
+    order = np.random.RandomState(0).permutation(len(y))
+    if weight is not None:
+        order = order[np.argsort(weight[order] == 0, kind="stable")]
+    parts = [order[:size]]
+    for column in np.reshape(y, (len(y), -1)).T if classes else ():
+        _, which, counts = np.unique(column[order], return_inverse=True, return_counts=True)
+        by_class = order[np.argsort(which, kind="stable")]
+        parts += [part[:_OF_EACH] for part in np.split(by_class, np.cumsum(counts)[:-1])]
+    chosen = np.unique(np.concatenate(parts))
+    return take(X, chosen), y[chosen], None if weight is None else weight[chosen]
+
+
+def fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
+    """Fit an estimator in place and return it; the sample weights go to every step that takes some."""
+    routed = get_config()["enable_metadata_routing"] and sample_weight is not None
+    with warnings.catch_warnings():
+        # training goes on from here: that it has not converged is no news
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
+            return estimator.fit(X, y, sample_weight=sample_weight)
+        with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
+            return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
+
+
+def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[str, Any]:
+    """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
+    if sample_weight is None:
+        return {}
+    if isinstance(estimator, Pipeline):
+        steps = {name: step for name, step in estimator.steps if has_fit_parameter(step, "sample_weight")}
+        return {f"{name}__sample_weight": sample_weight for name in steps}
+    return {"sample_weight": sample_weight} if has_fit_parameter(estimator, "sample_weight") else {}

@@ -1,0 +1,93 @@
+"""The list of the weights that can be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain import graph
+from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert
+from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.protocols import ArrayLike, Model, is_onnx
+from onnxtrain.estimators.source import Source, check_source, rewritten
+from onnxtrain.training.model import list_weights
+from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
+
+
+def trainable_weights(
+    model: Model | Conversion, X: ArrayLike | None = None, *, output: str | None = None
+) -> list[Weight]:
+    """Return the weights that can be trained, in the order in which the model uses them.
+
+    Their names, patterns and steps are what `weights_to_train` takes.
+
+    Parameters
+    ----------
+    model : fitted estimator, or ONNX model
+        A scikit-learn estimator or pipeline, an :class:`~onnxtrain.OrtGradientRegressor` or
+        :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path.
+        Of an ONNX model: every floating-point initializer with respect to which an output
+        has a derivative that may differ from zero.
+    X : DataFrame, optional
+        Rows for an estimator that takes its columns by name. Not needed if all columns are
+        numeric.
+    output : str, optional
+        This output only.
+
+    Returns
+    -------
+    list of Weight
+        Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind``
+        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; of an ONNX model
+        ``"weight"``, or ``"buffer"`` for those trained only if `weights_to_train` says so: statistics of
+        BatchNormalization, masks, tables of positions, scalars of formulas).
+
+    Raises
+    ------
+    ConversionError
+        The estimator cannot be converted.
+    NotFittedError
+        The estimator has no weights yet.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from onnxtrain import trainable_weights
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(*load_iris(return_X_y=True))
+    >>> for weight in trainable_weights(model):
+    ...     print(weight.name, weight.shape, weight.kind)
+    standardscaler.mean (4,) mean
+    standardscaler.scale (4,) scale
+    logisticregression.coef (4, 3) coefficient
+    logisticregression.intercept (3,) intercept
+    """
+    if isinstance(model, Conversion):
+        return _bound(model.onnx, model.bindings, output)
+    check_source(model)
+    if is_onnx(model):
+        onx = graph.read(model)
+        return list_weights(rewritten(onx), output, roles_by_exporter(onx))
+    check_is_fitted(model)
+    if isinstance(model, ConvertsToOnnx):  # one of our own
+        source: Source = vars(model)["_trained"].source
+        if source.bindings:
+            return _bound(source.model.onnx, source.bindings, output)
+        roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}
+        return list_weights(source.model.onnx, output or source.model.output, roles)
+    if X is None:
+        if not hasattr(model, "n_features_in_"):
+            raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
+        X = np.zeros((1, model.n_features_in_))
+    return trainable_weights(convert(model, X), output=output)
+
+
+def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
+    """Return the learned attributes among the weights of a graph."""
+    names = {w.name for w in list_weights(onx, output, {})}
+    return [Weight(b.name, b.step, b.shape, b.kind) for b in bindings if b.name in names]
