@@ -32,12 +32,12 @@ from onnxtrain.errors import ModelError
 from onnxtrain.losses.link import (
     Link,
     Scores,
-    choose_output,
     is_affine_score,
     n_columns,
     normalized_sigmoids,
     scores_behind,
 )
+from onnxtrain.losses.outputs import choose_output
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.runtime.session import run as run_onnxruntime

@@ -13,7 +13,8 @@ from sklearn.svm import SVC, NuSVC
 
 from onnxtrain import add_loss_output, graph
 from onnxtrain.errors import ModelError
-from onnxtrain.losses.link import Link, choose_output, scores_behind
+from onnxtrain.losses.link import Link, scores_behind
+from onnxtrain.losses.outputs import choose_output
 from onnxtrain.runtime.session import run
 
 

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from onnxtrain import graph
 from onnxtrain.convert.quantized import dequantized
 from onnxtrain.errors import ModelError, ParameterError
-from onnxtrain.losses.link import choose_output
+from onnxtrain.losses.outputs import choose_output
 from onnxtrain.rewrite import rewrite_model
 
 #: Names of the new initializers, unless the model has them.

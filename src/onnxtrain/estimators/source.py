@@ -47,7 +47,7 @@ class Reading:
     n_labels : int
         The number of labels for multilabel targets.
     labels : bool
-        As :func:`~onnxtrain.losses.link.choose_output`; of an ONNX model.
+        As :func:`~onnxtrain.losses.outputs.choose_output`; of an ONNX model.
     output_is : {"scores", "probabilities"} or None
         The kind of the output according to the user.
     target : tuple of int or None

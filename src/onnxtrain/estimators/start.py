@@ -63,14 +63,15 @@ def start(
     if known is not None:
         return _start_again(estimator, X, y, sample_weight, known)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
-    if is_onnx(estimator.estimator):
-        return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
-    model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
+    model = estimator.estimator
+    if is_onnx(model):
+        return _start_of_onnx(estimator, X, y, sample_weight, model)
     refused: Exception | None = None
     if not (is_of_objects(X) and is_divisible(model)):
         try:
             rows = check_first_rows(estimator, X, y, sample_weight)
-            trained, state = _begin(estimator, rows, model)
+            own = estimator._default_estimator() if model is None else model  # which one depends on y
+            trained, state = _begin(estimator, rows, own)
             if not rounds(trained.source.estimator, X):
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, trained, state

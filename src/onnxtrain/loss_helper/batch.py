@@ -15,7 +15,8 @@ from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.positions import sum_over_positions, weights_of_positions
 from onnxtrain.loss_helper.rows import add_row_loss
 from onnxtrain.losses import Prediction, find_loss
-from onnxtrain.losses.link import OUTPUT_IS, Link, choose_output, n_columns, scores_behind
+from onnxtrain.losses.link import OUTPUT_IS, Link, n_columns, scores_behind
+from onnxtrain.losses.outputs import choose_output
 
 
 def add_loss_output(

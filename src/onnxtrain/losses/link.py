@@ -4,22 +4,20 @@ A loss of probabilities is computed from the input of Softmax or Sigmoid: the
 probability of a score of 1000 is 1 in floating point, its logarithm is 0 and the
 gradient vanishes, while the score still has a useful gradient.
 
-:func:`choose_output` chooses the output to train, :func:`scores_behind` finds the scores that it is computed
-from, :func:`join_labels` joins outputs of one label each.
+:func:`scores_behind` finds the scores that an output is computed from.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.errors import ModelError
-from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, rank, scalar, tensor
+from onnxtrain.graph import Op, constant, is_float, made_by, rank, scalar, tensor
 from onnxtrain.losses.ranges import (
     ROUNDING,
     axis,
@@ -31,7 +29,6 @@ from onnxtrain.losses.ranges import (
     operand_of,
     range_of,
 )
-from onnxtrain.registry import did_you_mean
 
 #: The declarations of a classifier's output that a user may give.
 OUTPUT_IS = ("scores", "probabilities")
@@ -78,139 +75,6 @@ class Scores:
         if output_is == "probabilities" and self.link is Link.IDENTITY:
             return Scores(output, Link.PROBABILITY)
         return self if output_is is None else replace(self, certain=True)
-
-
-# ------------------------------------------------------------ the choice
-
-
-def choose_output(model: ir.Model, output: int | str | None = None, *, labels: bool = False) -> ir.Value:
-    """Return the output to train: by position, by name, or the only floating-point one.
-
-    Parameters
-    ----------
-    model : onnx_ir.Model
-    output : int, str or None
-        None: the only floating-point output, so the second of (label, probabilities).
-    labels : bool
-        For an output of labels, chosen by its name or as the only output, return
-        the scores that the labels are computed from.
-
-    Raises
-    ------
-    ModelError
-        There is no such output, it is not floating-point, or the choice is ambiguous.
-    """
-    outputs = list(model.graph.outputs)
-    if isinstance(output, str):
-        chosen = find(outputs, output, "output")
-    elif output is None:
-        chosen = _only_output(outputs, labels=labels)
-    else:
-        chosen = _output_at(outputs, output)
-    if is_float(chosen):
-        return chosen
-    scores = _scores_of_labels(chosen) if labels else None
-    if scores is None:
-        problem = ", and no scores that it is the largest of were recognised" if labels else ""
-        raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats.")
-    return scores
-
-
-def _output_at(outputs: list[ir.Value], position: int) -> ir.Value:
-    if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
-        names = [str(v.name) for v in outputs]
-        raise ModelError(f"An output is a name, a position or None, got {position!r}. {did_you_mean(position, names)}")
-    if not -len(outputs) <= position < len(outputs):
-        raise ModelError(f"There is no output {position}: the model has {len(outputs)}.")
-    return outputs[position]
-
-
-def _only_output(outputs: list[ir.Value], *, labels: bool) -> ir.Value:
-    """Return the only floating-point output, or the scores of the only output of labels."""
-    floats = [v for v in outputs if is_float(v)]
-    others = [v for v in outputs if not is_float(v)]
-    if len(floats) == 1:
-        return floats[0]
-    if labels and len(others) == 1:  # alone, or with an output for each column of the probabilities
-        scores = _scores_of_labels(others[0]) if floats else others[0]
-        if scores is not None:
-            return scores
-    candidates = floats or outputs
-    problem = "There are several outputs to choose from" if floats else "None of the outputs holds floats"
-    found = ", ".join(map(describe, candidates))
-    raise ModelError(f"{problem}: {found}. Name one: {[v.name for v in candidates]}.")
-
-
-def _scores_of_labels(label: ir.Value) -> ir.Value | None:
-    """Return the input of the ArgMax that makes the labels, or the binary score compared with 0 or 1/2."""
-    node = label.producer()
-    if node is None or (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
-        return None
-    if node.op_type in _MAKES_LABELS:
-        return _MAKES_LABELS[node.op_type](node) if label is node.outputs[-1] else None
-    position = _BEHIND_INDEX.get(node.op_type)
-    if position is None or (position == 1 and constant(node.inputs[0]) is None):
-        return None
-    index = node.inputs[position]
-    return None if index is None else _scores_of_labels(index)
-
-
-def _largest_of(node: ir.Node) -> ir.Value | None:
-    x, *k = node.inputs
-    along = node.attributes.get_int("axis", 0 if node.op_type == "ArgMax" else -1)
-    first = node.attributes.get_int("largest", 1) == 1 and all(v is not None and constant(v) == 1 for v in k)
-    return x if x is not None and rank(x) == 2 and along in (1, -1) and first else None
-
-
-def _compared(node: ir.Node) -> ir.Value | None:
-    x, limit = node.inputs
-    number = constant(limit)
-    if x is None or not is_float(x) or number is None or number.size != 1:
-        return None
-    return x if number == (0.5 if is_probability(x) else 0) else None
-
-
-#: Operators that choose a class.
-_MAKES_LABELS: Mapping[str, Callable[[ir.Node], ir.Value | None]] = {
-    "ArgMax": _largest_of,
-    "TopK": _largest_of,
-    "Greater": _compared,
-    "GreaterOrEqual": _compared,
-}
-
-#: Operators between the index of a class and its label, and the operand that is the index; the other is a table.
-_BEHIND_INDEX = {
-    **dict.fromkeys(("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "LabelEncoder"), 0),
-    **dict.fromkeys(("Gather", "ArrayFeatureExtractor"), 1),
-}
-
-
-def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
-    """Append, in place, the probabilities of labels as one value (n, K), from K outputs of two classes each.
-
-    MultiOutputClassifier has such outputs, and networks with one head per label.
-
-    Parameters
-    ----------
-    model : onnx_ir.Model
-    op : onnxscript builder
-    n_labels : int
-        K.
-
-    Returns
-    -------
-    onnx_ir.Value or None
-        The scores instead if the outputs are scores. None if there are not K floating-point
-        outputs, or if they are not all of one kind.
-    """
-    outputs = [v for v in model.graph.outputs if is_float(v)]
-    found = [scores_behind(v, op) for v in outputs] if 2 <= n_labels == len(outputs) else []
-    kinds = {(scores.link, n_columns(scores.value)) for scores in found}
-    if kinds not in ({(Link.SIGMOID, 1)}, {(Link.IDENTITY, 1)}):
-        return None
-    parts = [z.value if rank(z.value) == 2 else op.Unsqueeze(z.value, [1]) for z in found]
-    joined = op.Concat(*parts, axis=1)
-    return op.Sigmoid(joined) if found[0].link is Link.SIGMOID else joined
 
 
 # ------------------------------------------------------------- the scores

@@ -17,12 +17,11 @@ from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.losses.link import (
     Link,
     Scores,
-    choose_output,
-    join_labels,
     normalized_sigmoids,
     scores_behind,
     skip,
 )
+from onnxtrain.losses.outputs import choose_output, join_labels
 from onnxtrain.losses.positions import Columns, Layout, find_columns
 from onnxtrain.losses.ranges import before_normalization
 from onnxtrain.training.objective import weights_as_inputs
