@@ -1,11 +1,13 @@
-"""What the documentation must hold: every public name, and no error instead of text."""
+"""What the documentation must hold: every public name, no error instead of text, no link or picture without a target."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Container, Iterable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import onnxtrain
 from onnxtrain import errors, optim, testing
@@ -60,3 +62,37 @@ def shown_errors(folder: Path) -> list[str]:
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(r"\b(ERROR|WARNING)\b", line)
     ]
+
+
+class _Page(HTMLParser):
+    """The anchors of a page, and the addresses that it refers to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.addresses: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := found.get(name))}
+        self.addresses += [value for name in ("href", "src") if (value := found.get(name))]
+
+
+def broken_links(folder: Path) -> list[str]:
+    """Return the links, pictures and scripts of the pages that lead to no file, or to no anchor of a page."""
+    pages = {path.resolve(): _Page(path) for path in folder.rglob("*.html") if "_static" not in path.parts}
+    broken = set()
+    for path, page in pages.items():
+        for address in page.addresses:
+            scheme, host, to, _, anchor = urlsplit(address)
+            target = (path.parent / unquote(to)).resolve() if to else path
+            known = pages.get(target)
+            if (
+                scheme
+                or host
+                or (target.exists() and (not anchor or known is None or unquote(anchor) in known.anchors))
+            ):
+                continue
+            broken.add(f"{path.relative_to(folder.resolve())}: {address}")
+    return sorted(broken)

@@ -12,12 +12,15 @@ import sys
 import warnings
 from pathlib import Path
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.errors import ExtensionError
+from sphinx.transforms import SphinxTransform
 
 import onnxtrain
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from completeness import public_names, shown_errors, undocumented
+from completeness import broken_links, public_names, shown_errors, undocumented
 
 project = "onnxtrain"
 author = "onnxtrain developers"
@@ -81,6 +84,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
     "within_subsection_order": "FileNameSortKey",
+    "write_computation_times": False,
     "show_memory": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
@@ -89,6 +93,28 @@ sphinx_gallery_conf = {
 }
 logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # sphinx-gallery listens from INFO
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
+
+
+class IndexedSections(SphinxTransform):
+    """Let entries of ``.. index::`` lead to the section that they stand in front of, or in.
+
+    The search, which puts entries marked by ``!`` first, shows the text of what they lead to: of the empty target that
+    Sphinx makes there is none, and its script fails.
+    """
+
+    default_priority = 840  # the domain of the index reads them at 850
+
+    def apply(self, **kwargs):
+        for entry in self.document.findall(addnodes.index):
+            following = [node for node in entry.parent[entry.parent.index(entry) + 1 :] if not is_mark(node)]
+            section = following[0] if following and isinstance(following[0], nodes.section) else entry.parent
+            if isinstance(section, nodes.section):
+                entry["entries"] = [(kind, term, section["ids"][0], *more) for kind, term, _, *more in entry["entries"]]
+
+
+def is_mark(node):
+    """Whether a node is invisible: an entry of the index, its target, a comment."""
+    return isinstance(node, addnodes.index | nodes.target | nodes.comment)
 
 
 def shorten_docstrings_of_sklearn(app, what, name, obj, options, lines):
@@ -121,17 +147,19 @@ def make_page_of_the_browser(app, exception):
 
 
 def check_what_was_written(app, exception):
-    """Fail where a public name has no reference, or where a page shows an error of docutils."""
+    """Fail where a public name has no reference, a page shows an error of docutils, or a link leads nowhere."""
     if exception is not None or app.builder.format != "html":
         return
     problems = [f"{name} is in no page" for name in undocumented(public_names(), app.env.domains["py"].objects)]
     problems += shown_errors(Path(app.outdir))
+    problems += [f"a link leads nowhere, {link}" for link in broken_links(Path(app.outdir))]
     if problems:
         raise ExtensionError("The documentation is not complete:\n" + "\n".join(problems))
 
 
 def setup(app):
     """Called by Sphinx."""
+    app.add_transform(IndexedSections)
     app.connect("builder-inited", make_missing_pages)
     app.connect("autodoc-process-docstring", shorten_docstrings_of_sklearn)
     app.connect("build-finished", make_page_of_the_browser)

@@ -56,3 +56,21 @@ def test_an_error_on_a_page_is_found(tmp_path):
     assert completeness.shown_errors(tmp_path) == []
     (tmp_path / "sub" / "bad.html").write_text("<p>1</p>\n<span>ERROR: Adding a table of contents</span>")
     assert completeness.shown_errors(tmp_path) == ["sub/bad.html:2: <span>ERROR: Adding a table of contents</span>"]
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "logo.svg").write_text("<svg/>")
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top"></h1><a href="#top"></a><a href="sub/a.html#it"></a><img src="logo.svg?v=1">'
+        '<a href="https://onnx.ai/nowhere"></a><a href="mailto:nobody"></a>'
+    )
+    (tmp_path / "sub" / "a.html").write_text('<p id="it"></p><a href="../index.html#top"></a>')
+    assert completeness.broken_links(tmp_path) == []
+    (tmp_path / "sub" / "a.html").write_text('<a href="../index.html#end"></a><img src="gone.png"><a href="#it"></a>')
+    assert completeness.broken_links(tmp_path) == [
+        "index.html: sub/a.html#it",
+        "sub/a.html: #it",
+        "sub/a.html: ../index.html#end",
+        "sub/a.html: gone.png",
+    ]

@@ -1,0 +1,103 @@
+// node check_site.mjs FOLDER CHROMIUM: opens every page of the documentation, on a screen and on a telephone, and asks the search.
+// Printed, and the exit status is 1: a page wider than the telephone, code that is clipped on the screen, a picture that is not
+// shown, an error of a script or of the network, a term whose first result is another page. NODE_PATH finds playwright-core.
+import fs from "node:fs";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { serve } from "../tests/web/serve.mjs";
+
+const { chromium } = createRequire(process.cwd() + "/")("playwright-core");
+const [folder, executablePath] = process.argv.slice(2);
+
+const SCREEN = { width: 1400, height: 900 };
+const TELEPHONE = { width: 400, height: 800 };
+
+// What readers look for, and the page that answers.
+const TERMS = {
+  freeze: "guide/new_head",
+  deploy: "guide/use_the_file",
+  InferenceSession: "guide/use_the_file",
+  overfitting: "guide/stopping",
+  memory: "guide/new_head",
+  browser: "browser",
+  GPU: "guide/devices",
+  changelog: "changes",
+  faq: "faq",
+  "missing values": "quickstart",
+  sparse: "guide/bring_a_model",
+  dropout: "limits",
+  "learning rate": "guide/solvers",
+  quantile: "guide/choose_a_loss",
+  l1: "guide/penalties",
+  checkpoint: "guide/keep",
+  pipeline: "guide/bring_a_model",
+  javascript: "guide/use_the_file",
+  LoRA: "guide/new_head",
+  embedding: "guide/inspect",
+  onnxcustom: "from_onnxcustom",
+  float32: "limits",
+  "early stopping": "guide/stopping",
+  cite: "development",
+  install: "quickstart",
+  "grid search": "guide/search",
+  BERT: "guide/inputs_and_outputs",
+  "custom loss": "guide/extend",
+  troubleshooting: "errors",
+  PyTorch: "faq",
+  "class_weight": "guide/choose_a_loss",
+  LightGBM: "guide/bring_a_model",
+};
+
+function pages(at) {
+  return fs.readdirSync(at, { withFileTypes: true }).flatMap((entry) => {
+    const name = path.join(at, entry.name);
+    if (entry.isDirectory()) return ["_static", "_sources"].includes(entry.name) ? [] : pages(name);
+    return entry.name.endsWith(".html") ? [name] : [];
+  });
+}
+
+const clipped = () =>
+  [...document.querySelectorAll("article pre")]
+    .filter((code) => code.offsetParent && code.scrollWidth > code.clientWidth + 1)
+    .map((code) => code.textContent.split("\n").reduce((a, b) => (a.length > b.length ? a : b)).trim());
+const unseen = () => [...document.images].filter((image) => !image.complete || image.naturalWidth === 0).map((image) => image.src);
+
+const root = await serve(folder);
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const problems = [];
+const found = pages(folder);
+try {
+  const context = await browser.newContext({ viewport: SCREEN });
+  const page = await context.newPage();
+  let name = "";
+  page.on("pageerror", (error) => problems.push(`${name}: ${error}`));
+  page.on("requestfailed", (request) => {
+    const { errorText } = request.failure(); // aborted: the next page was opened
+    if (errorText !== "net::ERR_ABORTED") problems.push(`${name}: ${request.url()}: ${errorText}`);
+  });
+  page.on("response", (response) => response.status() >= 400 && problems.push(`${name}: ${response.url()} is not there`));
+  for (const file of found) {
+    name = path.relative(folder, file);
+    await page.setViewportSize(SCREEN);
+    await page.goto(root + name, { waitUntil: "load" });
+    await page.evaluate(() => document.querySelectorAll("img[loading=lazy]").forEach((image) => (image.loading = "eager")));
+    for (const line of await page.evaluate(clipped)) problems.push(`${name}: clipped: ${line}`);
+    for (const image of await page.evaluate(unseen)) problems.push(`${name}: not shown: ${image}`);
+    await page.setViewportSize(TELEPHONE);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    if (width > TELEPHONE.width) problems.push(`${name}: ${width} pixels wide on a telephone`);
+  }
+  await page.setViewportSize(SCREEN);
+  for (const [term, expected] of Object.entries(TERMS)) {
+    name = `search for ${term}`;
+    await page.goto(`${root}search.html?q=${encodeURIComponent(term)}`);
+    await page.waitForSelector("#search-results ul.search li a", { timeout: 10000 }).catch(() => {});
+    const first = await page.evaluate(() => document.querySelector("#search-results ul.search li a")?.href ?? "nothing");
+    if (!first.startsWith(`${root}${expected}.html`)) problems.push(`${name}: ${first.replace(root, "")}, not ${expected}`);
+  }
+} finally {
+  await browser.close();
+}
+for (const problem of problems) console.log(problem);
+console.log(`${found.length} pages, ${Object.keys(TERMS).length} terms, ${problems.length} problems`);
+process.exit(problems.length ? 1 : 0);
