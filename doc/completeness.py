@@ -1,4 +1,4 @@
-"""What the documentation must hold: every public name, no error instead of text, no link or picture without a target."""
+"""What the documentation must hold: every public name, no error instead of text, no link that leads nowhere."""
 
 from __future__ import annotations
 
