@@ -187,29 +187,22 @@ def portable_step(
     model = graph.reload(step.onnx)
     fill(model, {name: constants[name] for name in step.constants})
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
-    fed, counted = step.inputs, step.counters["loss_sum"]
     features = [inputs[name] for name in step.features.values()]
-    state = {name: inputs[name] for name in step.state if name != counted.input}
+    state = {name: inputs[name] for name in step.state if name != step.counters["loss_sum"].input}
     taken = {str(v.name) for v in features}
 
     def named(name: str) -> str:
         return graph.unique_name(name, taken)
 
     rate_type = ir.DataType.DOUBLE if capabilities.float64 else ir.DataType.FLOAT
-    y = _label(op, inputs[fed["label"]], named("y"))
-    n, weight = op.Cast(op.Shape(y, start=0, end=1), to=rate_type), None
-    if weighted:
-        weight = _label(op, inputs[fed["weight"]], named("sample_weight"))
-        n = op.ReduceSum(op.Cast(weight, to=rate_type), keepdims=1)
+    y = _label(op, inputs[step.inputs["label"]], named("y"))
+    weight = _label(op, inputs[step.inputs["weight"]], named("sample_weight")) if weighted else None
     rate, number = _input(named("learning_rate"), rate_type, [1]), _input(named("step"), ir.DataType.INT32, [1])
-    share = op.Div(1.0, n)
+    share = op.Div(1.0, _weight_of_batch(op, y, weight, rate_type))
     scalars = optimizer.scalars(op, rate, op.Cast(number, to=rate_type))
-    _take_scalars(op, inputs[fed["scalars"]], [share, *scalars], strengths)
-
-    _replace(inputs[counted.input], op.initializer(tensor([[0.0]], step.dtype, "zero")))
+    _take_scalars(op, inputs[step.inputs["scalars"]], [share, *scalars], strengths)
     outputs = {str(v.name): v for v in model.graph.outputs}
-    sum_ = op.Reshape(outputs[counted.output], op.initializer(tensor([1], name="one")))
-    results = [(named("loss"), op.Mul(sum_, op.Cast(share, to=step.dtype)))]
+    results = [(named("loss"), _loss(op, step, inputs, outputs, share))]
     for value in state.values():  # a weight may be called y
         value.name = named(str(value.name))
     results += [(f"next_{value.name}", outputs[step.state[name]]) for name, value in state.items()]
@@ -222,6 +215,23 @@ def portable_step(
     of = {role: None if v is None else str(v.name) for role, v in names.items()}
     state_names = {name: str(value.name) for name, value in state.items()}
     return PortableStep(onx, step, step.features, state_names, loss=results[0][0], **of)  # type: ignore[arg-type]
+
+
+def _weight_of_batch(op: Op, y: ir.Value, weight: ir.Value | None, dtype: ir.DataType) -> ir.Value:
+    """Return the sum of the sample weights of a batch, else the number of its rows, (1,)."""
+    if weight is None:
+        return op.Cast(op.Shape(y, start=0, end=1), to=dtype)
+    return op.ReduceSum(op.Cast(weight, to=dtype), keepdims=1)
+
+
+def _loss(
+    op: Op, step: StepGraph, inputs: Mapping[str, ir.Value], outputs: Mapping[str, ir.Value], share: ir.Value
+) -> ir.Value:
+    """Return the objective of a batch, (1,), from its counter, which begins at 0; it is no input any more."""
+    counted = step.counters["loss_sum"]
+    _replace(inputs[counted.input], op.initializer(tensor([[0.0]], step.dtype, "zero")))
+    sum_ = op.Reshape(outputs[counted.output], op.initializer(tensor([1], name="one")))
+    return op.Mul(sum_, op.Cast(share, to=step.dtype))
 
 
 def _take_unsigned_bytes(model: ir.Model) -> None:

@@ -9,7 +9,7 @@ its losses: within an epoch a run of the graph needs nothing from the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -180,9 +180,9 @@ def build_step(
     table, scalars, counters = take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
     value, sum_ = objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
-    scale = _SCALES.get(products)
-    dws = gradients(g.model, value if scale is None else g.op.Mul(value, scale), g.weights, builder=builder)
-    dws = dws if scale is None else [g.op.Mul(dw, 1 / scale) for dw in dws]
+    scale = _SCALES.get(products, 1.0)
+    dws = gradients(g.model, g.op.Mul(value, scale) if scale > 1 else value, g.weights, builder=builder)
+    dws = [g.op.Mul(dw, 1 / scale) for dw in dws] if scale > 1 else dws
     loss_sum = g.add_input("loss_sum", (1, 1))
     counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))
     if batches is None:
@@ -211,20 +211,24 @@ def build_step(
 
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
-    n_elements = sum(math.prod(static_shape(w) or ()) for w in g.weights) * (1 + len(optimizer.slots))
     return StepGraph(
         onx,
         features=inputs({str(x.name): x for x in g.features}),
         inputs={role: name for role, name in inputs(roles).items() if name in read},
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
-        fixed_cost=_PER_ELEMENT * n_elements,
+        fixed_cost=_PER_ELEMENT * _elements(g.weights) * (1 + len(optimizer.slots)),
         weights=wires(weights),
         slots=wires(slots),
         counters=wires(counters),
         step_scalars=names,
         constants=tuple(str(x.name) for x in g.constants),
     )
+
+
+def _elements(weights: Iterable[ir.Value]) -> int:
+    """Return the number of elements of all weights."""
+    return sum(math.prod(static_shape(w) or ()) for w in weights)
 
 
 class State(NamedTuple):
