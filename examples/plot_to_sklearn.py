@@ -36,6 +36,7 @@ back = tuned.to_sklearn()
 print(f"log loss on {len(y_test)} held-out rows")
 for name, model in {"as fitted": pipeline, "end to end": back}.items():
     print(f"  {name}: {log_loss(y_test, model.predict_proba(X_test)):.3f}, accuracy {model.score(X_test, y_test):.3f}")
+assert back.score(X_test, y_test) > pipeline.score(X_test, y_test) + 0.1
 print("trained:", ", ".join(tuned.weights_))
 print("what comes back:", " -> ".join(type(step).__name__ for _, step in back.steps))
 

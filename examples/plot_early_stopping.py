@@ -1,0 +1,45 @@
+"""
+When has a model learned enough?
+================================
+
+A network that trains too long knows its rows by heart. Rows of one's own that it does not train on say when to stop:
+here later measurements, which a random split would not hold out. The weights of the best epoch are kept.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
+from sklearn.neural_network import MLPClassifier
+
+from onnxtrain import OrtGradientClassifier
+
+X, y = load_digits(return_X_y=True)
+X = X / 16
+X_train, y_train = X[:200], y[:200]  # the first writers
+X_val, y_val = X[200:600], y[200:600]  # later ones
+X_test, y_test = X[600:], y[600:]
+
+# %%
+# ``X_val`` and ``y_val`` are our own rows. Without them, ``early_stopping=True`` would hold out a part of the rows at
+# random.
+
+network = MLPClassifier((100,), random_state=0)
+settings = {"init": "random", "learning_rate": 0.01, "batch_size": 20, "max_iter": 100, "random_state": 0}
+stopped = OrtGradientClassifier(network, n_iter_no_change=20, **settings)
+stopped.fit(X_train, y_train, X_val=X_val, y_val=y_val)
+whole = OrtGradientClassifier(network, tol=0, n_iter_no_change=100, **settings).fit(X_train, y_train)
+
+losses = {
+    name: log_loss(y_test, m.predict_proba(X_test)) for name, m in {"stopped": stopped, "to the end": whole}.items()
+}
+print(f"stopped after {stopped.n_iter_} of {stopped.max_iter} epochs: best epoch {stopped.best_iteration_}")
+print(f"log loss on later writers: {losses['stopped']:.3f}, after all epochs: {losses['to the end']:.3f}")
+assert stopped.n_iter_ < stopped.max_iter
+assert losses["stopped"] < losses["to the end"]
+
+fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.semilogy(stopped.loss_curve_, label="rows trained on")
+ax.semilogy(stopped.validation_loss_curve_, label="our validation rows")
+ax.axvline(stopped.best_iteration_ - 1, color="0.5", linestyle=":", label="weights kept")
+ax.set(xlabel="epoch", ylabel="log loss")
+ax.legend()

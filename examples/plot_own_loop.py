@@ -1,0 +1,84 @@
+"""
+Can a training loop of one's own drive an ONNX model?
+=====================================================
+
+:class:`~onnxtrain.OrtGradientForwardBackward` is the forward and the backward pass of a model, and no more: the loss,
+the optimizer and the loop are the caller's. In numpy they are a few lines; in PyTorch the two passes are a
+``torch.autograd.Function``, and tensors pass through DLPack without a copy.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from skl2onnx import to_onnx
+from sklearn.datasets import load_diabetes
+from sklearn.neural_network import MLPRegressor
+from sklearn.preprocessing import scale
+
+from onnxtrain import OrtGradientForwardBackward
+
+X, y = (scale(a).astype(np.float32) for a in load_diabetes(return_X_y=True))
+y = y.reshape(-1, 1)
+mlp = MLPRegressor(hidden_layer_sizes=(16,), learning_rate_init=0.01, tol=1e-3, random_state=0).fit(X, y.ravel())
+onx = to_onnx(mlp, X[:1])
+
+# %%
+# The loop: the network was fitted on squares, here it is the absolute error, whose gradient is a sign.
+
+passes = OrtGradientForwardBackward(onx)
+weights = {name: passes.get_initializer(name).copy() for name in passes.weights_to_train}
+losses = []
+for step in range(300):
+    function = passes.new_instance()  # cheap: any number of forward passes may wait for their backward passes
+    (prediction,) = function.forward([X, *weights.values()], training=True)
+    error = prediction.numpy() - y
+    losses.append(np.abs(error).mean())
+    _, *gradients = function.backward([np.sign(error) / len(X)])
+    rate = 0.3 * (1 - step / 300)
+    weights = {name: w - rate * g.numpy() for (name, w), g in zip(weights.items(), gradients, strict=True)}
+print(f"mean absolute error: {losses[0]:.3f} before, {losses[-1]:.3f} after {len(losses)} steps")
+assert losses[-1] < 0.95 * losses[0]
+
+# %%
+# The same two passes as a function of PyTorch, which derives the rest of the program around it. Where PyTorch is
+# installed, its gradients are those above.
+
+
+def torch_function(passes):
+    """Return a torch.autograd.Function on the passes of an OrtGradientForwardBackward."""
+
+    def tensors_of(values):
+        """Hand the memory of onnxruntime to PyTorch."""
+        return tuple(torch.from_dlpack(values.dlpack_at(i)) for i in range(len(values)))
+
+    class OnnxFunction(torch.autograd.Function):
+        """Forward and backward in onnxruntime."""
+
+        @staticmethod
+        def forward(ctx, *tensors):
+            """Run the model on its inputs and weights."""
+            ctx.function = passes.new_instance()
+            return tensors_of(ctx.function.forward(tensors, training=True))
+
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            """Return a gradient for each input."""
+            return tensors_of(ctx.function.backward([g.contiguous() for g in grad_outputs]))
+
+    return OnnxFunction
+
+
+try:
+    import torch
+except ImportError:
+    print("PyTorch is not installed: the function is not run here.")
+else:
+    parameters = [torch.nn.Parameter(torch.from_numpy(passes.get_initializer(name).copy())) for name in weights]
+    (predicted,) = torch_function(passes).apply(torch.from_numpy(X), *parameters)
+    loss = torch.nn.functional.l1_loss(predicted, torch.from_numpy(y))
+    loss.backward()
+    print(f"PyTorch: mean absolute error {loss.item():.3f} before")
+    assert np.isclose(loss.item(), losses[0], rtol=1e-5)
+
+fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.plot(losses)
+ax.set(xlabel="step", ylabel="mean absolute error", title="A loop in numpy, the passes in onnxruntime")

@@ -1,0 +1,55 @@
+"""
+Can boosted trees learn another loss?
+=====================================
+
+A boosted model was fitted for the mean. Now an upper bound is needed, below which nine patients of ten stay. The splits
+of the trees are kept; the values in their leaves are weights like any other, and all of them go on together.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.metrics import mean_pinball_loss
+from sklearn.model_selection import train_test_split
+
+from onnxtrain import OrtGradientRegressor
+
+X, y = load_diabetes(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+mean = GradientBoostingRegressor(n_estimators=30, max_depth=2, random_state=0).fit(X_train, y_train)
+
+# %%
+# The quantile loss of q = 0.9, thirty epochs: boosting would build new trees for it.
+
+tuned = OrtGradientRegressor(
+    mean,
+    loss="quantile",
+    loss_params={"q": 0.9},
+    learning_rate=0.3,
+    batch_size=len(X_train),
+    max_iter=30,
+    random_state=0,
+).fit(X_train, y_train)
+print("trained:", {name: w.shape for name, w in tuned.weights_.items()})
+
+# %%
+# It comes back as the boosted model that it was.
+
+bound = tuned.to_sklearn()
+losses, below = {}, {}
+for name, model in {"mean": mean, "bound": bound}.items():
+    losses[name] = mean_pinball_loss(y_test, model.predict(X_test), alpha=0.9)
+    below[name] = np.mean(y_test <= model.predict(X_test))
+    print(f"{name:<6} quantile loss on held-out patients {losses[name]:5.2f}, patients below {below[name]:.0%}")
+assert type(bound) is GradientBoostingRegressor
+assert losses["bound"] < 0.6 * losses["mean"]
+assert abs(below["bound"] - 0.9) < 0.08
+
+order = np.argsort(bound.predict(X_test))
+fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.plot(y_test[order], "k.", markersize=4, label="held-out patients")
+ax.plot(mean.predict(X_test)[order], label=f"before: {below['mean']:.0%} below")
+ax.plot(bound.predict(X_test)[order], label=f"after: {below['bound']:.0%} below")
+ax.set(xlabel="patients, by predicted bound", ylabel="progression")
+ax.legend()
