@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError
 from onnxtrain.estimators import trained as trained_module
 from onnxtrain.runtime import session, threads
 from onnxtrain.runtime.session import run
@@ -149,3 +150,37 @@ def test_learned_numbers_that_are_not_trained_are_those_of_this_fit(diabetes):
     for model, Z in zip(models, (X, 10 * X + 3), strict=True):
         found = model.to_sklearn().predict_proba(Z)
         np.testing.assert_allclose(model.predict_proba(Z), found, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [np.float32, np.float64, np.asfortranarray, lambda X: X.tolist(), lambda X: X * 1e20, lambda X: X[:1]],
+    ids=["float32", "float64", "columns first", "lists", "large", "one row"],
+)
+def test_rows_that_need_no_validation_are_predicted_as_all_others(diabetes, as_given):
+    X, y = diabetes
+    model, X = trained(X, y), as_given(X)
+    checked = model.predict(np.asarray(X).astype(object))  # objects take scikit-learn's way
+    np.testing.assert_array_equal(model.predict(X), checked.astype(model.predict(X).dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "value, words",
+    [(np.nan, "contains NaN"), (np.inf, "infinity"), (1e39, "infinity"), (None, "expecting 10 features")],
+)
+def test_rows_that_cannot_be_predicted_are_refused_in_scikit_learns_words(diabetes, dtype, value, words):
+    X, y = diabetes
+    model = trained(X, y)
+    with np.errstate(over="ignore"):
+        rows = X[:3, :9].astype(dtype) if value is None else np.where(np.eye(3, 10), value, X[:3]).astype(dtype)
+    with np.errstate(over="ignore"), pytest.raises(DataError, match=words):
+        model.predict(rows)
+
+
+def test_rows_without_names_are_warned_of_where_the_model_saw_names(diabetes):
+    pandas = pytest.importorskip("pandas")
+    X, y = diabetes
+    model = trained(pandas.DataFrame(X, columns=list("abcdefghij")), y)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(X)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -203,6 +203,8 @@ def check_X_y(
 
     X is an ndarray of `dtype`, or a CSR matrix of any floating-point type; without a copy where it is such an array.
     """
+    if y is None and not reset and _is_clean(estimator, X, ndim) and dtype.kind == "f":
+        return X.astype(dtype, copy=False), None
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # of another length than those of fit
@@ -224,6 +226,28 @@ def check_X_y(
     if numeric and targets.dtype.kind in "US":
         raise DataError(f"y must hold numbers, got text of type {targets.dtype}.")
     return rows, targets
+
+
+#: A sum of squares below it has no element that is NaN, infinite or too large for float32.
+_SUM_OF_SQUARES = 1e38
+
+
+def _is_clean(estimator: Estimator, X: ArrayLike, ndim: int) -> TypeGuard[np.ndarray]:
+    """Whether X is a matrix of floats with which scikit-learn's validation will find nothing wrong.
+
+    For one row that validation takes 70 us, which is more than all the rest of a prediction. The sum of squares takes
+    three quarters of the time of its search for NaN.
+    """
+    return (
+        type(X) is np.ndarray
+        and X.ndim == ndim == 2
+        and X.dtype in (np.float32, np.float64)
+        and X.flags.c_contiguous
+        and len(X) > 0
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and not hasattr(estimator, "feature_names_in_")  # it warns of rows without names
+        and bool(np.vdot(X, X) < _SUM_OF_SQUARES)
+    )
 
 
 def warn_of_rounding(X: Features) -> None:
