@@ -19,7 +19,7 @@ from onnxtrain.estimators.source import opened
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD
 from onnxtrain.runtime.session import run
-from onnxtrain.training import files, loop
+from onnxtrain.training import files, loop, train
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 6)).astype(np.float32)
@@ -152,6 +152,21 @@ def test_graphs_are_small_and_weights_are_there_once(large):
     values = [w.tobytes() for w in arrays]
     for content in (trained.source.original, trained.source.model.onnx, trained.objective.model):
         assert not any(w in content for w in values)
+
+
+def test_a_step_of_large_weights_holds_its_results_and_the_trained_weights_once(large, monkeypatch):
+    loops = []
+
+    class Spied(loop.StepLoop):
+        def run(self, *args):
+            super().run(*args)
+            loops.append(self)
+
+    monkeypatch.setattr(train, "StepLoop", Spied)
+    tuned = OrtGradientRegressor(model(), **SETTINGS).fit(X, Y)
+    assert not loops[0].place.planned
+    trained = loops[0].bound.weights(copy=False)
+    assert all(np.shares_memory(w, trained[name]) for name, w in tuned.weights_.items())
 
 
 def test_copies_have_their_own(large):

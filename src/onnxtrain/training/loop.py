@@ -412,7 +412,8 @@ class StepLoop:
         # whether an update follows a batch of an epoch: the last one of a step
         self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
-        self.place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
+        place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
+        self.place = replace(place, planned=place.planned and not self._large)  # results of large layers are large
         fill_slots(state, self.update or self.step, optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
@@ -504,7 +505,7 @@ class StepLoop:
                 state.weights = {name: np.array(w) for name, w in state.weights.items()}
             raise
         if self._large and state.epoch > state.first_epoch:
-            state.weights = self.bound.weights()  # those in the file would be mapped beside their copies
+            state.weights = self.bound.weights(copy=False)  # those in the file would be mapped beside their copies
 
     def _run_epoch(self) -> float:
         """Visit every row once and return the mean objective."""
