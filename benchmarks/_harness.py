@@ -12,6 +12,7 @@ import argparse
 import gc
 import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
@@ -20,6 +21,8 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 #: Runs once and returns what it measured, in seconds (or any unit where less is better).
 Run = Callable[[], float]
@@ -34,6 +37,13 @@ class Missing(Exception):
     """A contender cannot take part; the message says why."""
 
 
+class Wanted(NamedTuple):
+    """The most that is wanted of a figure, and why it is more, if it is."""
+
+    at_most: float
+    reason: str = ""
+
+
 @dataclass(frozen=True)
 class Options:
     """The command line of every benchmark.
@@ -46,11 +56,14 @@ class Options:
         How often each contender runs.
     threads : int
         For everybody.
+    rows : Path, optional
+        A file that each judged figure is appended to, one JSON array a line: ``run.py`` prints them all together.
     """
 
     quick: bool = False
     rounds: int = 5
     threads: int = os.cpu_count() or 1
+    rows: Path | None = None
 
 
 def options(description: str | None) -> Options:
@@ -61,9 +74,10 @@ def options(description: str | None) -> Options:
     parser.add_argument(
         "--threads", type=int, default=os.cpu_count() or 1, help="threads of each contender (all cores)"
     )
+    parser.add_argument("--rows", type=Path, help="a file to append the judged figures to")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # few epochs: nobody converges
-    return Options(given.quick, given.rounds or (3 if given.quick else 5), given.threads)
+    return Options(given.quick, given.rounds or (3 if given.quick else 5), given.threads, given.rows)
 
 
 def need(*modules: str) -> None:
@@ -139,7 +153,7 @@ def case(
     *,
     unit: str = "ms",
     scale: float = 1e3,
-    targets: Mapping[str, float] | None = None,
+    targets: Mapping[str, Wanted] | None = None,
 ) -> dict[str, float]:
     """Run one case, print its table and return the ratios, ours divided by theirs.
 
@@ -152,10 +166,11 @@ def case(
     unit : str
     scale : float
         Units a second.
-    targets : mapping of name to float
-        The ratio that is wanted, at most; then rounds go on for a while.
+    targets : mapping of name to Wanted
+        The ratio that is wanted; then rounds go on for a while. Small sizes are not judged.
     """
-    figures, missing = interleave(makers, given.rounds, 0.0 if given.quick or not targets else _LONG_ENOUGH)
+    targets = {} if given.quick else targets or {}
+    figures, missing = interleave(makers, given.rounds, _LONG_ENOUGH if targets else 0.0)
     ratios = {name: ratio(figures, name) for name in figures if name != OURS}
     print(f"\n{title}")
     print(f"  {'':34} {unit:>12} {'ours/theirs':>12} {'at most':>8}")
@@ -164,15 +179,29 @@ def case(
             print(f"  {name:34} {'-':>12}   left out: {missing[name]}")
             continue
         figure = f"{statistics.median(figures[name]) * scale:12.5g}"
-        wanted = (targets or {}).get(name)
-        verdict = "" if wanted is None or name not in ratios else " ok" if ratios[name] <= wanted else " MISSED"
-        print(
-            f"  {name:34} {figure} "
-            f"{f'{ratios[name]:12.2f}' if name in ratios else ' ' * 12} "
-            f"{f'{wanted:8.2f}' if wanted is not None else ' ' * 8}{verdict}",
-            flush=True,
-        )
+        if name not in ratios:
+            print(f"  {name:34} {figure}", flush=True)
+            continue
+        wanted = targets.get(name)
+        verdict = "" if wanted is None else f" {wanted.at_most:8.2f} {judge(title, name, ratios[name], wanted, given)}"
+        print(f"  {name:34} {figure} {ratios[name]:12.2f}{verdict}", flush=True)
     return ratios
+
+
+def limit(title: str, unit: str, figure: float, wanted: Wanted, given: Options) -> None:
+    """Print a figure of our own that is compared with no peer, and judge it."""
+    print(f"  {title:70} {figure:8.2f} {unit:20} {wanted.at_most:8.2f} {judge(title, unit, figure, wanted, given)}")
+
+
+def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) -> str:
+    """Return whether a figure is as wanted, with the reason if not; append it to the rows that are asked for."""
+    if given.quick:
+        return "not judged"
+    met = figure <= wanted.at_most
+    if given.rows is not None:
+        with given.rows.open("a") as file:
+            print(json.dumps([title, peer, figure, wanted.at_most, met, wanted.reason]), file=file)
+    return "ok" if met else "MISSED"
 
 
 def environment() -> str:

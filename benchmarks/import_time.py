@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from _child import run_child
-from _harness import Options, environment, options
+from _harness import Options, Wanted, environment, judge, options
 
 _LINES = {
     "import onnxtrain": "import onnxtrain",
@@ -31,6 +31,7 @@ print(json.dumps([seconds, sorted({{"skl2onnx", "torch", "onnxscript", "sklearn"
 
 def main(given: Options) -> None:
     """Print the table; the smallest of the rounds is what the import itself needs, the rest is the disk."""
+    least = {}
     print(f"\n{'Imports':44} {'median s':>10} {'least s':>10}   brings along   (import onnxtrain: below 1 s is wanted)")
     for name, line in _LINES.items():
         found = [run_child(_CODE.format(line=line)) for _ in range(1 if given.quick else given.rounds)]
@@ -38,10 +39,14 @@ def main(given: Options) -> None:
         if None in seconds:
             print(f"  {name:42} left out: not installed")
             continue
+        least[name] = min(seconds)
         print(
             f"  {name:42} {statistics.median(seconds):10.2f} {min(seconds):10.2f}   {', '.join(found[0][1])}",
             flush=True,
         )
+    ours, peer = "from onnxtrain import OrtGradientRegressor", "import sklearn.neural_network"
+    ratio = least[ours] / least[peer]
+    print(f"  ours/theirs: {ratio:.2f} {judge(ours, peer, ratio, Wanted(1.4), given)}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from _harness import OURS, Missing, Options, Run, case, environment, forget, options, timed
+from _harness import OURS, Missing, Options, Run, Wanted, case, environment, forget, options, timed
 
 FEATURES = 100
 
@@ -58,7 +58,7 @@ def compare_regression(given: Options) -> None:
         f"(ours: {epochs} epochs)",
         {OURS: ours, "SGDRegressor, 5 epochs": lambda: lambda: timed(lambda: peer.fit(X, y))},
         given,
-        targets={"SGDRegressor, 5 epochs": 1.0},
+        targets={"SGDRegressor, 5 epochs": Wanted(1.0)},
     )
 
 
@@ -100,7 +100,7 @@ def compare_logistic(given: Options) -> None:
             "LogisticRegression(lbfgs)": lambda: lambda: timed(lambda: peer.fit(X, y)),
         },
         given,
-        targets={"LogisticRegression(lbfgs)": 1.0},
+        targets={"LogisticRegression(lbfgs)": Wanted(1.0)},
     )
 
 

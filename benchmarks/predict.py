@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from _harness import OURS, Options, case, environment, options, timed
+from _harness import OURS, Options, Wanted, case, environment, options, timed
 
 
 def main(given: Options) -> None:
@@ -33,7 +33,17 @@ def main(given: Options) -> None:
             "scikit-learn": lambda trained=trained: trained.predict(X),
         }
         makers = {name: lambda f=f: lambda: timed_alone(f) for name, f in contenders.items()}
-        case(f"{type(estimator).__name__}: predict {rows:,} x 50", makers, given)
+        name, wanted = type(estimator).__name__, {"scikit-learn": Wanted(1.0)}
+        case(f"{name}: predict {rows:,} x 50", makers, given, targets=wanted)
+        one = {OURS: lambda model=model: model.predict(X[:1]), "scikit-learn": lambda t=trained: t.predict(X[:1])}
+        case(
+            f"{name}: predict one row",
+            {peer: lambda f=f: lambda: timed(lambda: [f() for _ in range(200)]) / 200 for peer, f in one.items()},
+            given,
+            unit="us",
+            scale=1e6,
+            targets=wanted,
+        )
 
 
 def timed_alone(f: Callable[[], object]) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -19,6 +22,7 @@ FILES = (
     "inputs.py",
     "gradient.py",
     "deep.py",
+    "large.py",
     "convolution.py",
     "training_build.py",
     "gpu.py",
@@ -26,16 +30,31 @@ FILES = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run each file in a process of its own and return how many failed."""
+    """Run each file in a process of its own, print all judged figures and return how many files failed."""
     failed = []
-    for name in FILES:
-        start = time.perf_counter()
-        print(f"\n{'=' * 20} {name}", flush=True)
-        if subprocess.run([sys.executable, Path(__file__).parent / name, *arguments], check=False).returncode:
-            failed.append(name)
-        print(f"\n({name}: {time.perf_counter() - start:.0f} s)", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        for name in FILES:
+            start = time.perf_counter()
+            print(f"\n{'=' * 20} {name}", flush=True)
+            command = [sys.executable, Path(__file__).parent / name, "--rows", rows, *arguments]
+            if subprocess.run(command, check=False).returncode:
+                failed.append(name)
+            print(f"\n({name}: {time.perf_counter() - start:.0f} s)", flush=True)
+        if rows.exists():
+            print_rows([json.loads(line) for line in rows.read_text().splitlines()])
     print(f"\nFailed: {', '.join(failed)}" if failed else "")
     return len(failed)
+
+
+def print_rows(rows: list[tuple[str, str, float, float, bool, str]]) -> None:
+    """Print each figure of which a most is wanted, and below it, where it is missed, the reason."""
+    print(f"\n{'=' * 20} all figures of which a most is wanted\n")
+    print(f"  {'':76} {'against, or unit':34} {'ours':>8} {'at most':>8}")
+    for title, peer, figure, at_most, met, reason in rows:
+        print(f"  {title:76} {peer:34} {figure:8.2f} {at_most:8.2f} {'ok' if met else 'MISSED'}")
+        if not met and reason:
+            print(textwrap.indent(textwrap.fill(reason, 110), " " * 6))
 
 
 if __name__ == "__main__":
