@@ -420,6 +420,12 @@ def test_output_that_is_an_input(run):
         ),
         ("(float X) => (float Y) { Y = Neg(X) }", {}, LossError, r"needs an output .* got Y: FLOAT\[\]"),
         (
+            "(float[] X) => (float[] Y) { Y = Neg(X) }",
+            {},
+            LossError,
+            r"got Y: FLOAT\[\?\].*declare one, as make_tensor",
+        ),
+        (
             "(float[n, k] X) => (float[n, k] Y) { Y = Softmax(X) }",
             {"score_name": "log"},
             LossError,

@@ -148,7 +148,13 @@ def _prediction(
     if not is_float(output):
         raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
     if not rank(output):
-        raise LossError(f"A loss needs an output (n,), (n, 1), (n, k) or of more axes, got {describe(output)}.")
+        remedy = (
+            " The model declares no shape for it and none follows: declare one, as "
+            f"make_tensor_value_info({output.name!r}, elem_type, ['n', k]) in model.graph.output."
+            if output.shape is None
+            else ""
+        )
+        raise LossError(f"A loss needs an output (n,), (n, 1), (n, k) or of more axes, got {describe(output)}.{remedy}")
     if entry.prediction is Prediction.OUTPUT:
         y_pred = output
     elif entry.prediction is Prediction.LOG_MEAN:
