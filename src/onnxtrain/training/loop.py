@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -79,8 +80,9 @@ class BoundStep:
             arrays |= joined(state.weights, step.weights) | joined(state.slots, step.slots)
         self._buffers = [
             {name: device.buffer(array) for name, array in arrays.items()},
-            {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()},
+            {name: device.buffer(np.empty_like(a)) for name, a in arrays.items() if name not in step.in_place},
         ]
+        self._buffers[1] |= {name: self._buffers[0][name] for name in step.in_place}
         self._outputs: dict[str, Buffer] = {}
         self._update = None if update is None else BoundUpdate(update, place, state)
         if self._update is not None:
@@ -268,6 +270,12 @@ def update_of(
     )
 
 
+def _bytes_moved(weights: Mapping[str, np.ndarray], step: StepGraph | None = None) -> int:
+    """Return the bytes of weights, without those that a step writes some rows of in their place."""
+    in_place = set() if step is None else {name for name, wire in step.weights.items() if wire.input in step.in_place}
+    return sum(w.nbytes for name, w in weights.items() if name not in in_place)
+
+
 def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: Optimizer) -> None:
     """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
     slots = {key: value for key, value in state.slots.items() if key in step.slots}
@@ -394,18 +402,20 @@ class StepLoop:
         self.n_batches = -(-self.n_rows // self.batch_size)
         self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
         self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
-        n_bytes = sum(w.nbytes for w in state.weights.values())
-        self._large = n_bytes >= LARGE and not settings.device.capabilities.records_runs
-        batches = settings.accumulate if settings.accumulate > 1 or self._large else None
-        self.step, self._strengths = step_of(
+        build = partial(
+            step_of,
             objective,
             optimizer,
             settings,
             settings.device.capabilities,
             gathered=self._at_hand is not None,
             weighted=data.weighted,
-            batches=batches,
         )
+        self._large = not settings.device.capabilities.records_runs and _bytes_moved(state.weights) >= LARGE
+        if self._large and not optimizer.slots and settings.accumulate == 1:
+            self._large = _bytes_moved(state.weights, build()[0]) >= LARGE
+        batches = settings.accumulate if settings.accumulate > 1 or self._large else None
+        self.step, self._strengths = build(batches=batches)
         self.update = None
         if batches is not None:
             self.update = update_of(objective, optimizer, settings, settings.device.capabilities, batches=batches)

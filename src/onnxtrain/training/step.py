@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.cache import cached
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import Op, rank, scan, static_shape, tensor, with_lengths
+from onnxtrain.graph import Op, ancestors, rank, scan, static_shape, tensor, with_lengths
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
@@ -76,6 +76,8 @@ class StepGraph(BatchGraph):
         t = 0:  set 0 ---> step ---> set 1
         t = 1:  set 1 ---> step ---> set 0
 
+    A weight of ``in_place`` has one buffer: the step writes the rows that it moves.
+
     Between runs the host reads and overwrites set t, the state written last. The last batch of an epoch binds other
     ``ones`` and ``batch_positions`` if it is smaller: two turns and two lengths make four bindings, each made when
     first used.
@@ -100,6 +102,8 @@ class StepGraph(BatchGraph):
         penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
+    in_place : frozenset of str
+        The inputs of the state that their next values may be written over: tables of which SGD moves some rows.
 
     A step may end with the gradients (``build_step(..., batches=k)``), for an
     :class:`~onnxtrain.training.update.UpdateGraph` to go on. Then weights are only read, their ``output`` is empty, and
@@ -111,6 +115,7 @@ class StepGraph(BatchGraph):
     counters: Mapping[str, Wire] = field(default_factory=dict)
     step_scalars: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
+    in_place: frozenset[str] = frozenset()
 
     @property
     def gathered(self) -> bool:
@@ -209,6 +214,7 @@ def build_step(
     def inputs(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
         return {role: whole.get(name, name) for role, name in named(values).items()}
 
+    in_place = _in_place(weights.values(), outputs) if not capabilities.holds_data else frozenset()
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
     return StepGraph(
@@ -217,12 +223,13 @@ def build_step(
         inputs={role: name for role, name in inputs(roles).items() if name in read},
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
-        fixed_cost=_PER_ELEMENT * _elements(g.weights) * (1 + len(optimizer.slots)),
+        fixed_cost=_PER_ELEMENT * _elements(w for w in g.weights if w.name not in in_place) * (1 + len(optimizer.slots)),
         weights=wires(weights),
         slots=wires(slots),
         counters=wires(counters),
         step_scalars=names,
         constants=tuple(str(x.name) for x in g.constants),
+        in_place=in_place,
     )
 
 
@@ -240,6 +247,22 @@ class State(NamedTuple):
     old: ir.Value | None
     new: ir.Value | None
     part: Part | None = None
+
+
+def _in_place(weights: Iterable[State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]) -> frozenset[str]:
+    """Return the names of weights whose next value may be written over them."""
+    pairs = ((w.old, outputs[w.new][1]) for w in weights if w.new is not None)
+    return frozenset(str(old.name) for old, new in pairs if old is not None and _written_over(old, new))
+
+
+def _written_over(old: ir.Value, new: ir.Value) -> bool:
+    """Whether a value has some rows written, after all that read it have copied those that they read."""
+    writer = new.producer()
+    if writer is None or writer.op_type != "ScatterND" or writer.inputs[0] is not old:
+        return False
+    before = ancestors([new])
+    readers = (use.node for use in old.uses() if use.node is not writer)
+    return all(node.op_type == "Gather" and node.outputs[0] in before for node in readers)
 
 
 def _wire(x: State, read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]) -> Wire:
