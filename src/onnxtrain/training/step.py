@@ -223,7 +223,9 @@ def build_step(
         inputs={role: name for role, name in inputs(roles).items() if name in read},
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
-        fixed_cost=_PER_ELEMENT * _elements(w for w in g.weights if w.name not in in_place) * (1 + len(optimizer.slots)),
+        fixed_cost=_PER_ELEMENT
+        * _elements(w for w in g.weights if w.name not in in_place)
+        * (1 + len(optimizer.slots)),
         weights=wires(weights),
         slots=wires(slots),
         counters=wires(counters),
