@@ -11,10 +11,10 @@ from walk import Walk, walks
 
 
 def table(columns: list[str], rows: dict[str, list[int]]) -> list[str]:
-    """Return the lines of a table of numbers, a name in front of each row."""
+    """Return the lines of a table, a name in front of each row; an empty cell would be one of the row above."""
     width = max(map(len, rows))
     line = " ".join(["=" * width, *(["=" * 9] * len(columns))])
-    head = " ".join([" " * width, *(f"{column:>9s}" for column in columns)])
+    head = " ".join(["\\".ljust(width), *(f"{column:>9s}" for column in columns)])
     body = [" ".join([f"{name:{width}s}", *(f"{number:9d}" for number in row)]) for name, row in rows.items()]
     return [line, head, line, *body, line]
 
