@@ -129,6 +129,11 @@ def test_no_bare_assert_and_no_error_that_is_swallowed():
     assert not found
 
 
+def test_every_warning_names_the_line_of_the_user():
+    texts = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
+    assert [path.name for path, text in texts.items() if "warnings.warn(" in text] == ["errors.py"]  # errors.warn
+
+
 # --------------------------------------------------------------- commands
 
 

@@ -10,10 +10,14 @@ import math
 import numbers
 import sys
 import warnings
+from collections.abc import Iterator
 from types import FrameType
 
-#: Packages between onnxtrain and the line of a user: decorators of methods, searches, pipelines.
-_BETWEEN = ("onnxtrain", "sklearn", "joblib", "contextlib", "functools")
+#: Packages whose frames are ours, decorators of the standard library among them; those between us and the line of a
+#: user, searches and pipelines; those that call a worker, in which the user has no line.
+_OURS = frozenset({"onnxtrain", "contextlib", "functools"})
+_BETWEEN = _OURS | {"sklearn", "joblib"}
+_OF_WORKERS = frozenset({"", "concurrent", "multiprocessing", "threading"})
 
 
 class OnnxTrainError(Exception):
@@ -90,8 +94,15 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
     A fixed ``stacklevel`` would be off: newer versions of scikit-learn have one frame more around ``fit``.
     """
-    frame: FrameType | None = sys._getframe(1)
-    level = 2
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    packages = [*_packages_of_callers(sys._getframe(1)), ""]
+    caller = next(i for i, package in enumerate(packages) if package not in _BETWEEN)
+    if packages[caller] in _OF_WORKERS:
+        caller = next(i for i, package in enumerate(packages) if package not in _OURS)
+    warnings.warn(message, category, stacklevel=2 + caller)
+
+
+def _packages_of_callers(frame: FrameType | None) -> Iterator[str]:
+    """Yield the package of a frame and of those around it, the innermost first."""
+    while frame is not None:
+        yield frame.f_globals.get("__name__", "").partition(".")[0]
+        frame = frame.f_back

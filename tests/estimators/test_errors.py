@@ -2,6 +2,7 @@
 
 import warnings
 
+import joblib
 import numpy as np
 import onnx
 import onnx.parser
@@ -283,3 +284,13 @@ def test_a_warning_names_the_line_of_the_user(call, words, category):
         call()
     (filename,) = {w.filename for w in caught if str(w.message).startswith(words) and w.category is category}
     assert filename == __file__
+
+
+def test_a_warning_in_a_worker_names_the_line_of_scikit_learn():
+    search = GridSearchCV(OrtGradientRegressor(init="random", max_iter=12), {"l2": [0.1]}, cv=2, refit=False)
+    with warnings.catch_warnings(record=True) as caught, joblib.parallel_config("threading", n_jobs=2):
+        warnings.simplefilter("always")
+        search.fit(X, y)
+    places = {w.filename for w in caught if w.category is ConvergenceWarning}
+    assert places
+    assert all("sklearn" in place for place in places)
