@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from onnxtrain.cache import clear_caches
@@ -18,18 +19,23 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the end of an error message: the nearest known name, then all of them.
+
+    `synonyms` has the names of other libraries in lower case, letters and digits alone; they win over what is near.
 
     Examples
     --------
     >>> did_you_mean("sqared_error", ["squared_error", "huber"])
     "Did you mean 'squared_error'? Known: huber, squared_error."
+    >>> did_you_mean("MSE", ["squared_error", "huber"], {"mse": "squared_error"})
+    "Did you mean 'squared_error'? Known: huber, squared_error."
     """
     names = sorted(set(known))
     folded = {n.casefold(): n for n in names}  # 'x' is near 'X'
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-    hint = f"Did you mean {folded[near[0]]!r}? " if near else ""
+    same = synonyms.get("".join(filter(str.isalnum, str(name).casefold())))
+    near = [same] if same in names else difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    hint = f"Did you mean {folded.get(near[0], near[0])!r}? " if near else ""
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
@@ -59,6 +65,8 @@ class Registry(Mapping[str, T]):
         The noun for an entry in messages: ``"loss"``, ``"gradient rule"``.
     error : type
         The error that :meth:`find` raises for an unknown name.
+    synonyms : mapping of str to str
+        Names of other libraries, for that error, as :func:`did_you_mean` takes them.
 
     Examples
     --------
@@ -71,9 +79,10 @@ class Registry(Mapping[str, T]):
     True
     """
 
-    def __init__(self, kind: str, error: type[OnnxTrainError]):
+    def __init__(self, kind: str, error: type[OnnxTrainError], synonyms: Mapping[str, str] = MappingProxyType({})):
         self.kind = kind
         self.error = error
+        self.synonyms = synonyms
         self._entries: dict[str, T] = {}
         self._definitions: dict[str, object] = {}
 
@@ -122,7 +131,11 @@ class Registry(Mapping[str, T]):
         try:
             return self._entries[name]
         except (KeyError, TypeError):
-            raise self.error(f"Unknown {self.kind} {name!r}. {did_you_mean(name, self._entries)}") from None
+            raise self.error(f"Unknown {self.kind} {name!r}. {self.hint(name)}") from None
+
+    def hint(self, name: object) -> str:
+        """Return the end of a message about an unknown name: what is meant, and what there is."""
+        return did_you_mean(name, self._entries, self.synonyms)
 
     def __getitem__(self, name: str) -> T:
         return self._entries[name]

@@ -19,6 +19,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.arguments import NamesItsParameters, names_its_arguments
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators import step_files
@@ -64,7 +65,7 @@ def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
     return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
 
 
-class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, ABC):
+class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParameters, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
     def __init__(
@@ -217,6 +218,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
 
     # fit --------------------------------------------------------------------
 
+    @names_its_arguments
     @with_callbacks
     def fit(
         self,
@@ -302,6 +304,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         file.check_written()
         return self
 
+    @names_its_arguments
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
 
@@ -425,6 +428,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
         return getattr(self.to_sklearn(), name)
 
+    @names_its_arguments
     def get_trained_onnx(
         self, part: str = "whole", *, labels: bool = False, path: str | os.PathLike[str] | None = None
     ) -> onnx.ModelProto:
@@ -501,6 +505,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         """
         return self._model.to_sklearn()
 
+    @names_its_arguments
     def export_training_step(self, folder: str | os.PathLike, *, target: str = "cpu") -> None:
         """Write the training step to files that any onnxruntime runs: in a browser, on a telephone, on another server.
 
@@ -582,6 +587,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         self._finish(*step_files.read(state, self))
         return self
 
+    @names_its_arguments
     def losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
         """Return the loss of each row, without penalties.
 
@@ -601,6 +607,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
         losses = model.losses(X, label)
         return losses if weight is None else losses * weight
 
+    @names_its_arguments
     def gradient(self, X: ArrayLike, y: ArrayLike | None = None, wrt: str = "X") -> np.ndarray:
         """Return the gradient with respect to the rows.
 
@@ -634,6 +641,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, BaseEstimator, 
             return model.score_gradient(model.check(self, X), wrt)
         return model.loss_gradient(*self._check_labelled(X, y), wrt)
 
+    @names_its_arguments
     def embed(self, X: ArrayLike, output: str) -> np.ndarray:
         """Return an intermediate result of the trained model, such as a hidden layer.
 

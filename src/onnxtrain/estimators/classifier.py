@@ -15,6 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 
+from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
@@ -271,6 +272,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     # targets ----------------------------------------------------------------
 
+    @names_its_arguments
     def partial_fit(  # type: ignore[override]  # scikit-learn's signature for classifiers
         self,
         X: ArrayLike,
@@ -415,6 +417,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     # predictions ------------------------------------------------------------
 
     @available_if(_has_scores)
+    @names_its_arguments
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the scores: positive for the second of two classes, else one column a class or a label.
 
@@ -442,6 +445,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return self._predicted(X, self._model.scores, read)
 
     @available_if(_gives_probabilities)
+    @names_its_arguments
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each class, or of each label that the row has it.
 
@@ -465,6 +469,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
         return self._predicted(X, output, read)
 
+    @names_its_arguments
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
 
@@ -486,6 +491,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         labels = self._predicted(X, model.scores, read)
         return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
 
+    @names_its_arguments
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy; with positions, over all of them whose label is not `ignore_index`.
 

@@ -11,6 +11,7 @@ import onnx
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
+from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
 from onnxtrain.errors import ModelError, WeightError
@@ -18,7 +19,7 @@ from onnxtrain.training.model import TrainableModel, initial_weights
 from onnxtrain.training.parameters import select_weights
 
 
-class LoRA(BaseEstimator):
+class LoRA(NamesItsParameters, BaseEstimator):
     r"""Low-rank adaptation, for ``weights_to_train``: two thin factors are trained beside each chosen weight matrix.
 
     .. math:: x W \quad\text{becomes}\quad x W + \frac{\alpha}{r}\,(x A)\,B

@@ -8,6 +8,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags, column_or_1d, get_tags
 
+from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
@@ -254,6 +255,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         check_domain(y, self.loss, self.loss_params)
         return y
 
+    @names_its_arguments
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the output of the trained model.
 
@@ -275,6 +277,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
         return self._predicted(X, self._model.source.model.output, read)
 
+    @names_its_arguments
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R², the coefficient of determination; with three or more axes, of all entries of y but NaN together.
 

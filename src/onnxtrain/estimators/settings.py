@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 #: The names that `solver` may be.
 _SOLVERS = (*OPTIMIZERS, "lbfgs")
 
+#: The nearest of ours for solvers of scikit-learn and PyTorch.
+_OTHER_SOLVERS = {
+    **dict.fromkeys(("lbfgsb", "bfgs", "newton", "newtoncg", "newtoncholesky", "liblinear", "cg"), "lbfgs"),
+    **dict.fromkeys(("gd", "sag", "saga", "momentum", "nesterov", "gradientdescent"), "sgd"),
+    **dict.fromkeys(("nadam", "radam", "adamax", "lion", "adabelief"), "adam"),
+    "adadelta": "adagrad",
+}
+
 #: Types in which products may compute with float32 weights.
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
@@ -140,7 +148,7 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
         if estimator.average is not False:
             raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
-        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS)}")
+        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS, _OTHER_SOLVERS)}")
 
 
 def _optimizer(estimator: OrtGradientEstimator) -> Optimizer | None:

@@ -40,6 +40,7 @@ import onnx_ir as ir
 from onnxtrain.errors import LossError, OnnxTrainError, as_number
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
+from onnxtrain.losses.synonyms import SYNONYMS
 from onnxtrain.registry import Registry, did_you_mean, is_of_package
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,7 +70,7 @@ class Loss:
         return self.prediction in (Prediction.SCORES, Prediction.LIKELIHOOD)
 
 
-LOSSES: Registry[Loss] = Registry("loss", LossError)
+LOSSES: Registry[Loss] = Registry("loss", LossError, SYNONYMS)
 
 
 def loss(
@@ -143,7 +144,7 @@ def find_loss(
     elif isinstance(loss, str):
         entry = LOSSES.find(loss)
     else:
-        raise LossError(f"loss must be a name or a function, got {loss!r}. {did_you_mean(loss, LOSSES)}")
+        raise LossError(f"loss must be a name or a function, got {loss!r}. {LOSSES.hint(loss)}")
     _check_names(_name(loss), entry.function, params or {})
     return entry
 

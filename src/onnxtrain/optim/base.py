@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
+from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.graph import Op
 from onnxtrain.registry import Registry
@@ -52,7 +53,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
             raise OptimizerError(f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.")
 
 
-class Optimizer(ABC):
+class Optimizer(NamesItsParameters, ABC):
     """Base class; a subclass is a frozen dataclass of its parameters.
 
     It names its state in :attr:`slots` and gives the initial value in :meth:`initial`. :meth:`scalars`

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.optim.base import check_ranges
 from onnxtrain.registry import Registry
 
 
-class Schedule(ABC):
+class Schedule(NamesItsParameters, ABC):
     """Base class of learning rate schedules.
 
     Attributes

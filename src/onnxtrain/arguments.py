@@ -1,0 +1,280 @@
+"""Unknown arguments are answered with ours: names that scikit-learn, Keras, PyTorch, skorch and onnxcustom use.
+
+Python's own error would name the base class that users never see, and no remedy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, Self, TypeVar
+
+from onnxtrain.cache import table
+from onnxtrain.errors import ArgumentTypeError, ParameterError
+from onnxtrain.registry import did_you_mean
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: For each of our parameters the names that other libraries give it.
+_SYNONYMS = {
+    "accumulate": "accumulate_grad_batches accumulation_steps gradient_accumulation_steps iter_size",
+    "alpha": "lora_alpha",
+    "average": "ema swa averaging polyak use_ema",
+    "batch_axis": "batch_dim batch_dims",
+    "batch_size": "batch batchsize bs minibatch_size mini_batch_size train_batch_size chunk_size",
+    "besides": "modules_to_save",
+    "beta_1": "beta1 betas",
+    "beta_2": "beta2",
+    "class_weight": "class_weights pos_weight scale_pos_weight",
+    "clip_norm": "clipnorm clip clip_grad_norm gradient_clip_val gradient_clipping grad_clip max_grad_norm max_norm",
+    "device": "device_index provider providers execution_provider gpu use_gpu cuda accelerator",
+    "dtype": "precision amp fp16 bf16 mixed_precision float_type",
+    "early_stopping": "early_stop early_stopping_rounds",
+    "epsilon": "eps",
+    "estimator": "model base_estimator onnx_model model_onnx net module network regressor classifier pipeline",
+    "gradient_builder": "builder backend",
+    "ignore_index": "ignore_label padding_idx",
+    "init": "init_method initialization kernel_initializer",
+    "inputs": "input_names feeds fixed_inputs",
+    "l1": "l1_reg l1_penalty reg_alpha lambda_l1",
+    "l2": "l2_reg l2_penalty reg reg_lambda lambda_l2 regularization weight_penalty",
+    "learning_rate": "lr eta eta0 rate step_size learning_rate_init lr_scheduler scheduler schedule lr_schedule "
+    "learning_rate_schedule initial_lr max_lr",
+    "loss": "criterion objective loss_fn loss_function learning_loss cost",
+    "loss_params": "loss_kwargs loss_args loss_kwds",
+    "max_iter": "epoch epochs n_epochs num_epochs nb_epoch nb_epochs max_epochs n_iter n_iterations max_iterations "
+    "iterations num_train_epochs n_estimators max_steps num_steps steps",
+    "n_iter_no_change": "patience early_stopping_patience",
+    "n_threads": "n_jobs num_threads nthread threads n_workers num_workers intra_op_num_threads",
+    "on_interrupt": "interrupt on_keyboard_interrupt",
+    "output": "output_name outputs output_names score_name",
+    "output_is": "from_logits logits output_type",
+    "pad": "padding pad_value padding_value pad_token_id",
+    "random_state": "seed random_seed rng manual_seed",
+    "rank": "r lora_r lora_rank",
+    "solver": "optimizer optim optimiser algorithm updater training_optimizer_name",
+    "tol": "min_delta tolerance eps_stop",
+    "validation_fraction": "validation_split val_size val_split valid_size validation_size test_size",
+    "verbose": "verbosity log_level progress_bar",
+    "warm_start": "resume_training continue_training",
+    "weights": "target_modules",
+    "weights_to_train": "trainable trainable_weights trainable_params params_to_train freeze frozen freeze_layers "
+    "requires_grad weights_to_fit train_weights lora",
+}
+
+#: Names without a parameter of the same meaning, and what does their work.
+_REMEDIES = {
+    "weight_decay": "Weight decay is l2=, a term of the loss, or solver=onnxtrain.optim.AdamW(weight_decay=...).",
+    "momentum": "Give an optimizer: solver=onnxtrain.optim.SGD(momentum=...).",
+    "nesterovs_momentum": "Give an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9, nesterov=True).",
+    "beta_1": "Give an optimizer: solver=onnxtrain.optim.Adam(beta_1=...).",
+    "beta_2": "Give an optimizer: solver=onnxtrain.optim.Adam(beta_2=...).",
+    "epsilon": "Give an optimizer, solver=onnxtrain.optim.Adam(epsilon=...), or loss_params={'epsilon': ...}.",
+    "power_t": "Give a schedule: learning_rate=onnxtrain.optim.InverseScaling(rate, power_t=...).",
+    "warmup": "Give a schedule: learning_rate=onnxtrain.optim.Cosine(rate, warmup=...).",
+    "c": "l2 = 1 / (2 * C * n_samples) is the penalty of C.",
+    "rank": "Give LoRA: weights_to_train=onnxtrain.LoRA(rank=...).",
+    "alpha": "l2 = alpha / n_samples is the penalty of Ridge, l2 = alpha / 2 that of SGDRegressor and SGDClassifier.",
+    "l1_ratio": "Give both strengths: l1=strength * l1_ratio, l2=strength * (1 - l1_ratio) / 2.",
+    "delta": "Parameters of a loss stand in loss_params, as in loss='huber', loss_params={'delta': 1.0}.",
+    "gamma": "Parameters of a loss stand in loss_params, as in loss='focal', loss_params={'gamma': 2.0}.",
+    "quantile": "Parameters of a loss stand in loss_params, as in loss='quantile', loss_params={'quantile': 0.9}.",
+    "dropout": "Dropout is off in training: the model is trained as it predicts.",
+    "hidden_layer_sizes": "A model is handed over: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)).",
+    "fit_intercept": "A model is handed over, as LinearRegression(fit_intercept=False).",
+    "num_classes": "Classes are those of y; head='new' gives the model an output for each.",
+    "metrics": "Metrics are functions of scikit-learn on predictions, or scoring= of cross_val_score.",
+    "validation_data": "The validation set is given to fit: fit(X, y, X_val=..., y_val=...).",
+    "eval_set": "The validation set is given to fit: fit(X, y, X_val=..., y_val=...).",
+    "callbacks": "Give a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
+    "steps_per_epoch": "An epoch goes through all rows once; batch_size= says in how many steps.",
+    "initial_epoch": "warm_start=True, partial_fit or fit(..., resume=True) go on from an earlier fit.",
+    "drop_last": "The last batch of an epoch holds the rows that are left, and counts as many.",
+}
+_SAME_REMEDY = {
+    "beta_1": "betas beta1",
+    "beta_2": "beta2",
+    "callbacks": "callback_list",
+    "epsilon": "eps",
+    "initial_epoch": "init_model xgb_model",
+    "metrics": "metric scoring scorer eval_metric",
+    "momentum": "nesterov",
+    "num_classes": "n_classes n_labels n_outputs num_labels",
+    "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save lora_dropout",
+    "validation_data": "valid_data val_data validation_set eval_data eval_X valid_set valid_sets dev_set train_split",
+    "warmup": "warmup_steps num_warmup_steps warmup_ratio",
+    "weight_decay": "decay wd",
+}
+
+_OURS = {name: ours for ours, names in _SYNONYMS.items() for name in names.split()}
+_REMEDY_OF = {name: name for name in _REMEDIES} | {n: to for to, names in _SAME_REMEDY.items() for n in names.split()}
+
+
+#: Parameters of the classifier alone.
+_OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
+
+
+def advice(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message about an unknown parameter: ours of the same meaning, or the nearest.
+
+    Examples
+    --------
+    >>> advice("epochs", ["loss", "max_iter"])
+    "Did you mean 'max_iter'?"
+    >>> advice("los", ["loss", "max_iter"])
+    "Did you mean 'loss'?"
+    """
+    names, key = set(known), _key(name)
+    ours = _OURS.get(key)
+    if ours in names:
+        return f"Did you mean {ours!r}?"
+    if key in _REMEDY_OF:
+        return _REMEDIES[_REMEDY_OF[key]]
+    if (ours or name) in _OF_CLASSES:
+        return f"{ours or name} is a parameter of OrtGradientClassifier."
+    hint = did_you_mean(name, names)
+    if hint.startswith("Known") and ours is not None:  # an optimizer that is given a rate
+        return f"{ours} is a parameter of the estimator: OrtGradientRegressor({ours}=...)."
+    return hint.partition(" Known")[0]
+
+
+def _key(name: str) -> str:
+    return name.casefold().replace("-", "_")
+
+
+class NamesItsParameters:
+    """A mixin for classes whose parameters are keywords: an unknown one is an error that says which is meant.
+
+    It stands behind the class that defines ``__init__``, whose signature is that of the class.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the names of the arguments; ``__init__`` stores them."""
+        signature = _signature(cls)
+        if unknown := signature.unknown(kwargs):
+            raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names))
+        if len(args) > signature.n_positional:
+            n, more = signature.n_positional, signature.names[signature.n_positional]
+            raise ArgumentTypeError(
+                f"{cls.__name__} takes {n} argument{'s' * (n != 1)} without a name, got {len(args)}: give the others "
+                f"by name, as in {cls.__name__}(..., {more}=...)."
+            )
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this object, or of one inside it: ``estimator__alpha=1``.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self
+            The object itself.
+
+        Raises
+        ------
+        ParameterError
+            There is no such parameter; the message proposes one.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import Ridge
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> OrtGradientRegressor(Ridge()).set_params(max_iter=5, estimator__alpha=2.0)
+        OrtGradientRegressor(estimator=Ridge(alpha=2.0), max_iter=5)
+        """
+        signature = _signature(type(self))
+        if unknown := signature.unknown(key.partition("__")[0] for key in params):
+            raise ParameterError(_unknown_parameter(type(self), unknown, signature.names))
+        return super().set_params(**params)  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """The arguments of a method, its object left out."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...]
+    n_positional: int
+    takes_any: bool
+
+    @classmethod
+    def of(cls, method: Callable[..., Any]) -> Self:
+        """Read the signature of a function whose first argument is the object."""
+        found = list(inspect.signature(method).parameters.values())[1:]
+        named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        positional = [p.name for p in named if p.kind is not p.KEYWORD_ONLY]
+        return cls(
+            tuple(p.name for p in named),
+            tuple(p.name for p in named if p.default is p.empty),
+            sys.maxsize if any(p.kind is p.VAR_POSITIONAL for p in found) else len(positional),
+            any(p.kind is p.VAR_KEYWORD for p in found),
+        )
+
+    def unknown(self, given: Iterable[str]) -> str | None:
+        """Return the first name that is none of an argument."""
+        return next((name for name in given if not self.takes_any and name not in self.names), None)
+
+    def missing(self, n_given: int, given: Iterable[str]) -> list[str]:
+        """Return the required arguments that are not given, neither by place nor by name."""
+        return [name for name in self.required if self.names.index(name) >= n_given and name not in given]
+
+
+@table(maxsize=64)
+def _signature(cls: type) -> _Signature:
+    return _Signature.of(cls.__init__)  # type: ignore[misc]  # that of the class, whose subclass has its own
+
+
+def _unknown_parameter(cls: type, name: str, known: Iterable[str]) -> str:
+    said = f"{cls.__name__} has no parameter {name!r}. "
+    fit = getattr(cls, "fit", None)
+    if fit is not None and name in inspect.signature(fit).parameters:
+        return f"{said}It is an argument of fit: fit(X, y, {name}=...)."
+    return said + advice(name, known)
+
+
+def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method answer unknown and missing arguments as the constructor does: with what is meant."""
+    signature = _Signature.of(method)
+
+    @wraps(method)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        n_given = len(args) - 1
+        unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
+        if unknown or missing or n_given > signature.n_positional:
+            raise ArgumentTypeError(_wrong_call(args[0] if args else None, method.__name__, signature, n_given, kwargs))
+        return method(*args, **kwargs)
+
+    return checked
+
+
+def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
+    """Return the message about a call of a method that Python would refuse."""
+    if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
+        return (
+            f"{method} is a method of an estimator, called here on {type(owner).__name__}: make one first, as in "
+            f"OrtGradientRegressor(...).{method}({', '.join(signature.required)})."
+        )
+    name = f"{type(owner).__name__}.{method}"
+    if unknown := signature.unknown(kwargs):
+        return f"{name} has no argument {unknown!r}. {_place(type(owner), unknown, signature.names)}"
+    if missing := signature.missing(n_given, kwargs):
+        return f"{name} needs {' and '.join(missing)}: {method}({', '.join(signature.required)})."
+    positional = ", ".join(signature.names[: signature.n_positional])
+    return f"{name} takes {positional} without a name, got {n_given} arguments: give the others by name."
+
+
+def _place(cls: type, name: str, known: Iterable[str]) -> str:
+    """Return where an argument belongs that a method does not have."""
+    parameters = _signature(cls).names
+    ours = name if name in parameters else _OURS.get(_key(name))
+    if ours in parameters:
+        return f"It is a parameter of the estimator: {cls.__name__}({ours}=...)."
+    return advice(name, known)
