@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
+from types import MethodType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from onnxtrain.cache import table
@@ -278,3 +279,25 @@ def _place(cls: type, name: str, known: Iterable[str]) -> str:
     if ours in parameters:
         return f"It is a parameter of the estimator: {cls.__name__}({ours}=...)."
     return advice(name, known)
+
+
+class given:
+    """Let objects have a method only where `check` is true; else it raises an AttributeError that says why.
+
+    scikit-learn's ``available_if`` hides that reason behind a sentence of its own.
+    """
+
+    def __init__(self, check: Callable[[Any], bool]):
+        self.check = check
+
+    def __call__(self, method: Callable[..., Any]) -> Any:
+        """Return the descriptor of a method."""
+        self.method = method
+        self.__doc__ = method.__doc__
+        return self
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Callable[..., Any]:
+        if owner is None:
+            return self.method
+        self.check(owner)
+        return MethodType(self.method, owner)

@@ -209,7 +209,9 @@ def test_wrong_use(given, params, error, message, tmp_path):
 
 def test_a_checkpoint_of_another_kind(tmp_path):
     OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
-    with pytest.raises(ParameterError, match="no checkpoint of a fit of OrtGradientClassifier, but a Ort"):
+    with pytest.raises(
+        ParameterError, match="no checkpoint of a fit of OrtGradientClassifier: it holds an estimator of type Ort"
+    ):
         OrtGradientClassifier().fit(IRIS, SPECIES, checkpoint=tmp_path / "fit.onnx", resume=True)
     model = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(3,), max_iter=1), max_iter=1)
     with pytest.raises(DataError, match="of a model with other weights"):

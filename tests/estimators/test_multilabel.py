@@ -445,6 +445,6 @@ def test_a_label_of_one_value_only():
 
 
 def test_indicators_as_numbers_are_still_no_labels():
-    with pytest.raises(TypeError, match="Sparse data"):
+    with pytest.raises(DataError, match=r"y is sparse, the targets of a regressor are an array: give y.toarray\(\)"):
         OrtGradientRegressor(max_iter=1).fit(X, scipy.sparse.csr_matrix(Y))
     assert OrtGradientRegressor(max_iter=1).fit(X, Y).predict(X).dtype.kind == "f"

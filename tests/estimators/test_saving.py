@@ -239,7 +239,7 @@ def rewritten(path, content, change):
 CHANGES = [
     (dict(format=2, written_by="9.9"), r"written by onnxtrain 9.9, in format 2; this version reads up to 1: install"),
     ({"class": "Popen"}, "The file holds a Popen; known are OrtGradientClassifier, OrtGradientRegressor"),
-    (dict(params={"colour": 1}), "is not understood by this version"),
+    (dict(params={"colour": 1}), "OrtGradientRegressor has no parameter 'colour'"),
     (dict(params={"loss": {"function": "f"}}), "names the function 'f', and holds no code"),
     (dict(params={"loss": {"pickle": "gASVAAAA"}}), "kind 'pickle', which this version of onnxtrain does not know"),
     (dict(params={"solver": {"optimizer": ["Lion", {}]}}), "names 'Lion', which is not registered here"),
@@ -394,7 +394,7 @@ def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeyp
 @pytest.mark.parametrize(
     "part, name, value, words",
     [
-        ("attributes", "_n_labels", None, "does not hold _n_labels"),
+        ("attributes", "_n_labels", None, "does not hold n_labels"),
         ("attributes", "_n_labels", True, "True as _n_labels of the estimator, which must be of type int"),
         ("model", "scores", {"array": 0}, "as scores of TrainableModel, which must be of type str | None"),
         ("model", "scores", "other", "not those of its graph: other"),

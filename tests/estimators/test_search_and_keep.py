@@ -126,7 +126,9 @@ def test_inspection():
 def test_nested_parameters():
     model = OrtGradientClassifier(MLPClassifier(hidden_layer_sizes=(5,)), max_iter=1)
     assert model.set_params(estimator__alpha=0.5).get_params()["estimator__alpha"] == 0.5
-    with pytest.raises(ValueError, match="Invalid parameter 'momentum'"):
+    with pytest.raises(
+        ValueError, match=r"has no parameter 'momentum'. Give an optimizer: solver=onnxtrain.optim.SGD\(momentum=...\)"
+    ):
         model.set_params(momentum=0.9)
 
 

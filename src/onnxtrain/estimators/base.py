@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,12 +14,14 @@ from typing import Any, Self
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain import __version__
 from onnxtrain.arguments import NamesItsParameters, names_its_arguments
 from onnxtrain.convert import ConvertsToOnnx
 from onnxtrain.errors import DataError, ParameterError
@@ -26,6 +29,7 @@ from onnxtrain.estimators import step_files
 from onnxtrain.estimators.callbacks import (
     CallbackSupportMixin,
     FitTask,
+    check_callback,
     is_part_of_more,
     reporter,
     warn_of,
@@ -44,7 +48,6 @@ from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
     allows_nan,
-    as_data_error,
     check_no_inputs,
     check_sample_weight,
     unchanged_on_error,
@@ -58,6 +61,13 @@ from onnxtrain.training.model import TrainableModel
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import Listener, TrainingState
 from onnxtrain.training.train import Fit
+
+#: Attributes that fit sets.
+_LEARNED = frozenset(
+    """
+    best_iteration_ best_loss_ classes_ feature_names_in_ loss_curve_ n_features_in_ n_iter_ validation_loss_curve_
+    """.split()  # noqa: SIM905
+)
 
 
 def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
@@ -278,6 +288,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             The estimator is fitted.
         """
         settings = self._check(X)
+        check_callback(callback)
         file = Checkpoint(self, checkpoint, every, resume)
         known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
@@ -356,18 +367,28 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         if X is None and y is None:
             return None
         if X is None or y is None:
-            raise DataError("X_val and y_val go together: one of them is missing.")
-        rows = check_rows(self, X, y, sample_weight, model)
-        return model.behind_front(self._data(model, rows))[1]
+            missing = "X_val" if X is None else "y_val"
+            raise DataError(f"X_val and y_val go together, {missing} is missing: fit(X, y, X_val=..., y_val=...).")
+        try:
+            rows = check_rows(self, X, y, sample_weight, model)
+            return model.behind_front(self._data(model, rows))[1]
+        except DataError as e:
+            raise DataError(f"The validation set, X_val and y_val: {e}") from e
 
-    @as_data_error()
     def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
-        train, held_out = train_test_split(
-            data.rows,
-            test_size=self.validation_fraction,
-            random_state=self._random_state,
-            stratify=y[data.rows] if self._classifies and y.ndim == 1 else None,
-        )
+        try:
+            train, held_out = train_test_split(
+                data.rows,
+                test_size=self.validation_fraction,
+                random_state=self._random_state,
+                stratify=y[data.rows] if self._classifies and y.ndim == 1 else None,
+            )
+        except ValueError as e:
+            raise DataError(
+                f"early_stopping=True holds out validation_fraction={self.validation_fraction} of the "
+                f"{len(data.rows)} rows, which cannot be: {e} Set early_stopping=False, or give a validation "
+                "set, fit(X, y, X_val=..., y_val=...)."
+            ) from e
         return data.subset(train), data.subset(held_out)
 
     def _train(self, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> Self:
@@ -424,8 +445,13 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
 
     def _trained_attribute(self, name: str) -> Any:
         estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None
+        if estimator is None:
+            raise AttributeError(
+                f"{type(self).__name__} has {name} once it is fitted, and has trained an estimator of scikit-learn "
+                f"with {name}; weights_ holds what any model has learned."
+            )
         if not hasattr(estimator, name):
-            raise AttributeError(f"{type(self).__name__} has {name} once it has trained an estimator that has.")
+            raise AttributeError(f"{type(estimator).__name__} has no {name}: weights_ holds what was trained.")
         return getattr(self.to_sklearn(), name)
 
     @names_its_arguments
@@ -460,7 +486,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             The file cannot be written.
         """
         if part not in ("whole", "tail"):
-            raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {did_you_mean(part, ('whole', 'tail'))}")
+            known = did_you_mean(part, ("whole", "tail"))
+            raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {known} A file is named by path=.")
         model = self._model
         if part == "whole":
             model.form.check_whole()
@@ -637,6 +664,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         array([[2., 3.]])
         """
         model = self._model
+        if isinstance(y, str):
+            raise DataError(f"y is the text {y!r}: an input is named by wrt={y!r}, as in gradient(X, wrt={y!r}).")
         if y is None:
             return model.score_gradient(model.check(self, X), wrt)
         return model.loss_gradient(*self._check_labelled(X, y), wrt)
@@ -679,6 +708,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         parts = [read(found.astype(dtype, copy=False)) for found in model.predict(model.check(self, X), output)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def __getattr__(self, name: str) -> Any:
+        """Answer for attributes that are learned: Python asks here for what is missing."""
+        if name in _LEARNED and not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has {name} once it is fitted: call fit.", name=name, obj=self)
+        if name in ("save", "load"):
+            call = "save(estimator, path)" if name == "save" else "load(path)"
+            raise AttributeError(f"{name} is a function: onnxtrain.{call}.", name=name, obj=self)
+        return object.__getattribute__(self, name)  # again: a property may have a reason of its own
+
     # copies -----------------------------------------------------------------
 
     def __sklearn_clone__(self) -> Self:
@@ -687,3 +725,20 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         if self.estimator is not None and not is_onnx(self.estimator) and is_fitted(self.estimator):
             copied.estimator = copy.deepcopy(self.estimator)
         return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_onnxtrain_version": __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of a pickle; one of another version may hold what this one reads otherwise."""
+        written_by = state.pop("_onnxtrain_version", "unknown")
+        if written_by != __version__:
+            warnings.warn(
+                InconsistentVersionWarning(
+                    estimator_name=f"{type(self).__name__} of onnxtrain",
+                    current_sklearn_version=__version__,
+                    original_sklearn_version=written_by,
+                ),
+                stacklevel=2,
+            )
+        super().__setstate__(state)

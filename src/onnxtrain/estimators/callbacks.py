@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import warn
+from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.state import EpochInfo, TrainingState, last_fall
@@ -32,13 +33,40 @@ except ImportError:  # scikit-learn below 1.9
             return method
 
 
-__all__ = ["CallbackSupportMixin", "FitTask", "is_part_of_more", "reporter", "warn_of", "with_callbacks"]
+__all__ = [
+    "CallbackSupportMixin",
+    "FitTask",
+    "check_callback",
+    "is_part_of_more",
+    "reporter",
+    "warn_of",
+    "with_callbacks",
+]
 
 #: Modules through which a fit of the user goes: decorators of methods, and a pipeline that ends in the estimator.
 _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
 #: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
 _MANY_EPOCHS = 200
+
+
+def check_callback(callback: object) -> None:
+    """Raise a ParameterError if a callback cannot be called with what an epoch says."""
+    if callback is None:
+        return
+    if not callable(callback):
+        one = " Several are one function that calls them." if isinstance(callback, (list, tuple)) else ""
+        raise ParameterError(
+            f"callback is a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
+        )
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError as e:
+        raise ParameterError(
+            f"callback is called as callback(info) after each epoch, and the function differs: {e}."
+        ) from e
+    except ValueError:  # a function written in C has no signature
+        return
 
 
 class FitTask:

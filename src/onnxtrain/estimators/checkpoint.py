@@ -131,7 +131,11 @@ def _check(estimator: Any, path: Any, every: Any, resume: Any) -> None:
 
 def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
     if kept.kind != name or not {"start", "split", "rows"} <= kept.more.keys():
-        raise ParameterError(f"The file is no checkpoint of a fit of {name}, but a {kept.kind}.")
+        raise ParameterError(
+            f"The file is no checkpoint of a fit of {name}: it holds an estimator of type {kept.kind} that "
+            "onnxtrain.save wrote, or the checkpoint of another one. load reads it; "
+            "warm_start=True and partial_fit go on from there."
+        )
     others = [key for key in params if key not in _FREE and params[key] != kept.params.get(key)]
     if others:
         raise ParameterError(

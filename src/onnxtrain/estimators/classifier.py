@@ -13,9 +13,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.metaestimators import available_if
 
-from onnxtrain.arguments import names_its_arguments
+from onnxtrain.arguments import given, names_its_arguments
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.frames import Rows
@@ -53,7 +52,10 @@ def _gives_probabilities(self: OrtGradientClassifier) -> bool:
     """Whether the loss is one of probabilities, or the link of the model is that of such a loss of scores."""
     if self._is_likely(self._trained.source.model.link if self.__sklearn_is_fitted__() else None):
         return True
-    raise AttributeError(f"With loss={self.loss!r} the scores of this model are no probabilities; use loss='log'.")
+    raise AttributeError(
+        f"predict_proba is for losses of probabilities: with loss={self.loss!r} the scores of this model are none. Set "
+        "loss='log', or wrap the estimator in CalibratedClassifierCV; decision_function gives the scores."
+    )
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
@@ -335,7 +337,11 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         if is_fitted(estimator):
             given = labels_of(estimator, X, self._n_labels)
             if given != self._n_labels:
-                raise DataError(f"y has {per_row(self._n_labels)}, {name} was fitted on {per_row(given)}.")
+                remedy = "" if given else " A column for each class becomes one of classes by y.argmax(axis=1)."
+                raise DataError(
+                    f"y has {per_row(self._n_labels)}, {name} was fitted on {per_row(given)}."
+                    f"{remedy if self._n_labels else ''}"
+                )
         elif self._n_labels and not takes_labels(estimator):
             raise DataError(
                 f"y has {per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
@@ -371,7 +377,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             rows = with_zeros(rows, missing)
         if len(np.unique(rows.y)) < 2:
             raise DataError(
-                f"y holds one class, {y[0]!r}; a classifier that is not fitted yet needs two "
+                f"y holds one class, {y[:1].tolist()[0]!r}; a classifier that is not fitted yet needs two "
                 "(partial_fit takes those still to come as classes=)."
             )
         return rows
@@ -416,7 +422,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     # predictions ------------------------------------------------------------
 
-    @available_if(_has_scores)
+    @given(_has_scores)
     @names_its_arguments
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the scores: positive for the second of two classes, else one column a class or a label.
@@ -444,7 +450,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
         return self._predicted(X, self._model.scores, read)
 
-    @available_if(_gives_probabilities)
+    @given(_gives_probabilities)
     @names_its_arguments
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each class, or of each label that the row has it.
@@ -516,6 +522,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     def _model_decoder(self) -> LabelDecoder:
         return self._decoder(self._model.source.model.link)
 
+    @given(_gives_probabilities)
+    @names_its_arguments
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame, is_onnx
 from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y, warn_of_rounding
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
@@ -105,6 +106,7 @@ class InputForm:
 
         An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
         """
+        _check_kind(estimator, X)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one a row: give the columns of all rows, X = {columns}.")
@@ -238,6 +240,28 @@ class Rows(NamedTuple):
     weight: np.ndarray | None
     form: InputForm
     exact: Features
+
+
+def _check_kind(estimator: Estimator, X: object) -> None:
+    """Raise a DataError for objects that are no rows, or no rows of this model, with the way from one to the other."""
+    source = estimator.estimator
+    model = "a linear model" if source is None else type(source).__name__
+    if X is None:
+        raise DataError("X is None: give the rows, an array or a frame of shape (n_samples, n_features).")
+    if isinstance(X, (str, os.PathLike)):
+        raise DataError(
+            f"X is the text {os.fspath(X)!r}: read the file, as pandas.read_csv does, and give its columns."
+        )
+    if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
+        raise DataError(
+            f"X is of type {type(X).__name__}, {model} takes a table: give an array or a frame, pandas.DataFrame(X). "
+            "Columns by name are for ONNX models of several inputs."
+        )
+    if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
+        raise DataError(
+            f"X is of type {type(X).__name__}, whose rows cannot be taken by number: give an array or a frame, "
+            "or each batch to partial_fit."
+        )
 
 
 def comes_by_name(X: ArrayLike) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array
@@ -54,6 +55,10 @@ def _checked(
     """Return checked rows in a form; for None they are the first."""
     if y is None:  # scikit-learn's words
         raise DataError(f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None.")
+    if scipy.sparse.issparse(y) and not estimator._classifies:
+        raise DataError(
+            "y is sparse, the targets of a regressor are an array: give y.toarray(), or y.toarray().ravel()."
+        )
     y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
     reset, dtype = model is None, floats_of(estimator.dtype)
     original = None if model is None else model.source.estimator

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.errors import ExportError, ModelError, OnnxTrainError
+from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
@@ -84,7 +84,10 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     """
     classes = _classes()
     if type(estimator) not in classes.values():
-        raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.")
+        turned = (
+            " The estimator comes first, save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
+        )
+        raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
@@ -110,6 +113,8 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
         There is no such file; it was cut short or changed; it comes from a newer version
         of onnxtrain; it names a loss, an optimizer or a function that is not known here.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(f"load takes the path of a file, got {path!r:.80}.")
     kept = Kept(path, tuple(trusted))
     with _understood(path):
         return restore(kept, _classes())
@@ -364,7 +369,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
     for name in ("_random_state", *own):
         if name not in kept.attributes:
-            raise ModelError(f"The file does not hold {name}.")
+            raise ModelError(f"The file does not hold {name.strip('_')}.")
     for name, value in kept.attributes.items():
         if name in _ATTRIBUTES:
             setattr(estimator, name, value)

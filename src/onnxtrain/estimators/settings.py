@@ -12,6 +12,7 @@ from onnxtrain.estimators.validation import check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.losses.link import Link
+from onnxtrain.losses.synonyms import SYNONYMS
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
@@ -126,6 +127,8 @@ def objective_of(
 
 def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
     """Check that a loss exists and is for regression or classification, as the target is."""
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise LossError(_unknown_loss(loss, classifies=classifies))
     entry = find_loss(loss, loss_params, classifies=classifies)
     if entry.classifies != classifies:
         kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
@@ -133,6 +136,16 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
             f"The loss {loss!r} is for {kind}, as {other} has them. Here there are: "
             f"{', '.join(name for name, known in LOSSES.items() if known.classifies == classifies)}."
         )
+
+
+def _unknown_loss(loss: str, *, classifies: bool) -> str:
+    """Return the message about the name of a loss that does not exist: what is meant, of the losses for the task."""
+    hint = did_you_mean(loss, (name for name, known in LOSSES.items() if known.classifies == classifies), SYNONYMS)
+    other = did_you_mean(loss, LOSSES, SYNONYMS).partition("?")[0].removeprefix("Did you mean ")
+    if hint.startswith("Known") and not other.startswith("Known"):
+        kind, estimator = ("numbers", "OrtGradientRegressor") if classifies else ("classes", "OrtGradientClassifier")
+        hint = f"It is called {other} here, and is for {kind}, as {estimator} has them. {hint}"
+    return f"Unknown loss {loss!r}. {hint}"
 
 
 def _check_solver(estimator: OrtGradientEstimator) -> None:

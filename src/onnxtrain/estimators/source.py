@@ -202,7 +202,19 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     """
     if is_onnx(estimator):
         return
+    if type(estimator).__module__.startswith("onnxtrain.estimators"):
+        name = type(estimator).__name__
+        raise ParameterError(
+            f"estimator is itself an {name}: hand over its model, as get_trained_onnx() or to_sklearn() returns "
+            "it, or go on with it by warm_start=True or partial_fit."
+        )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
+        kind = get_tags(estimator).estimator_type
+        if kind in ("clusterer", "outlier_detector", "density_estimator"):
+            raise ParameterError(
+                f"{type(estimator).__name__} is a {kind}, which learns without y: there is no loss to train it by. "
+                "Give a regressor or a classifier; a clusterer may stand in front of it, in a pipeline."
+            )
         if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
             kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
             raise ParameterError(
@@ -211,8 +223,13 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
                 "an output is trained as it is where output= names it."
             )
         return
+    name = type(estimator).__name__
     if isinstance(estimator, type):
         raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
+    if name in ("GraphProto", "FunctionProto", "InferenceSession"):
+        raise ParameterError(
+            f"estimator is of type {name}, a part or a copy of a model: give the onnx.ModelProto, or its file."
+        )
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
         f"got {type(estimator).__name__}.{how_to_export(estimator, X)}"

@@ -158,7 +158,9 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     """
     try:
         check_classification_targets(y)
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
+        if isinstance(e, ValueError) and np.asarray(y).dtype != object:
+            raise DataError(f"{e} Numbers are learned by OrtGradientRegressor.") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
     if n_columns(y) > 1:
@@ -195,7 +197,8 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     if len(unknown):
         raise DataError(
             f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
-            f"{did_you_mean(unknown[0], map(str, classes))}"
+            f"{did_you_mean(unknown[0], map(str, classes))} Other classes are learned by an estimator that is not "
+            "fitted, or by an ONNX model with head='new'."
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)

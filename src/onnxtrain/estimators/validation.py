@@ -40,7 +40,6 @@ PARAMETERS: dict[str, list[Any]] = {
     "l1": _STRENGTH,
     "l2": _STRENGTH,
     "penalty": [dict, None],
-    "weights_to_train": [str, "array-like", LoRA, None],
     "init": [StrOptions({"estimator", "random"})],
     "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     "accumulate": [Interval(Integral, 1, None, closed="left")],
@@ -97,8 +96,15 @@ def check_parameters(estimator: Estimator) -> None:
         _check_words(wanted)
 
 
-def _check_words(wanted: Iterable[object]) -> None:
+def _check_words(wanted: Any) -> None:
     """Check that a list of weights holds their names."""
+    if isinstance(wanted, type) and issubclass(wanted, LoRA):
+        raise ParameterError("weights_to_train is the class LoRA: give an instance, LoRA().")
+    if isinstance(wanted, Mapping) or not isinstance(wanted, Iterable):
+        raise ParameterError(
+            f"weights_to_train is the name of a weight, a pattern, a list of them, 'all', 'head' or LoRA(...), got "
+            f"{wanted!r:.80}: the names are those of trainable_weights(model)."
+        )
     for word in wanted:
         if isinstance(word, LoRA):
             raise ParameterError(
@@ -125,8 +131,8 @@ def check_no_inputs(estimator: Any) -> None:
     """Raise a ParameterError for parameters that only an ONNX model has a use for."""
     for name in ("inputs", "batch_axis", "pad"):
         if getattr(estimator, name):
-            kind = type(estimator.estimator).__name__
-            raise ParameterError(f"{name}= is about the inputs of an ONNX model, got {kind}.")
+            given = "no estimator" if estimator.estimator is None else type(estimator.estimator).__name__
+            raise ParameterError(f"{name}= is about the inputs of an ONNX model, got {given}: leave it out.")
 
 
 def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
@@ -146,6 +152,13 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in known if parameter.name in PARAMETERS}
 
 
+#: What to do with rows that scikit-learn cannot turn into numbers.
+_REMEDY_FOR_TEXT = (
+    ". The rows hold text, the model takes numbers: put an encoder in front of it, as in "
+    "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
+)
+
+
 @contextmanager
 def as_data_error() -> Iterator[None]:
     """Raise errors of scikit-learn's validation as errors of our own family too, with the same words."""
@@ -154,7 +167,7 @@ def as_data_error() -> Iterator[None]:
     except DataError:
         raise
     except ValueError as e:
-        raise DataError(str(e)) from e
+        raise DataError(f"{e}{_REMEDY_FOR_TEXT if 'could not convert string' in str(e) else ''}") from e
 
 
 @contextmanager
@@ -224,7 +237,10 @@ def check_X_y(
     if targets is None:
         return rows, None
     if numeric and targets.dtype.kind in "US":
-        raise DataError(f"y must hold numbers, got text of type {targets.dtype}.")
+        raise DataError(
+            f"y must hold numbers, got text such as {str(targets.flat[0])!r:.40}. Classes are learned by "
+            "OrtGradientClassifier; numbers that are written as text by y.astype(float)."
+        )
     return rows, targets
 
 
@@ -292,6 +308,11 @@ def check_sample_weight(
     """
     if sample_weight is None:
         return None
+    if isinstance(sample_weight, (str, Mapping)):
+        raise DataError(
+            f"sample_weight holds a number for each row, got {sample_weight!r:.80}. Weights of classes are the "
+            "parameter class_weight of OrtGradientClassifier."
+        )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
     if keep:
         return weights

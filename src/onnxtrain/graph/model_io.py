@@ -89,7 +89,9 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
 
 def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
     if not os.path.isfile(path):
-        raise ModelError(f"There is no file {os.fspath(path)!r}.")
+        if os.path.isdir(path):
+            raise ModelError(f"{os.fspath(path)!r} is a folder: give the path of an ONNX file.")
+        raise ModelError(f"There is no file {os.fspath(path)!r}: a model given as text is the path of an ONNX file.")
     if os.path.getsize(path) >= PROTO_LIMIT:
         raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message.")
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -67,6 +68,13 @@ class Optimizer(NamesItsParameters, ABC):
 
     def __post_init__(self) -> None:
         check_ranges(self, self.ranges)
+        for field in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool) and not isinstance(value, (bool, np.bool_)):
+                raise OptimizerError(
+                    f"{type(self).__name__}: {field.name} must be True or False, got {value!r}. The learning rate is a "
+                    "parameter of the estimator, learning_rate=."
+                )
 
     def initial(self, slot: str) -> float:
         """Return the initial value of the entries of a slot."""
@@ -169,6 +177,6 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if isinstance(solver, type) and issubclass(solver, Optimizer):
         raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}: write {solver.__name__}().")
     raise OptimizerError(
-        f"Expected the name of a solver ({', '.join(sorted(OPTIMIZERS))}) or an optimizer such as "
+        f"Expected the name of a solver ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
         f"SGD(momentum=0.9), got {solver!r}."
     )

@@ -12,8 +12,10 @@ and keeps its final rate.
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -234,6 +236,12 @@ class Custom(Schedule):
     function: Callable[[int], float]
 
     def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        try:
+            inspect.signature(self.function).bind(step)
+        except TypeError as e:
+            raise OptimizerError(
+                f"The learning rate is called as function(step), and the function differs: {e}."
+            ) from e
         rate: object = self.function(step)
         number = as_number(rate)
         if not 0 < number < math.inf:
@@ -264,17 +272,26 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     if isinstance(learning_rate, Schedule):
         return learning_rate
     if isinstance(learning_rate, str):
-        return SCHEDULES.find(learning_rate)()
+        return _of_name(learning_rate)
     if isinstance(learning_rate, type):
         raise OptimizerError(f"Expected a schedule, got the class: write {learning_rate.__name__}().")
     if callable(learning_rate):
         return Custom(learning_rate)
     if isinstance(learning_rate, numbers.Real):
+        if not 0 < as_number(learning_rate) < math.inf:
+            raise OptimizerError(f"learning_rate must be a number in (0, inf), got {learning_rate!r}.")
         return Constant(learning_rate)
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."
     )
+
+
+def _of_name(name: str) -> Schedule:
+    """Return the schedule called `name`, with its defaults."""
+    if re.fullmatch(r"\s*[\d.]+(e-?\d+)?\s*", name, re.IGNORECASE):
+        raise OptimizerError(f"learning_rate is the text {name!r}: give the number, learning_rate={name.strip()}.")
+    return SCHEDULES.find(name)()
 
 
 def _within(step: int, n_steps: int) -> int:

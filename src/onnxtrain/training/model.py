@@ -389,11 +389,21 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
     if not names:
         raise WeightError(
-            "There is no weight to train. Name some in weights_to_train. Those of a model that is quantized when it is "
-            "run are integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
+            f"There is no weight to train: {_none_left(model, wanted)}"
             + _of_branches(node.op_type for node in model.graph().graph.node)
         )
     return tuple(names)
+
+
+def _none_left(model: TrainableModel, wanted: object) -> str:
+    """Return why no weight is left, and the remedy."""
+    if model.weights and wanted is not None:
+        some = ", ".join(list(model.weights)[:10])
+        return f"weights_to_train={wanted!r:.80} leaves none of {some}. Name some of them."
+    return (
+        "the model has none of its own between its inputs and its output; name others in weights_to_train. Those of a model that is quantized when it is run are "
+        "integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
+    )
 
 
 def _of_branches(operators: Iterable[str]) -> str:

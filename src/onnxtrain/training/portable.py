@@ -452,7 +452,7 @@ def average_states(
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks from
     decentralized data", AISTATS 2017.
     """
-    given = list(states)
+    given = list(states) if isinstance(states, Iterable) else [states]
     if isinstance(states, Mapping) or not all(isinstance(state, Mapping) for state in given):
         other = states if isinstance(states, Mapping) else next(s for s in given if not isinstance(s, Mapping))
         raise DataError(

@@ -1,0 +1,401 @@
+"""Mistakes of a first hour, and the answers: what was found, and what to do."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from skl2onnx import to_onnx
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import InconsistentVersionWarning, NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import onnxtrain
+from onnxtrain import Inputs, LoRA, OrtGradientClassifier, OrtGradientRegressor, arguments
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    DeviceError,
+    ExportError,
+    FileError,
+    LossError,
+    ModelError,
+    OnnxTrainError,
+    OptimizerError,
+    ParameterError,
+    WeightError,
+)
+from onnxtrain.losses import LOSSES
+from onnxtrain.losses.synonyms import SYNONYMS
+from onnxtrain.optim import SGD, Cosine
+
+X, y = load_diabetes(return_X_y=True)
+IRIS, SPECIES = load_iris(return_X_y=True)
+MLP = MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES)
+LINE = to_onnx(LinearRegression().fit(X, y), X[:1].astype(np.float32))
+NETWORK = to_onnx(MLP, IRIS[:1].astype(np.float32), options={"zipmap": False})
+R, C = OrtGradientRegressor, OrtGradientClassifier
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return R(max_iter=0).fit(X, y)
+
+
+# ------------------------------------------------------------ names of arguments
+
+NAMES = [
+    ("epochs", "Did you mean 'max_iter'?"),
+    ("n_epochs", "Did you mean 'max_iter'?"),
+    ("lr", "Did you mean 'learning_rate'?"),
+    ("learning_rate_init", "Did you mean 'learning_rate'?"),
+    ("batch", "Did you mean 'batch_size'?"),
+    ("optimizer", "Did you mean 'solver'?"),
+    ("patience", "Did you mean 'n_iter_no_change'?"),
+    ("criterion", "Did you mean 'loss'?"),
+    ("seed", "Did you mean 'random_state'?"),
+    ("n_jobs", "Did you mean 'n_threads'?"),
+    ("max_grad_norm", "Did you mean 'clip_norm'?"),
+    ("validation_split", "Did you mean 'validation_fraction'?"),
+    ("gradient_accumulation_steps", "Did you mean 'accumulate'?"),
+    ("model", "Did you mean 'estimator'?"),
+    ("device_index", "Did you mean 'device'?"),
+    ("learning_loss", "Did you mean 'loss'?"),
+    ("los", "Did you mean 'loss'?"),
+    ("Max_Iter", "Did you mean 'max_iter'?"),
+    ("weight_decay", "solver=onnxtrain.optim.AdamW(weight_decay=...)"),
+    ("momentum", "solver=onnxtrain.optim.SGD(momentum=...)"),
+    ("validation_data", "fit(X, y, X_val=..., y_val=...)"),
+    ("eval_set", "fit(X, y, X_val=..., y_val=...)"),
+    ("callbacks", "fit(X, y, callback=...)"),
+    ("X_val", "It is an argument of fit: fit(X, y, X_val=...)."),
+    ("C", "l2 = 1 / (2 * C * n_samples)"),
+    ("alpha", "l2 = alpha / n_samples"),
+    ("delta", "loss_params={'delta': 1.0}"),
+    ("lora_rank", "weights_to_train=onnxtrain.LoRA(rank=...)"),
+    ("class_weight", "class_weight is a parameter of OrtGradientClassifier."),
+    ("qqq", "Known: accumulate, average, "),
+]
+
+
+@pytest.mark.parametrize("name, remedy", NAMES)
+def test_an_unknown_parameter_is_answered_with_ours(name, remedy):
+    said = f"OrtGradientRegressor has no parameter {name!r}. "
+    with pytest.raises(ArgumentTypeError) as e:
+        R(**{name: 1})
+    assert str(e.value).startswith(said)
+    assert remedy in str(e.value)
+    with pytest.raises(ParameterError) as e:
+        make_pipeline(R()).set_params(**{f"ortgradientregressor__{name}": 1})
+    assert str(e.value).startswith(said)
+    assert remedy in str(e.value)
+
+
+@pytest.mark.parametrize("name", sorted({*arguments._OURS, *arguments._REMEDY_OF}))
+def test_no_name_of_another_library_is_one_of_ours(name):
+    assert name not in {*R().get_params(), *C().get_params()}
+
+
+@pytest.mark.parametrize("ours", arguments._SYNONYMS)
+def test_what_is_proposed_exists(ours):
+    optimizers = (SGD, onnxtrain.optim.Adam)
+    known = {n for cls in (R, C, LoRA) for n in cls().get_params()} | {f for cls in optimizers for f in vars(cls())}
+    assert ours in known
+
+
+@pytest.mark.parametrize("estimator", [R(Ridge(), loss="huber"), C(max_iter=3), LoRA(rank=2)], ids=repr)
+def test_the_contract_of_parameters_holds(estimator):
+    assert repr(clone(estimator)) == repr(estimator)
+    assert repr(type(estimator)(**estimator.get_params(deep=False))) == repr(estimator)
+    assert estimator.set_params() is estimator
+    assert repr(pickle.loads(pickle.dumps(estimator))) == repr(estimator)
+
+
+def test_every_loss_of_another_library_is_one_of_ours():
+    assert set(SYNONYMS.values()) <= set(LOSSES)
+    assert all(SYNONYMS.get(name.replace("_", ""), name) == name for name in LOSSES)
+
+
+# ------------------------------------------------------------------------- calls
+
+CALLS = [
+    # names of arguments
+    (lambda _: R(None, "huber"), ArgumentTypeError, "OrtGradientRegressor takes 1 argument without a name, got 2"),
+    (
+        lambda _: R().fit(X, y, epochs=3),
+        ArgumentTypeError,
+        "It is a parameter of the estimator: OrtGradientRegressor(max_iter=...)",
+    ),
+    (
+        lambda _: R().fit(X, y, batch_size=3),
+        ArgumentTypeError,
+        "It is a parameter of the estimator: OrtGradientRegressor(batch_size",
+    ),
+    (lambda _: R().fit(X, y, callbacks=[]), ArgumentTypeError, "has no argument 'callbacks'. Give a function to fit"),
+    (lambda _: R().fit(X, y, None, X), ArgumentTypeError, "takes X, y, sample_weight without a name, got 4 arguments"),
+    (lambda _: R().fit(X), ArgumentTypeError, "OrtGradientRegressor.fit needs y: fit(X, y)."),
+    (
+        lambda _: R.fit(X, y),
+        ArgumentTypeError,
+        "fit is a method of an estimator, called here on ndarray: make one first",
+    ),
+    (lambda r: r.predict(X, y), ArgumentTypeError, "OrtGradientRegressor.predict takes X without a name, got 2"),
+    (
+        lambda r: r.predict(X, verbose=0),
+        ArgumentTypeError,
+        "has no argument 'verbose'. It is a parameter of the estimator",
+    ),
+    (
+        lambda _: SGD(lr=0.1),
+        ArgumentTypeError,
+        "learning_rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...)",
+    ),
+    (lambda _: SGD(momentun=0.1), ArgumentTypeError, "SGD has no parameter 'momentun'. Did you mean 'momentum'?"),
+    (lambda _: SGD(0.1, 0.9), OptimizerError, "SGD: nesterov must be True or False, got 0.9. The learning rate is a"),
+    (lambda _: Cosine(lr=0.1), ArgumentTypeError, "Cosine has no parameter 'lr'. Did you mean 'learning_rate'?"),
+    (lambda _: LoRA(r=8), ArgumentTypeError, "LoRA has no parameter 'r'. Did you mean 'rank'?"),
+    (lambda _: R(loss="huber", loss_params={"d": 1}).fit(X, y), LossError, "has no parameter 'd'"),
+    (lambda _: GridSearchCV(R(), {"losss": ["huber"]}).fit(X, y), ParameterError, "'losss'. Did you mean 'loss'?"),
+    # losses
+    (lambda _: R(loss="mse").fit(X, y), LossError, "Unknown loss 'mse'. Did you mean 'squared_error'?"),
+    (lambda _: R(loss="MAE").fit(X, y), LossError, "Did you mean 'absolute_error'?"),
+    (lambda _: R(loss="smooth_l1").fit(X, y), LossError, "Did you mean 'huber'?"),
+    (lambda _: R(loss="pinball").fit(X, y), LossError, "Did you mean 'quantile'?"),
+    (lambda _: C(loss="cross_entropy").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
+    (lambda _: C(loss="BCEWithLogitsLoss").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
+    (lambda _: C(loss="ce").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
+    (
+        lambda _: C(loss="mse").fit(IRIS, SPECIES),
+        LossError,
+        "It is called 'squared_error' here, and is for numbers, as OrtG",
+    ),
+    (
+        lambda _: R(loss="bce").fit(X, y),
+        LossError,
+        "It is called 'log' here, and is for classes, as OrtGradientClassifier",
+    ),
+    (
+        lambda _: C(loss="l2").fit(IRIS, SPECIES),
+        LossError,
+        "The loss 'l2' is for numbers, as OrtGradientRegressor has them",
+    ),
+    (lambda _: R(loss=None).fit(X, y), LossError, "loss must be a name or a function, got None"),
+    # solvers and rates
+    (lambda _: R(solver="L-BFGS-B").fit(X, y), OptimizerError, "Did you mean 'lbfgs'?"),
+    (lambda _: R(solver="sag").fit(X, y), OptimizerError, "Did you mean 'sgd'?"),
+    (lambda _: R(solver=None).fit(X, y), OptimizerError, "(adagrad, adam, adamw, lbfgs, rmsprop, sgd)"),
+    (lambda _: R(solver=SGD).fit(X, y), OptimizerError, "got the class SGD: write SGD()"),
+    (lambda _: R(learning_rate=-1).fit(X, y), OptimizerError, "learning_rate must be a number in (0, inf), got -1."),
+    (
+        lambda _: R(learning_rate=float("nan")).fit(X, y),
+        OptimizerError,
+        "learning_rate must be a number in (0, inf), got nan.",
+    ),
+    (lambda _: R(learning_rate="0.1").fit(X, y), OptimizerError, "the text '0.1': give the number, learning_rate=0.1."),
+    (
+        lambda _: R(learning_rate=lambda: 0.1).fit(X, y),
+        OptimizerError,
+        "is called as function(step), and the function differs",
+    ),
+    (lambda _: R(learning_rate=Cosine).fit(X, y), OptimizerError, "Expected a schedule, got the class: write Cosine()"),
+    # models
+    (lambda _: R(Ridge).fit(X, y), ParameterError, "estimator is the class Ridge: give an instance, Ridge()"),
+    (
+        lambda _: R("ridge").fit(X, y),
+        ModelError,
+        "There is no file 'ridge': a model given as text is the path of an ONNX file",
+    ),
+    (lambda _: R(".").fit(X, y), ModelError, "'.' is a folder: give the path of an ONNX file"),
+    (
+        lambda _: R(LINE.graph).fit(X, y),
+        ParameterError,
+        "of type GraphProto, a part or a copy of a model: give the onnx.ModelProto",
+    ),
+    (lambda _: R(KMeans()).fit(X, y), ParameterError, "KMeans is a clusterer, which learns without y"),
+    (lambda _: R(R()).fit(X, y), ParameterError, "estimator is itself an OrtGradientRegressor: hand over its model"),
+    (lambda _: R(LogisticRegression()).fit(X, y), ParameterError, "train it with OrtGradientClassifier"),
+    (lambda _: C(Ridge()).fit(IRIS, SPECIES), ParameterError, "train it with OrtGradientRegressor"),
+    (
+        lambda _: R(inputs={"a": 1}).fit(X, y),
+        ParameterError,
+        "about the inputs of an ONNX model, got no estimator: leave it out",
+    ),
+    (
+        lambda _: C(NETWORK, output="proba").fit(IRIS, SPECIES),
+        ModelError,
+        "has no output 'proba'. Known: label, probabilities",
+    ),
+    # rows
+    (lambda _: R().fit(None, y), DataError, "X is None: give the rows"),
+    (lambda _: R().fit("rows.csv", y), DataError, "X is the text 'rows.csv': read the file"),
+    (
+        lambda _: R().fit((row for row in X), y),
+        DataError,
+        "X is of type generator, whose rows cannot be taken by number",
+    ),
+    (
+        lambda _: R(Ridge()).fit({"a": X[:, 0]}, y),
+        DataError,
+        "X is of type dict, Ridge takes a table: give an array or a frame",
+    ),
+    (lambda _: R().fit(Inputs(X=X), y), DataError, "X is of type Inputs, a linear model takes a table"),
+    (lambda r: r.predict({"X": X}), DataError, "X is of type dict"),
+    (
+        lambda _: R().fit([["a"], ["b"]], [1.0, 2.0]),
+        DataError,
+        "The rows hold text, the model takes numbers: put an encoder",
+    ),
+    (lambda _: R(LINE).fit(X[:, :4], y), DataError, "X has 4 features, the model takes 10"),
+    (lambda r: r.predict(X[:, :3]), DataError, "X has 3 features, but OrtGradientRegressor is expecting 10"),
+    (lambda r: r.gradient(X, "X"), DataError, "y is the text 'X': an input is named by wrt='X'"),
+    # targets and weights
+    (
+        lambda _: R().fit(X, scipy.sparse.csr_matrix(y.reshape(-1, 1))),
+        DataError,
+        "y is sparse, the targets of a regressor are an array",
+    ),
+    (
+        lambda _: R().fit(IRIS, np.array(["a", "b", "c"])[SPECIES]),
+        DataError,
+        "got text such as 'a'. Classes are learned by OrtGradientClassifier",
+    ),
+    (lambda _: C().fit(IRIS, SPECIES + 0.5), DataError, "Numbers are learned by OrtGradientRegressor."),
+    (
+        lambda _: C().fit(IRIS, np.array([0, "a"] * 75, object)),
+        DataError,
+        "Labels must be of one type, numbers or strings, got int, str",
+    ),
+    (
+        lambda _: C().fit(IRIS[:10], SPECIES[:10]),
+        DataError,
+        "y holds one class, 0; a classifier that is not fitted yet needs two",
+    ),
+    (lambda _: C().fit(IRIS[:10], ["a"] * 10), DataError, "y holds one class, 'a';"),
+    (lambda _: C(NETWORK, head="new").fit(IRIS[:10], SPECIES[:10]), DataError, "y has one class, 0."),
+    (lambda _: C(MLP).fit(IRIS, np.eye(3)[SPECIES]), DataError, "becomes one of classes by y.argmax(axis=1)"),
+    (
+        lambda _: C(MLP).fit(IRIS, SPECIES + 1),
+        DataError,
+        "labels the model does not know: 3. Known: 0, 1, 2. Other classes are learned by",
+    ),
+    (
+        lambda _: R().fit(X, y, "balanced"),
+        DataError,
+        "got 'balanced'. Weights of classes are the parameter class_weight",
+    ),
+    (lambda _: C().fit(IRIS, SPECIES, {0: 1.0}), DataError, "sample_weight holds a number for each row, got {0: 1.0}"),
+    # validation, callbacks
+    (lambda _: R().fit(X, y, X_val=X), DataError, "y_val is missing: fit(X, y, X_val=..., y_val=...)"),
+    (
+        lambda _: R().fit(X, y, X_val=X[:, :2], y_val=y),
+        DataError,
+        "The validation set, X_val and y_val: X has 2 features",
+    ),
+    (
+        lambda _: R(early_stopping=True).fit(X[:1], y[:1]),
+        DataError,
+        "early_stopping=True holds out validation_fraction=0.1 of the 1 rows",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=3),
+        ParameterError,
+        "callback is a function, called as callback(info) after each epoch, got 3.",
+    ),
+    (lambda _: R().fit(X, y, callback=[print]), ParameterError, "Several are one function that calls them."),
+    (
+        lambda _: R().fit(X, y, callback=lambda: True),
+        ParameterError,
+        "is called as callback(info) after each epoch, and the function",
+    ),
+    # weights
+    (
+        lambda _: R(weights_to_train=True).fit(X, y),
+        ParameterError,
+        "a list of them, 'all', 'head' or LoRA(...), got True",
+    ),
+    (
+        lambda _: R(weights_to_train={"coef": 1}).fit(X, y),
+        ParameterError,
+        "got {'coef': 1}: the names are those of trainable_weights",
+    ),
+    (
+        lambda _: R(weights_to_train=LoRA).fit(X, y),
+        ParameterError,
+        "weights_to_train is the class LoRA: give an instance, LoRA()",
+    ),
+    (
+        lambda _: R(weights_to_train=["-coef", "-intercept"]).fit(X, y),
+        WeightError,
+        "leaves none of coef, intercept. Name some",
+    ),
+    (lambda _: R(device="mps").fit(X, y), DeviceError, "Unknown device 'mps'"),
+    # what comes out
+    (lambda r: r.get_trained_onnx("m.onnx"), ParameterError, "A file is named by path=."),
+    (lambda r: onnxtrain.save("line.onnx", r), ExportError, "The estimator comes first, save(estimator, path)."),
+    (lambda r: onnxtrain.save(r, "no/folder/line.onnx"), FileError, "No such file or directory"),
+    (lambda _: onnxtrain.load(3), ArgumentTypeError, "load takes the path of a file, got 3."),
+    (lambda r: r.save("line.onnx"), AttributeError, "save is a function: onnxtrain.save(estimator, path)."),
+    (lambda _: R().loss_curve_, AttributeError, "OrtGradientRegressor has loss_curve_ once it is fitted: call fit."),
+    (lambda _: R().coef_, AttributeError, "has coef_ once it is fitted, and has trained an estimator of scikit-learn"),
+    (lambda _: R().predict(X), NotFittedError, "Call 'fit'"),
+    (
+        lambda _: C(MLP, max_iter=0).fit(IRIS, SPECIES).coef_,
+        AttributeError,
+        "MLPClassifier has no coef_: weights_ holds what was trained",
+    ),
+    (lambda _: onnxtrain.average_states(3), DataError, "states is a list of states"),
+]
+
+
+@pytest.mark.parametrize("call, error, message", CALLS, ids=[message[:60] for _, _, message in CALLS])
+def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fitted):
+    with pytest.raises(error) as e:
+        call(fitted)
+    said = str(e.value)
+    assert message in said
+    assert isinstance(e.value, (OnnxTrainError, AttributeError))
+    assert "OrtGradientEstimator" not in said
+    assert "onnxtrain.estimators" not in said
+    assert "np." not in said
+
+
+# --------------------------------------------------------------------------- hinge
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), MLP, NETWORK, None], ids=["linear", "mlp", "onnx", "none"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_scores_of_a_hinge_are_no_probabilities(model, loss):
+    ours = C(model, loss=loss, max_iter=0)
+    for estimator in (ours, clone(ours).fit(IRIS, SPECIES), SGDClassifier(loss="hinge").fit(IRIS, SPECIES)):
+        assert not hasattr(estimator, "predict_proba")
+        assert not hasattr(estimator, "predict_log_proba")
+    with pytest.raises(AttributeError, match=f"with loss={loss!r} the scores of this model are none. Set loss='log'"):
+        ours.fit(IRIS, SPECIES).predict_proba(IRIS)
+
+
+# -------------------------------------------------------------------------- pickles
+
+
+def test_a_pickle_of_another_version_is_warned_of(fitted, monkeypatch):
+    assert "_onnxtrain_version" not in vars(pickle.loads(pickle.dumps(fitted)))
+    monkeypatch.setattr("onnxtrain.estimators.base.__version__", "0.0.9")
+    old = pickle.dumps(fitted)
+    monkeypatch.undo()
+    with pytest.warns(
+        InconsistentVersionWarning,
+        match=rf"OrtGradientRegressor of onnxtrain from version 0\.0\.9 when using version {onnxtrain.__version__}",
+    ):
+        again = pickle.loads(old)
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
+def test_a_scaled_pipeline_sets_parameters_of_the_model_inside():
+    search = make_pipeline(StandardScaler(), R(Ridge()))
+    search.set_params(ortgradientregressor__estimator__alpha=3.0)
+    assert search[-1].estimator.alpha == 3.0
