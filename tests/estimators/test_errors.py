@@ -228,7 +228,7 @@ LABELS = [
     ("gamma", {}, 0.0, "The loss 'gamma' takes y > 0, got 0"),
     ("tweedie", {}, -1.0, "The loss 'tweedie' takes y >= 0, got -1"),
     ("tweedie", {"power": 2.5}, 0.0, "The loss 'tweedie' takes y > 0, got 0"),
-    ("squared_error", {}, "low", "y must hold numbers, got text such as 'low'"),
+    ("squared_error", {}, "low", "y must hold numbers, got text such as '"),
 ]
 
 
