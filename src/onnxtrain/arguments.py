@@ -244,13 +244,16 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str]) -> str:
 def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
     """Let a method answer unknown and missing arguments as the constructor does: with what is meant."""
     signature = _Signature.of(method)
+    least, most = len(signature.required), signature.n_positional
 
     @wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         n_given = len(args) - 1
-        unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
-        if unknown or missing or n_given > signature.n_positional:
-            raise ArgumentTypeError(_wrong_call(args[0] if args else None, method.__name__, signature, n_given, kwargs))
+        if kwargs or not least <= n_given <= most:  # else it is right: predict(X) takes as long as some checks
+            unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
+            if unknown or missing or n_given > most:
+                owner = args[0] if args else None
+                raise ArgumentTypeError(_wrong_call(owner, method.__name__, signature, n_given, kwargs))
         return method(*args, **kwargs)
 
     return checked
