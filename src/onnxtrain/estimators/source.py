@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
