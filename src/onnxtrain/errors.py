@@ -89,7 +89,7 @@ def as_number(value: object) -> float:
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn at the line from which onnxtrain was called, by itself or by scikit-learn.
 
     A fixed ``stacklevel`` would be off: newer versions of scikit-learn have one frame more around ``fit``.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import __version__
 from onnxtrain.arguments import NamesItsParameters, names_its_arguments
 from onnxtrain.convert import ConvertsToOnnx
-from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.errors import DataError, ParameterError, warn
 from onnxtrain.estimators import step_files
 from onnxtrain.estimators.callbacks import (
     CallbackSupportMixin,
@@ -733,12 +732,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         """Take the state of a pickle; one of another version may hold what this one reads otherwise."""
         written_by = state.pop("_onnxtrain_version", "unknown")
         if written_by != __version__:
-            warnings.warn(
+            warn(
                 InconsistentVersionWarning(
                     estimator_name=f"{type(self).__name__} of onnxtrain",
                     current_sklearn_version=__version__,
                     original_sklearn_version=written_by,
-                ),
-                stacklevel=2,
+                )
             )
         super().__setstate__(state)
