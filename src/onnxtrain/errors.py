@@ -84,6 +84,10 @@ class DependencyError(OnnxTrainError, ImportError):
     """A library that this step needs is not installed, or is a flavour that cannot do it."""
 
 
+class ClusterError(OnnxTrainError, RuntimeError):
+    """The workers of a cluster were lost again and again, or show no sign of life."""
+
+
 def as_number(value: object) -> float:
     """Return a real number as a float, NaN for anything else; a bool is no number."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import assert_all_finite, get_tags
+from sklearn.utils import assert_all_finite, check_random_state, get_tags
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -168,6 +168,11 @@ def as_data_error() -> Iterator[None]:
         raise
     except ValueError as e:
         raise DataError(f"{e}{_REMEDY_FOR_TEXT if 'could not convert string' in str(e) else ''}") from e
+
+
+def random_state_of(estimator: Estimator) -> np.random.RandomState:
+    """Return the generator that the parameter ``random_state`` of an estimator stands for."""
+    return check_random_state(vars(estimator)["random_state"])
 
 
 @contextmanager

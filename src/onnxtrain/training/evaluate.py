@@ -143,6 +143,18 @@ def loss_and_gradient(
     builder: str = "builtin",
 ) -> tuple[float, list[np.ndarray]]:
     """Return the weighted mean of the losses of the rows and its gradient for each weight, in float64."""
+    loss, dws = sums_of_loss_and_gradient(objective, weights, data, place, builder)
+    return loss / data.total_weight, [dw / data.total_weight for dw in dws]
+
+
+def sums_of_loss_and_gradient(
+    objective: Objective,
+    weights: Mapping[str, np.ndarray],
+    data: TrainingData,
+    place: Place,
+    builder: str = "builtin",
+) -> tuple[float, list[np.ndarray]]:
+    """Return the weighted sum of the losses of the rows and its gradient for each weight, in float64."""
     g = build_loss_and_gradient(objective, builder)
     session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
@@ -156,7 +168,7 @@ def loss_and_gradient(
         loss += float(value)
         for dw, part in zip(dws, gradients, strict=True):
             dw += part
-    return loss / data.total_weight, [dw / data.total_weight for dw in dws]
+    return loss, dws
 
 
 def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError, DataError
-from onnxtrain.optim import Optimizer
+from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Buffer, Capabilities
 from onnxtrain.runtime.session import BoundRun, Place, Session, recorded
@@ -501,11 +501,11 @@ class StepLoop:
             while not state.stopped and state.epoch - state.first_epoch < n_epochs:
                 loss = self._run_epoch()
                 weights = self.bound.weights(copy=not self._large)
-                self._check_finite(loss, weights)
-                state.slots = self.bound.slots(copy=not self._large)
                 rate = self._rates[self._behind - 1]
-                can_lower = isinstance(self.settings.schedule, Adaptive) and rate > _SMALLEST_RATE
-                end.take(_in_files(weights) if self._large else weights, loss, rate, can_lower_rate=can_lower)
+                check_finite(loss, weights.wholes.values(), state, rate)
+                state.slots = self.bound.slots(copy=not self._large)
+                kept = _in_files(weights) if self._large else weights
+                end.take(kept, loss, rate, can_lower_rate=can_lower(self.settings.schedule, rate))
         except ConvergenceError:
             if self._large:  # it is that of the epoch that failed
                 state.slots, state.slots_step = {}, state.step
@@ -593,14 +593,21 @@ class StepLoop:
             self._set_weights(self._scalars, np.add.reduceat(weight[order, 0], starts))
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 
-    def _check_finite(self, loss: float, weights: Parts[str]) -> None:
-        if math.isfinite(loss) and all(map(_finite, weights.wholes.values())):
-            return
-        last = ", ".join(f"{value:.3g}" for value in self.state.loss_curve[-3:]) or "none"
-        raise ConvergenceError(
-            f"The loss became {loss} in epoch {self.state.epoch + 1} at learning rate "
-            f"{self._rates[self._behind - 1]:.3g} (losses before: {last})."
-        )
+
+def can_lower(schedule: Schedule, learning_rate: float) -> bool:
+    """Whether training goes on at a lower learning rate where the loss reached a plateau."""
+    return isinstance(schedule, Adaptive) and learning_rate > _SMALLEST_RATE
+
+
+def check_finite(loss: float, weights: Iterable[np.ndarray], state: TrainingState, learning_rate: float) -> None:
+    """Raise a ConvergenceError if the loss of an epoch or a weight after it is infinite or NaN."""
+    if math.isfinite(loss) and all(map(_finite, weights)):
+        return
+    last = ", ".join(f"{value:.3g}" for value in state.loss_curve[-3:]) or "none"
+    raise ConvergenceError(
+        f"The loss became {loss} in epoch {state.epoch + 1} at learning rate {learning_rate:.3g} "
+        f"(losses before: {last})."
+    )
 
 
 def _in_files(weights: Parts[str]) -> Mapping[str, np.ndarray]:

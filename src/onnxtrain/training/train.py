@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError
+from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import EpochRows
 from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
-from onnxtrain.training.lbfgs import minimize_lbfgs
+from onnxtrain.training.lbfgs import LossAndGradient, minimize_lbfgs
 from onnxtrain.training.loop import StepLoop
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
@@ -32,6 +34,15 @@ class Outcome:
 
     interrupt: KeyboardInterrupt | None = None
     rise: Rise | None = None
+
+
+class Loop(Protocol):
+    """Epochs of steps, run at a place."""
+
+    place: Place
+
+    def run(self, n_epochs: int, end: EpochEnd) -> None:
+        """Run up to `n_epochs` epochs; `end` takes each when the state is up to date."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class Fit:
         optimizer = self.settings.optimizer
         if optimizer is None:
             return self._minimize(listeners)
-        loop = StepLoop(self.objective, self.data, self.settings, optimizer, self.state, self.random_state)
+        loop = self._loop(optimizer)
         on_rows = self._mean_loss_on(self.data, loop.place)
         penalties = self.settings.penalties(self.objective.penalized)
         validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.place)
@@ -96,10 +107,8 @@ class Fit:
         return Outcome(interrupt, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
 
     def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
-        settings, state, builder = self.settings, self.state, self.settings.builder
-        graph = build_loss_and_gradient(self.objective, builder)
-        place = settings.place.for_work(self.data.n_rows * graph.multiplications + graph.fixed_cost)
-        place = place.for_results(self.data.rows_at_once * self.data.bytes_of_scores)
+        settings, state = self.settings, self.state
+        place = self._place_of_all_rows()
         if self.validation is None:
             end = EpochEnd(state, tol=0.0, n_iter_no_change=float("inf"), listeners=listeners)
         else:
@@ -116,7 +125,7 @@ class Fit:
         before = state.epoch
         try:
             weights, loss, converged = minimize_lbfgs(
-                lambda weights: loss_and_gradient(self.objective, weights, self.data, place, builder),
+                self._loss_and_gradient_at(place),
                 state.weights,
                 settings.penalties(self.objective.penalized),
                 max_iter=settings.max_iter,
@@ -130,6 +139,22 @@ class Fit:
         state.weights = weights
         state.stopped |= converged
         return Outcome()
+
+    # what depends on where the rows lie --------------------------------------
+
+    def _loop(self, optimizer: Optimizer) -> Loop:
+        """Return the epochs of steps."""
+        return StepLoop(self.objective, self.data, self.settings, optimizer, self.state, self.random_state)
+
+    def _place_of_all_rows(self) -> Place:
+        """Return where the loss and its gradient are computed over all rows."""
+        graph = build_loss_and_gradient(self.objective, self.settings.builder)
+        place = self.settings.place.for_work(self.data.n_rows * graph.multiplications + graph.fixed_cost)
+        return place.for_results(self.data.rows_at_once * self.data.bytes_of_scores)
+
+    def _loss_and_gradient_at(self, place: Place) -> LossAndGradient:
+        """Return the mean loss on all rows and its gradient, without penalties, as a function of the weights."""
+        return lambda weights: loss_and_gradient(self.objective, weights, self.data, place, self.settings.builder)
 
     def _mean_loss_on(self, data: EpochRows, place: Place) -> Callable[[Weights], float]:
         """Return the mean loss on rows, without penalties, as a function of the weights."""

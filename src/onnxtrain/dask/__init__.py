@@ -1,0 +1,21 @@
+"""Training on a Dask cluster: rows that lie on several machines.
+
+:class:`OrtGradientRegressor` and :class:`OrtGradientClassifier` take Dask arrays and frames. The rows stay on the
+workers; the client has the weights, the optimizer and every decision.
+"""
+
+import importlib.util
+
+from onnxtrain.errors import DependencyError
+
+for _name in ("dask", "distributed"):
+    if importlib.util.find_spec(_name) is None:
+        raise DependencyError(
+            f'onnxtrain.dask needs {_name}, which is not installed: pip install "onnxtrain[dask]", or, in a checkout, '
+            'pip install -e ".[dask]".',
+            name=_name,
+        )
+
+from onnxtrain.dask.estimators import OrtGradientClassifier, OrtGradientRegressor  # noqa: E402
+
+__all__ = ["OrtGradientClassifier", "OrtGradientRegressor"]

@@ -1,0 +1,345 @@
+"""The regressor and the classifier on Dask arrays and frames."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from distributed import Client
+
+from onnxtrain import estimators as plain
+from onnxtrain.dask.fit import DistributedFit
+from onnxtrain.dask.partitions import is_lazy, len_of, mapped, partitions
+from onnxtrain.dask.rows import DistributedRows
+from onnxtrain.dask.scores import accuracy, r_squared
+from onnxtrain.dask.start import Sample, class_weights_of, encoded, held_out, with_front
+from onnxtrain.dask.workers import Workers
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.checkpoint import Checkpoint
+from onnxtrain.estimators.protocols import take
+from onnxtrain.estimators.settings import HALVES
+from onnxtrain.estimators.start import start
+from onnxtrain.estimators.validation import random_state_of
+from onnxtrain.training.state import Listener
+
+#: The parameters that the plain estimators do not have.
+_OWN = ("client", "max_failures", "timeout")
+
+
+class OnDask(OrtGradientEstimator):
+    """What the regressor and the classifier on a cluster share."""
+
+    client: Client | None
+    max_failures: int
+    timeout: float
+
+    #: A row of the last fit.
+    _row: Any
+
+    #: The class of the estimator in one process.
+    _plain: ClassVar[type[OrtGradientEstimator]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # The parameters of the plain estimator, by name, as scikit-learn and readers ask for them: a copy of its forty
+        # lines would differ from them one day.
+        own = inspect.signature(cls.__init__).parameters
+        inherited = inspect.signature(cls._plain.__init__).parameters
+        merged = {**inherited, **{name: own[name] for name in _OWN}}
+        cls.__init__.__signature__ = inspect.Signature(list(merged.values()))  # type: ignore[attr-defined]
+
+    def to_local(self) -> Any:
+        """Return the estimator of :mod:`onnxtrain` itself, with the same parameters, fitted if this one is.
+
+        Returns
+        -------
+        onnxtrain.OrtGradientRegressor or onnxtrain.OrtGradientClassifier
+        """
+        local = self._plain(**{name: getattr(self, name) for name in self._plain._get_param_names()})
+        take_learned(local, self)
+        return local
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        callback: Listener | None = None,
+        checkpoint: str | os.PathLike | None = None,
+        every: int = 1,
+        resume: bool = False,
+    ) -> Self:
+        """Train the model on rows that lie on the workers.
+
+        Rows stay where they are. A sample of about 10,000, some of each class among them, comes to the client: the
+        conversion is compared on it, and an estimator that is not fitted yet is fitted on it.
+
+        Parameters
+        ----------
+        X : dask array of shape (n_samples, n_features) or dask DataFrame
+        y : dask array or Series of shape (n_samples,) or (n_samples, n_outputs)
+            With the partitions of X, as `sample_weight`. Partitions may differ in length, and be empty.
+        sample_weight : dask array or Series of shape (n_samples,), optional
+            Not negative. A row of weight zero is ignored.
+        X_val, y_val, sample_weight_val : dask array or frame, optional
+            The validation set.
+        callback : callable, optional
+            As in the plain estimator; called by the client.
+        checkpoint : path, optional
+            Every `every` epochs the state of the fit is written to this file of the client, which
+            :func:`onnxtrain.load` reads as a plain estimator.
+        every : int
+        resume : bool
+            Go on from the file `checkpoint` where it is there, else begin.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ClusterError
+            The same tasks were lost more than `max_failures` times with their workers, or there was no sign of life for
+            `timeout` seconds. A checkpoint has the epochs until then.
+        ConvergenceError
+            The loss became infinite or NaN. The better weights of the start and the best epoch are in place.
+        DataError
+            The partitions of y do not fit those of X, or a partition does not fit the model.
+        """
+        if self.dtype in HALVES:
+            raise ParameterError(f"dtype={self.dtype!r} is for one device: set 'float32' or 'float64' on a cluster.")
+        workers = Workers.of(self.client, self.max_failures, self.timeout)
+        local = self.to_local()
+        if not self.warm_start and local.__sklearn_is_fitted__():
+            del local._trained
+        try:
+            rows = (X, y, sample_weight), (X_val, y_val, sample_weight_val)
+            self._fit(local, workers, *rows, Checkpoint(local, checkpoint, every, resume), callback)
+        finally:
+            if local.__sklearn_is_fitted__():
+                take_learned(self, local)
+        return self
+
+    def _fit(
+        self,
+        local: OrtGradientEstimator,
+        workers: Workers,
+        given: tuple[Any, Any, Any],
+        validation_given: tuple[Any, Any, Any],
+        file: Checkpoint,
+        callback: Callable[..., Any] | None,
+    ) -> None:
+        settings = local._check()
+        local._random_state = file.rng_at("start", random_state_of(local))
+        parts = _started(workers, given)
+        sample = Sample.of(workers, parts, classifies=local._classifies)
+        known = local._trained if local.__sklearn_is_fitted__() else None
+        self._row = take(sample.X, np.arange(1))
+        rows, model, state = start(local, sample.X, sample.y, sample.sample_weight, known)
+        n_rows = sum(sample.counts.values()) or len(sample.y)
+        model = with_front(model, local._data(model, rows), self.max_iter, n_rows)
+        encoder = _encoder(local, sample)
+        data = encoded(workers, parts, encoder, model)
+        del parts
+        validation = _validation(workers, validation_given, encoder, model)
+        local._random_state = file.rng_at("split", local._random_state)
+        if validation is None and self.early_stopping:
+            data, validation = held_out(data, self.validation_fraction, local._random_state)
+        so_far = state.so_far()
+        killed = file.restored(model, data, validation)
+        if killed is None:
+            state.begin(validated=validation is not None, weighted=data.weighted)
+        else:
+            model, state, local._random_state = killed
+        listeners: list[Listener] = [partial(file.after_epoch, model, state)]
+        if callback is not None:
+            listeners.insert(0, callback)
+        fit = DistributedFit(model.rest, data, validation, settings, state, so_far, local._random_state)
+        local._train(model, fit, self.max_iter, *listeners)
+        file.check_written()
+
+    def _predicted(self, X: Any, output: str, read: Callable[[np.ndarray], np.ndarray]) -> Any:
+        """Return an output of the trained model, passed through `read`: of a collection a lazy array."""
+        if not is_lazy(X):
+            return super()._predicted(X, output, read)
+        local, row = self.to_local(), self._row
+        row = row.astype(X.dtype) if hasattr(X, "dtype") else row
+        return mapped(predicted, (local, output, read), X, like=local._predicted(row, output, read))
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy with the same client, which cannot be copied."""
+        without = type(self)(**self.get_params(deep=False) | {"client": None})
+        copied = super(OnDask, without).__sklearn_clone__()
+        copied.client = self.client
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for pickling, without the client."""
+        return super().__getstate__() | {"client": None}
+
+
+def take_learned(to: OrtGradientEstimator, of: OrtGradientEstimator) -> None:
+    """Give an estimator the attributes of another that are no parameters."""
+    parameters = of._get_param_names()
+    for name, value in vars(of).items():
+        if name not in parameters and name != "_row":
+            setattr(to, name, value)
+
+
+def predicted(model: tuple[Any, str, Callable[[np.ndarray], np.ndarray]], X: Any) -> np.ndarray:
+    """Return an output of a trained model for a partition."""
+    local, output, read = model
+    if not len_of(X):
+        return read(np.empty(0))
+    return local._predicted(X, output, read)
+
+
+def _started(workers: Workers, given: tuple[Any, Any, Any]) -> list[Any]:
+    """Return the partitions as futures: Dask computes them now."""
+    return workers.client.compute(partitions(*given))
+
+
+def _encoder(local: OrtGradientEstimator, sample: Sample) -> OrtGradientEstimator:
+    """Return an estimator that encodes partitions, each of which has its part of the classes only."""
+    encoder = type(local)(**local.get_params(deep=False))
+    take_learned(encoder, local)
+    if local._classifies:
+        encoder.set_params(class_weight=class_weights_of(local, sample.counts))
+    return encoder
+
+
+def _validation(
+    workers: Workers, given: tuple[Any, Any, Any], encoder: OrtGradientEstimator, model: Any
+) -> DistributedRows | None:
+    X, y, _ = given
+    if X is None and y is None:
+        return None
+    if X is None or y is None:
+        raise DataError("X_val and y_val go together: one of them is missing.")
+    return encoded(workers, _started(workers, given), encoder, model)
+
+
+class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
+    """:class:`onnxtrain.OrtGradientRegressor` on a Dask cluster.
+
+    Rows stay on the workers; the client has the weights, the optimizer and every decision. ``solver="lbfgs"`` is what
+    pays first: an evaluation is a task for each partition, and the result is the same, bit by bit, for any number of
+    workers. The solvers of steps visit the rows in the batches of the plain estimator, and need large ones:
+    :doc:`/cluster` says how large.
+
+    ``predict`` of a Dask array or frame is a lazy array; ``score`` adds sums of the partitions. Other methods take rows
+    in memory.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The current one for None.
+    max_failures : int
+        How often tasks are started again that were lost with a worker. What the worker held is computed again by Dask.
+    timeout : float
+        Seconds without a sign of life of the workers after which ``fit`` gives up.
+    **parameters
+        Those of :class:`onnxtrain.OrtGradientRegressor`. `n_threads` is that of a task, one for None.
+
+    See Also
+    --------
+    OrtGradientClassifier : The same for classes.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> from onnxtrain.dask import OrtGradientRegressor
+    >>> client = Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    >>> X = da.arange(100.0, chunks=25)[:, None] / 100
+    >>> line = OrtGradientRegressor(solver="lbfgs", dtype="float64").fit(X, 2 * X[:, 0] + 1)
+    >>> line.coef_.round(4), line.predict(X)
+    (array([2.]), dask.array<concatenate, shape=(100,), dtype=float64, chunksize=(25,), chunktype=numpy.ndarray>)
+    >>> client.close()
+    """
+
+    _plain = plain.OrtGradientRegressor
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        client: Client | None = None,
+        max_failures: int = 3,
+        timeout: float = 300.0,
+        **parameters: Any,
+    ):
+        super().__init__(estimator, **parameters)
+        self.client, self.max_failures, self.timeout = client, max_failures, timeout
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R², from sums over the partitions.
+
+        Parameters
+        ----------
+        X : dask array of shape (n_samples, n_features) or dask DataFrame
+        y : dask array or Series of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : dask array or Series of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        return r_squared(self, X, y, sample_weight) if is_lazy(X) else super().score(X, y, sample_weight)
+
+
+class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
+    """:class:`onnxtrain.OrtGradientClassifier` on a Dask cluster; parameters as of the regressor there.
+
+    The classes are those of all partitions.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+    max_failures : int
+    timeout : float
+    **parameters
+        Those of :class:`onnxtrain.OrtGradientClassifier`.
+
+    See Also
+    --------
+    OrtGradientRegressor : The same for real-valued targets.
+    """
+
+    _plain = plain.OrtGradientClassifier
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        client: Client | None = None,
+        max_failures: int = 3,
+        timeout: float = 300.0,
+        **parameters: Any,
+    ):
+        super().__init__(estimator, **parameters)
+        self.client, self.max_failures, self.timeout = client, max_failures, timeout
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy, from sums over the partitions.
+
+        Parameters
+        ----------
+        X : dask array of shape (n_samples, n_features) or dask DataFrame
+        y : dask array or Series of shape (n_samples,) or (n_samples, n_labels)
+        sample_weight : dask array or Series of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        return accuracy(self, X, y, sample_weight) if is_lazy(X) else super().score(X, y, sample_weight)

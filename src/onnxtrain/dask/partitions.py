@@ -1,0 +1,100 @@
+"""Dask collections as partitions: rows of X with their labels and sample weights, and results for rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from onnxtrain.errors import ArgumentTypeError, DataError
+
+#: A partition: X, y, sample_weight; the last two may be None.
+Part = tuple[Any, Any, Any]
+
+
+def is_lazy(X: object) -> bool:
+    """Whether X is a Dask array or frame."""
+    return dask.is_dask_collection(X) and hasattr(X, "to_delayed")
+
+
+def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
+    """Return the partitions of collections as delayed tuples ``(X, y, sample_weight)``.
+
+    Parameters
+    ----------
+    X : dask array of shape (n_samples, ...) or dask DataFrame
+        Chunks along other axes than that of the rows are put together.
+    y, sample_weight : dask array or dask Series, optional
+        With the partitions of X: an array whose chunks are known gets them.
+
+    Raises
+    ------
+    ArgumentTypeError
+        One of them is no Dask collection.
+    DataError
+        They have other partitions than X.
+    """
+    columns = {"X": X, "y": y, "sample_weight": sample_weight}
+    for name, column in columns.items():
+        if column is not None and not is_lazy(column):
+            raise ArgumentTypeError(
+                f"{name} must be a Dask array or frame, got {type(column).__name__}. Rows in the memory of one process "
+                "are for the estimators of onnxtrain itself; dask.array.from_array makes a Dask array of them."
+            )
+    found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
+    n_parts = len(found["X"])
+    for name, parts in found.items():
+        if len(parts) != n_parts:
+            raise DataError(
+                f"{name} has {len(parts)} partitions, X {n_parts}: they must be the same. Of arrays with known chunks "
+                "they are made so; compute_chunk_sizes() of an array finds them."
+            )
+    rest = [found.get(name, [None] * n_parts) for name in ("y", "sample_weight")]
+    return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]
+
+
+def _part(X: Any, y: Any, sample_weight: Any) -> Part:
+    lengths = {name: len_of(x) for name, x in (("y", y), ("sample_weight", sample_weight)) if x is not None}
+    for name, length in lengths.items():
+        if length != len_of(X):
+            raise DataError(f"A partition of {name} has {length} rows, that of X {len_of(X)}.")
+    return X, y, sample_weight
+
+
+def len_of(x: Any) -> int:
+    """Return the number of rows, of a sparse matrix too."""
+    return int(x.shape[0])
+
+
+def _delayed(column: Any, X: Any) -> list[Any]:
+    if not isinstance(column, da.Array):
+        return list(column.to_delayed())
+    of_rows = X.chunks[0] if isinstance(X, da.Array) else column.chunks[0]
+    if known(of_rows) and known(column.chunks[0]) and sum(of_rows) == sum(column.chunks[0]):
+        column = column.rechunk({0: of_rows})
+    column = column.rechunk(dict.fromkeys(range(1, column.ndim), -1))
+    return list(column.to_delayed().ravel())
+
+
+def known(chunks: Sequence[float]) -> bool:
+    """Whether the lengths of chunks are known."""
+    return not any(math.isnan(n) for n in chunks)
+
+
+def mapped(function: Callable[..., np.ndarray], model: Any, X: Any, like: np.ndarray) -> da.Array:
+    """Return ``function(model, part of X)`` for all partitions as a lazy array; `like` has its type and its columns.
+
+    The rows of a frame have unknown chunks.
+    """
+    parts = _delayed(X, X)
+    lengths = X.chunks[0] if isinstance(X, da.Array) else [math.nan] * len(parts)
+    shared, task = dask.delayed(model, traverse=False, pure=False), dask.delayed(function, pure=False)
+    blocks = [
+        da.from_delayed(task(shared, part), shape=(n, *like.shape[1:]), dtype=like.dtype)
+        for part, n in zip(parts, lengths, strict=True)
+    ]
+    return da.concatenate(blocks)

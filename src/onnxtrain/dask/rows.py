@@ -1,0 +1,246 @@
+"""Rows on the workers: encoded once, partition by partition; sums over them are added in the order of partitions."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from distributed import Future
+
+from onnxtrain.dask.workers import Place, Workers
+from onnxtrain.runtime import session
+from onnxtrain.runtime.device import Device
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.evaluate import row_losses, sums_of_loss_and_gradient
+from onnxtrain.training.objective import Objective
+from onnxtrain.training.state import Weights
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a task computes on its rows, and how: a task is one thread, as Dask runs one task a thread.
+
+    Attributes
+    ----------
+    objective : Objective
+    builder : str
+        The gradient builder.
+    device : Device
+    n_threads : int
+    """
+
+    objective: Objective
+    builder: str
+    device: Device
+    n_threads: int
+
+    @property
+    def place(self) -> session.Place:
+        """Where the graph runs on the worker."""
+        return session.Place(self.device, self.n_threads)
+
+
+class Sums(NamedTuple):
+    """Sums over rows.
+
+    Attributes
+    ----------
+    loss : float
+        Of the losses times the sample weights.
+    gradient : ndarray of shape (n_weights,)
+        Of all weights, end to end.
+    weight : float
+        Of the sample weights.
+    seconds : float
+        The time in which they were computed.
+    """
+
+    loss: float
+    gradient: np.ndarray
+    weight: float
+    seconds: float = 0.0
+
+
+def total(parts: Sequence[Sums]) -> Sums:
+    """Return the sum of all, added in float64 in their order; the longest time."""
+    gradient = np.zeros(parts[0].gradient.shape)
+    for part in parts:
+        gradient += part.gradient
+    loss, weight = (float(sum(column)) for column in ((p.loss for p in parts), (p.weight for p in parts)))
+    return Sums(loss, gradient, weight, max(p.seconds for p in parts))
+
+
+@dataclass(frozen=True)
+class DistributedRows:
+    """The rows of a fit, on the workers.
+
+    Attributes
+    ----------
+    workers : Workers
+    parts : tuple of Future
+        Of :class:`~onnxtrain.training.data.TrainingData`, a partition each, without those that have no row.
+    lengths : tuple of int
+        The number of rows of each whose sample weight is not zero.
+    total_weight : float
+    weighted : bool
+        Whether there are sample weights.
+    places : tuple of Place
+        Where each is. Those of one place are a task of a step, and stay together where a worker is lost: how gradients
+        are rounded depends on nothing but the number of threads at the start of the fit.
+    """
+
+    workers: Workers
+    parts: tuple[Future, ...]
+    lengths: tuple[int, ...]
+    total_weight: float
+    weighted: bool
+    places: tuple[Place, ...]
+    _fingerprint: str = field(repr=False)
+
+    @classmethod
+    def of(cls, workers: Workers, parts: Sequence[Future], places: Sequence[Place]) -> DistributedRows:
+        """Return partitions, each at its place, as rows, after a first look at each."""
+        looks = workers.results(lambda: workers.submit(look, parts), parts)
+        some = [i for i, found in enumerate(looks) if found.n_rows]
+        content = hashlib.sha256("".join(found.fingerprint for found in looks).encode())
+        return cls(
+            workers,
+            tuple(parts[i] for i in some),
+            tuple(looks[i].n_rows for i in some),
+            float(sum(found.weight for found in looks)),
+            any(found.weighted for found in looks),
+            tuple(places[i] for i in some),
+            content.hexdigest(),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows count."""
+        return sum(self.lengths)
+
+    def fingerprint(self) -> str:
+        """Return a fingerprint of all rows."""
+        return self._fingerprint
+
+    def loss_and_gradient(self, program: Program, weights: Weights) -> tuple[float, list[np.ndarray]]:
+        """Return the weighted mean of the losses of all rows and its gradient for each weight, in float64.
+
+        The same bits for any number of workers: each partition is a task, and they are added in their order.
+        """
+        found = total(self._over_parts(sums_of_part, program, weights))
+        names = program.objective.weights
+        return found.loss / found.weight, split(found.gradient / found.weight, [weights[name] for name in names])
+
+    def mean_loss(self, program: Program, weights: Weights) -> float:
+        """Return the weighted mean of the losses of all rows, without penalties."""
+        sums = self._over_parts(loss_of_part, program, weights)
+        return float(sum(loss for loss, _ in sums) / sum(weight for _, weight in sums))
+
+    def _over_parts(self, function: Callable[..., Any], program: Program, weights: Weights) -> list[Any]:
+        def submit() -> list[Future]:
+            return self.workers.submit(function, self.parts, program, self.workers.send(weights))
+
+        return self.workers.results(submit, self.parts)
+
+    def with_shuffled_labels(self) -> DistributedRows:
+        """Return the same rows, each with the label of another of its partition."""
+        return replace(self, parts=tuple(self.workers.submit(TrainingData.with_shuffled_labels, self.parts)))
+
+    def sums(self, program: Program, weights: Weights, rows: Mapping[int, np.ndarray]) -> Sums:
+        """Return the sums over some rows: those of a group of partitions are computed together.
+
+        Parameters
+        ----------
+        program : Program
+        weights : mapping of str to ndarray
+        rows : mapping of int to ndarray
+            For each partition the places of its rows among those that count.
+        """
+        groups: dict[Place, list[int]] = {}
+        for i in rows:
+            groups.setdefault(self.places[i], []).append(i)
+
+        def submit() -> list[Future]:
+            sent = self.workers.send(weights)
+            return [
+                self.workers.start(place, sums_of_rows, [self.parts[i] for i in g], [rows[i] for i in g], program, sent)
+                for place, g in sorted(groups.items())
+            ]
+
+        return total(self.workers.results(submit, self.parts))
+
+
+def split(flat: np.ndarray, like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the pieces of a vector in the shapes of others."""
+    cuts = np.cumsum([w.size for w in like])[:-1]
+    return [piece.reshape(w.shape) for piece, w in zip(np.split(flat, cuts), like, strict=True)]
+
+
+# what a task does ---------------------------------------------------------------
+
+
+class Look(NamedTuple):
+    """A first look at an encoded partition: see :class:`DistributedRows`."""
+
+    n_rows: int
+    weight: float
+    weighted: bool
+    fingerprint: str
+
+
+def look(data: TrainingData | None) -> Look:
+    """Return what the client needs to know of a partition; None has no rows."""
+    if data is None or not data.n_rows:
+        return Look(0, 0.0, False, "")
+    return Look(data.n_rows, data.total_weight, data.weight is not None, data.fingerprint())
+
+
+def sums_of_part(data: TrainingData, program: Program, weights: Weights) -> Sums:
+    """Return the sums over a partition, in float64."""
+    loss, dws = sums_of_loss_and_gradient(program.objective, weights, data, program.place, program.builder)
+    return Sums(loss, np.concatenate([dw.ravel() for dw in dws]), data.total_weight)
+
+
+def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tuple[float, float]:
+    """Return the weighted sum of the losses of a partition, and that of its weights."""
+    losses = row_losses(program.objective, weights, data, program.place).astype(np.float64)
+    if data.weight is None:
+        return float(losses.sum()), float(len(losses))
+    (rows,) = data.batches(len(losses))
+    weight = data.weight[rows, 0].astype(np.float64)
+    return float(losses @ weight), float(weight.sum())
+
+
+def sums_of_rows(parts: Sequence[TrainingData], rows: Sequence[np.ndarray], program: Program, weights: Weights) -> Sums:
+    """Return the sums over some rows of some partitions, computed together."""
+    begin = time.perf_counter()
+    data = joined([part.subset(part.rows[some]) for part, some in zip(parts, rows, strict=True)])
+    found = sums_of_part(data, program, weights)
+    dtype = next(iter(weights.values())).dtype  # a batch is one run of the graph, whose type that is
+    return Sums(found.loss, found.gradient.astype(dtype), found.weight, time.perf_counter() - begin)
+
+
+def joined(parts: Sequence[TrainingData]) -> TrainingData:
+    """Return the chosen rows of several partitions, one after the other."""
+    chosen = [part.chosen for part in parts]
+    columns = [{name: x[rows] for name, x in part.features.items()} for part, rows in zip(parts, chosen, strict=True)]
+    weights = [part.weight[rows] for part, rows in zip(parts, chosen, strict=True) if part.weight is not None]
+    return replace(
+        parts[0],
+        features={name: stack([column[name] for column in columns]) for name in columns[0]},
+        label=np.concatenate([part.label[rows] for part, rows in zip(parts, chosen, strict=True)]),
+        weight=np.concatenate(weights) if weights else None,
+        chosen=None,
+    )
+
+
+def stack(rows: Sequence[Any]) -> Any:
+    """Return rows of several partitions below one another."""
+    if len(rows) == 1:
+        return rows[0]
+    return scipy.sparse.vstack(rows, format="csr") if scipy.sparse.issparse(rows[0]) else np.concatenate(rows)

@@ -1,0 +1,101 @@
+"""Scores of rows on the workers, from sums over the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnxtrain.dask.partitions import Part, len_of, partitions
+from onnxtrain.dask.workers import Workers
+from onnxtrain.estimators.positions import counts
+
+
+def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the accuracy of a classifier; of several labels a row, all must be right."""
+    found = [one for one in _over(_hits, estimator, X, y, sample_weight) if one is not None]
+    right, of = (sum(column) for column in zip(*found, strict=True))
+    return float(right / of)
+
+
+def r_squared(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    r"""Return R² of a regressor, the mean over its outputs, :math:`1 - \sum w (y - f)^2 / \sum w (y - \bar y)^2`."""
+    found = [one for one in _over(_moments, estimator, X, y, sample_weight) if one is not None]
+    whole = found[0]
+    for part in found[1:]:
+        whole = whole.with_(part)
+    # scikit-learn's values of a constant y: 1 if it is met, else 0
+    is_constant = whole.spread == 0
+    ratio = whole.residuals / np.where(is_constant, 1.0, whole.spread)
+    return float(np.mean(np.where(is_constant, whole.residuals == 0, 1 - ratio)))
+
+
+class Moments(NamedTuple):
+    """Weighted sums over rows, of each output: the weights, the mean of y, its spread, the squared residuals."""
+
+    weight: float
+    mean: np.ndarray
+    spread: np.ndarray
+    residuals: np.ndarray
+
+    def with_(self, other: Moments) -> Moments:
+        """Return those of both; the means are joined so that large ones lose no digits.
+
+        References
+        ----------
+        Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician 37 (1983).
+        """
+        weight, shift = self.weight + other.weight, other.mean - self.mean
+        between = shift**2 * self.weight * other.weight / weight
+        mean = self.mean + shift * other.weight / weight
+        return Moments(weight, mean, self.spread + other.spread + between, self.residuals + other.residuals)
+
+
+def _over(function: Callable[..., Any], estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[Any]:
+    workers = Workers.of(estimator.client, estimator.max_failures, estimator.timeout)
+    parts = workers.client.compute(partitions(X, y, sample_weight))
+    local = workers.client.submit(_itself, estimator.to_local(), pure=False)
+    return workers.results(lambda: workers.submit(function, parts, local), parts)
+
+
+def _itself(local: Any) -> Any:
+    return local
+
+
+def _hits(part: Part, local: Any) -> tuple[float, float] | None:
+    X, y, weight = part
+    if not len_of(X):
+        return None
+    y, predicted = np.asarray(y), local.predict(X)
+    right = y == predicted
+    if local._model.layout.positional:
+        counted = counts(y, local.ignore_index)
+        weights = _weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)) * counted
+    else:
+        right = right if right.ndim == 1 else right.all(axis=1)
+        weights = _weights(weight, len(y))
+    return float((right * weights).sum()), float(weights.sum())
+
+
+def _moments(part: Part, local: Any) -> Moments | None:
+    X, y, weight = part
+    if not len_of(X):
+        return None
+    y, predicted = np.asarray(y, np.float64), np.asarray(local.predict(X), np.float64)
+    weights = np.broadcast_to(_weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+    if local._model.layout.positional:
+        counted = ~np.isnan(y)
+        y, predicted, weights = y[counted], predicted[counted], weights[counted]
+    y, predicted, weights = (x.reshape(len(x), -1) for x in (y, predicted, weights))
+    of = weights.sum(axis=0)
+    if not of.any():
+        return None
+    mean = (weights * y).sum(axis=0) / of
+    return Moments(
+        float(of[0]), mean, (weights * (y - mean) ** 2).sum(axis=0), (weights * (y - predicted) ** 2).sum(axis=0)
+    )
+
+
+def _weights(weight: Any, n_rows: int) -> np.ndarray:
+    return np.ones(n_rows) if weight is None else np.asarray(weight, np.float64)

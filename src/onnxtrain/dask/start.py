@@ -1,0 +1,182 @@
+"""The start of a fit on a cluster: a sample of rows shows the model, then partitions are encoded where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Future
+
+from onnxtrain.dask.partitions import Part, len_of
+from onnxtrain.dask.rows import DistributedRows, stack
+from onnxtrain.dask.workers import Workers
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.protocols import take
+from onnxtrain.estimators.rows import check_rows
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.training.data import TrainingData
+
+#: Rows of the sample, about, and how many of each class are in it whatever its share.
+SAMPLE, _OF_EACH = 10_000, 20
+
+
+class Glance(NamedTuple):
+    """What the client sees of a partition.
+
+    Attributes
+    ----------
+    n_rows : int
+    sample : tuple or None
+        Some rows, as a partition; None if no row counts.
+    counts : dict
+        Of each class, the number of its rows, those without weight too; empty for a regression, and for several labels
+        a row.
+    """
+
+    n_rows: int
+    sample: Part | None
+    counts: dict[Any, int]
+
+
+def glance(part: Part, size: int, classifies: bool) -> Glance:
+    """Return a sample of a partition and the counts of its classes."""
+    X, y, weight = part
+    y = np.asarray(y)
+    counted = np.arange(len_of(X)) if weight is None else np.flatnonzero(np.asarray(weight) != 0)
+    chosen = [counted[:size]]
+    counts: dict[Any, int] = {}
+    if classifies and y.ndim == 1:
+        classes, which = np.unique(y, return_inverse=True)
+        counts = dict(zip(classes.tolist(), np.bincount(which).tolist(), strict=True))
+        chosen += [np.flatnonzero(which == k)[:_OF_EACH] for k in range(len(classes))]
+    some = np.unique(np.concatenate(chosen))
+    if not len(some):
+        return Glance(len_of(X), None, {})
+    weights = None if weight is None else np.asarray(weight)[some]
+    return Glance(len_of(X), (take(X, some), y[some], weights), counts)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of all partitions, and the counts of the classes of all rows."""
+
+    X: Any
+    y: np.ndarray
+    sample_weight: np.ndarray | None
+    counts: dict[Any, int]
+
+    @classmethod
+    def of(cls, workers: Workers, parts: Sequence[Future], *, classifies: bool) -> Sample:
+        """Return a sample of the rows of partitions."""
+        size = -(-SAMPLE // max(len(parts), 1))
+        found: list[Glance] = workers.results(lambda: workers.submit(glance, parts, size, classifies), parts)
+        samples = [some.sample for some in found if some.sample is not None]
+        if not samples:
+            raise DataError("No partition has a row whose sample weight is not zero.")
+        counts: dict[Any, int] = {}
+        for one in found:
+            for label, n in one.counts.items():
+                counts[label] = counts.get(label, 0) + n
+        X, y, weights = zip(*samples, strict=True)
+        return cls(_below(X), np.concatenate(y), None if weights[0] is None else np.concatenate(weights), counts)
+
+
+def _below(X: Sequence[Any]) -> Any:
+    """Return rows below one another; frames stay frames, which have names and types of columns."""
+    if hasattr(X[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(X, ignore_index=True)
+    return stack(X)
+
+
+def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | None:
+    """Return a partition as the objective takes it, behind the frozen front; None if no row counts."""
+    X, y, weight = part
+    if not len_of(X) or (weight is not None and not np.any(np.asarray(weight))):
+        return None
+    rows = check_rows(estimator, X, y, None, model)
+    if weight is None and model.layout.positional:
+        weight = np.ones(len_of(X))  # a row counts as its positions do, and partitions have different ones
+    if weight is not None:
+        weight = check_sample_weight(weight, rows.y, model.dtype, keep=True)
+    if not model.layout.positional:
+        weight = estimator._sample_weights(rows.y, weight)
+    return model.behind_front(estimator._data(model, rows._replace(weight=weight)))[1]
+
+
+def encoded(
+    workers: Workers, parts: Sequence[Future], estimator: OrtGradientEstimator, model: TrainedModel
+) -> DistributedRows:
+    """Return the rows of partitions as the objective takes them, on the workers that hold them."""
+    # a task, so that Dask sends it again to whoever needs it
+    shared = workers.client.submit(_both, estimator, model, pure=False)
+    places = workers.places(parts)
+    futures = [workers.start(place, _encode, part, shared) for part, place in zip(parts, places, strict=True)]
+    return DistributedRows.of(workers, futures, places)
+
+
+def _both(estimator: OrtGradientEstimator, model: TrainedModel) -> tuple[OrtGradientEstimator, TrainedModel]:
+    return estimator, model
+
+
+def _encode(part: Part, shared: tuple[OrtGradientEstimator, TrainedModel]) -> TrainingData | None:
+    return encode(part, *shared)
+
+
+def held_out(
+    rows: DistributedRows, fraction: float, random_state: np.random.RandomState
+) -> tuple[DistributedRows, DistributedRows]:
+    """Return the rows without a part of them that is drawn, and that part."""
+    n = rows.n_rows
+    is_held = np.zeros(n, bool)
+    is_held[random_state.permutation(n)[: int(np.ceil(fraction * n))]] = True
+    if is_held.all():
+        raise DataError(f"validation_fraction={fraction:g} of {n} rows leaves none to train on.")
+    cuts = np.split(is_held, np.cumsum(rows.lengths)[:-1])
+    submit = rows.workers.client.submit
+    both = [
+        [
+            submit(subset, part, np.flatnonzero(held == wanted), pure=False)
+            for part, held in zip(rows.parts, cuts, strict=True)
+        ]
+        for wanted in (False, True)
+    ]
+    train, validation = (DistributedRows.of(rows.workers, parts, rows.places) for parts in both)
+    return train, validation
+
+
+def subset(data: TrainingData, places: np.ndarray) -> TrainingData | None:
+    """Return some of the rows that count; None for none."""
+    return data.subset(data.rows[places]) if len(places) else None
+
+
+def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
+    """Return the parameter `class_weight` for partitions, which do not know the classes of the others.
+
+    Raises
+    ------
+    ParameterError
+        ``"balanced"`` for several labels a row.
+    """
+    wanted = getattr(estimator, "class_weight", None)
+    if wanted is None or isinstance(wanted, list):
+        return wanted
+    if wanted == "balanced":
+        if not counts:
+            raise ParameterError(
+                "class_weight='balanced' is for one class a row on a cluster: give a dictionary for each label."
+            )
+        n = sum(counts.values())
+        return {label: n / (len(counts) * count) for label, count in counts.items()}
+    return {label: wanted.get(label, 1.0) for label in counts} if counts else wanted
+
+
+def with_front(model: TrainedModel, data: TrainingData, n_epochs: int, n_rows: float) -> TrainedModel:
+    """Return the model, cut at its trained weights if that pays for all rows; `data` is a sample of them."""
+    # the work is that of all rows: as many more epochs over the sample
+    return replace(model, front=None).cut(data, max(1, int(n_epochs * n_rows / len(data.label))))[0]

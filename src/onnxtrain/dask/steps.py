@@ -1,0 +1,145 @@
+"""Steps over rows on the workers: they sum gradients, the client adds these and moves the weights."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+
+import numpy as np
+
+from onnxtrain.dask.rows import DistributedRows, Program, Sums, split
+from onnxtrain.optim import Optimizer, Proximal
+from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import Place
+from onnxtrain.training.loop import BoundUpdate, can_lower, check_finite, fill_slots, update_of
+from onnxtrain.training.settings import Settings
+from onnxtrain.training.state import EpochEnd, TrainingState
+
+#: Steps after which the cost of the sums is looked at; the first ones open sessions.
+_LOOKED_AT, _FIRST = 20, 5
+
+#: A batch for which computing takes so many times as long as all else is worth the workers.
+_WORTH_IT = 3
+
+
+class DistributedLoop:
+    """Run training steps over rows on the workers, epoch by epoch.
+
+    The order of the rows is drawn by the client as :class:`~onnxtrain.training.loop.StepLoop` draws it, so that the
+    batches are those of one process, whatever the number of workers. A batch is a task a thread, on the rows that its
+    worker holds. The client adds the gradients and updates the weights: it has the whole state after each step, and a
+    step that failed is done again.
+
+    Parameters
+    ----------
+    program : Program
+    data : DistributedRows
+    settings : Settings
+    optimizer : Optimizer
+    state : TrainingState
+        Changed in place, once an epoch.
+    random_state : numpy.random.RandomState
+        Draws the order of the rows.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        data: DistributedRows,
+        settings: Settings,
+        optimizer: Optimizer,
+        state: TrainingState,
+        random_state: np.random.RandomState,
+    ):
+        objective, cpu = program.objective, find_device("cpu")
+        self.program, self.data, self.settings, self.optimizer = program, data, settings, optimizer
+        self.state, self.random_state = state, random_state
+        self.place = Place(cpu, 1)
+        size = min(settings.rows_of_a_batch(data.n_rows) * settings.accumulate, data.n_rows)
+        self._size, self.n_steps = size, -(-data.n_rows // size)
+        self._penalties = settings.penalties(objective.penalized)
+        l1, l2 = settings.penalty_groups(objective.penalized)
+        self._strengths = (*l1.values(), *l2.values())
+        update = update_of(objective, optimizer, settings, cpu.capabilities, batches=1)
+        fill_slots(state, update, optimizer)
+        self._dtype = update.dtype.numpy()
+        self._update = BoundUpdate(update, self.place, state)
+        self._costs: list[tuple[float, float]] = []
+
+    def run(self, n_epochs: int, end: EpochEnd) -> None:
+        """Run up to `n_epochs` epochs; `end` takes each when the state is up to date.
+
+        Raises
+        ------
+        ConvergenceError
+            The loss or a weight became infinite or NaN. The state is that after the epoch before.
+        """
+        state, schedule = self.state, self.settings.schedule
+        while not state.stopped and state.epoch - state.first_epoch < n_epochs:
+            loss, rate = self._run_epoch()
+            weights = self._update.weights(copy=True)
+            check_finite(loss, weights.wholes.values(), state, rate)
+            state.slots = self._update.slots(copy=True)
+            end.take(weights, loss, rate, can_lower_rate=can_lower(schedule, rate))
+
+    def _run_epoch(self) -> tuple[float, float]:
+        """Visit every row once; return the mean objective and the last learning rate."""
+        state, planned = self.state, max(self.settings.max_iter, 1) * self.n_steps
+        order = np.arange(self.data.n_rows)
+        if self.settings.shuffle:
+            self.random_state.shuffle(order)
+        sum_ = 0.0
+        for i in range(self.n_steps):
+            rate = self.settings.schedule(state.step - state.first_step, planned, state.plateaus)
+            rows = self._by_part(order[i * self._size : (i + 1) * self._size])
+            sum_ += self._step(rows, rate)
+            state.step += 1
+            if state.first_loss is None:
+                state.first_loss = sum_ * self.n_steps / self.data.total_weight
+        return sum_ / self.data.total_weight, rate
+
+    def _by_part(self, rows: np.ndarray) -> dict[int, np.ndarray]:
+        """Return rows of the whole as rows of the partitions that have some."""
+        ends = np.cumsum(self.data.lengths)
+        part = np.searchsorted(ends, rows, side="right")
+        return {i: rows[part == i] - (ends[i] - self.data.lengths[i]) for i in np.unique(part).tolist()}
+
+    def _step(self, rows: dict[int, np.ndarray], rate: float) -> float:
+        """Do one step; return the objective of its batch times the weight of the batch."""
+        begin = time.perf_counter()
+        objective, weights = self.program.objective, dict(self._update.weights(copy=True))
+        found = self.data.sums(self.program, weights, rows)
+        dws = split(found.gradient / found.weight, [weights[name] for name in objective.weights])
+        with np.errstate(over="ignore", invalid="ignore"):  # the end of the epoch tells
+            for name, dw in zip(objective.weights, dws, strict=True):
+                gradient = (dw + self._of_penalties(name, weights[name])).astype(self._dtype)
+                self._update.gradient(name).write(gradient)
+        step = self.state.step - self.state.slots_step + 1
+        scalars = self.optimizer.scalar_table([rate], [step])[0]
+        self._update.run(np.array([[1 / found.weight, *scalars, *self._strengths]], self._dtype))
+        self._look_at_costs(found, time.perf_counter() - begin)
+        return found.loss + self._penalties.value(weights) * found.weight
+
+    def _of_penalties(self, name: str, w: np.ndarray) -> np.ndarray:
+        """Return the gradient of the penalties; the proximal step of l1 has none."""
+        l1 = 0.0 if isinstance(self.optimizer, Proximal) else self._penalties.l1.get(name, 0.0)
+        return l1 * np.sign(w) + 2 * self._penalties.l2.get(name, 0.0) * w
+
+    def _look_at_costs(self, found: Sums, seconds: float) -> None:
+        """Warn once where the workers wait more than they compute."""
+        self._costs.append((found.seconds, seconds))
+        if len(self._costs) != _LOOKED_AT:
+            return
+        computing, all_ = (float(np.median(column)) for column in zip(*self._costs[_FIRST:], strict=True))
+        besides = all_ - computing
+        if besides > computing:
+            size = self._size * _WORTH_IT * besides / max(computing, 1e-9)
+            unit = 10 ** int(math.log10(size))
+            warnings.warn(
+                f"A step takes {1e3 * all_:.1f} ms, the workers compute for {1e3 * computing:.1f} ms of them; the rest "
+                f"goes into tasks and sums. Raise batch_size to about {math.ceil(size / unit) * unit}, or use one "
+                "machine.",
+                UserWarning,
+                stacklevel=2,
+            )
