@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 _HAS_DASK = find_spec("distributed") is not None
 
-collect_ignore_glob = [] if _HAS_DASK else ["src/onnxtrain/dask/*", "doc/cluster.rst"]
+collect_ignore_glob = [] if _HAS_DASK else ["src/onnxtrain/dask/*", "doc/guide/cluster.rst"]
 
 
 def pytest_report_header():

@@ -206,7 +206,9 @@ def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) 
 
 def environment() -> str:
     """Return one paragraph on the machine and the versions."""
-    packages = "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax"
+    packages = (
+        "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax dask"
+    )
     found = []
     for name in packages.split():
         try:

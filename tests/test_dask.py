@@ -236,6 +236,7 @@ def test_the_frozen_front_is_computed_once_by_the_workers(client):
     parameters = COMMON | dict(weights_to_train=last, max_iter=40, learning_rate=1e-2)
     here = onnxtrain.OrtGradientRegressor(model, **parameters).fit(X, Y[:, 0])
     there = on_dask.OrtGradientRegressor(model, client=client, **parameters).fit(*on_workers(X, Y[:, 0]))
+    assert there._trained.front is not None
     assert_same_weights(there, here, atol=1e-10)
     np.testing.assert_allclose(there.predict(X), here.predict(X), atol=1e-9)
 
@@ -350,29 +351,35 @@ def pending(cluster):
     }
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """A client of two workers that can be killed."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_a_worker_that_is_killed_changes_nothing(solver):
+def test_a_worker_that_is_killed_changes_nothing(processes, solver):
     """Its weights, of 400 KB, are sent beside the tasks and lost with it."""
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(400, 100)), rng.normal(size=400)
     model = MLPRegressor(hidden_layer_sizes=(500,), **SHORT).fit(rows, y)
     parameters = dict(solver=solver, dtype="float64", batch_size=100, max_iter=4, random_state=0)
     here = onnxtrain.OrtGradientRegressor(model, **parameters).fit(rows, y)
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        workers = client.run(os.getpid)
-        victim = min(workers.values())
+    processes.wait_for_workers(2, timeout=60)
+    victim = min(processes.run(os.getpid).values())
 
-        def kill(info):
-            if info.epoch == 1:
-                threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
+    def kill(info):
+        if info.epoch == 1:
+            threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
 
-        data = on_workers(rows, y, chunks=(100,) * 4)
-        there = on_dask.OrtGradientRegressor(model, timeout=60, **parameters).fit(*data, callback=kill)
-        assert victim not in client.run(os.getpid).values()
-        assert not pending(cluster)
+    data = on_workers(rows, y, chunks=(100,) * 4)
+    there = on_dask.OrtGradientRegressor(model, client=processes, timeout=60, **parameters).fit(*data, callback=kill)
+    assert victim not in processes.run(os.getpid).values()
+    assert not pending(processes.cluster)
     assert_same_weights(there, here, atol=1e-8 if solver == "lbfgs" else 1e-12)
 
 
@@ -452,7 +459,7 @@ def test_clones_have_the_client_and_pickles_do_not(client):
     assert onnx.checker.check_model(model.get_trained_onnx()) is None
 
 
-# -------------------------------------------------- recipes of doc/cluster.rst
+# -------------------------------------------------- recipes of doc/guide/cluster.rst
 
 
 def test_a_search_on_the_workers(client):

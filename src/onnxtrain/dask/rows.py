@@ -68,8 +68,8 @@ class Sums(NamedTuple):
 
 def total(parts: Sequence[Sums]) -> Sums:
     """Return the sum of all, added in float64 in their order; the longest time."""
-    gradient = np.zeros(parts[0].gradient.shape)
-    for part in parts:
+    gradient = parts[0].gradient.astype(np.float64)  # a copy
+    for part in parts[1:]:
         gradient += part.gradient
     loss, weight = (float(sum(column)) for column in ((p.loss for p in parts), (p.weight for p in parts)))
     return Sums(loss, gradient, weight, max(p.seconds for p in parts))

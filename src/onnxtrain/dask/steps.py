@@ -110,21 +110,24 @@ class DistributedLoop:
         begin = time.perf_counter()
         objective, weights = self.program.objective, dict(self._update.weights(copy=True))
         found = self.data.sums(self.program, weights, rows)
-        dws = split(found.gradient / found.weight, [weights[name] for name in objective.weights])
+        dws = split(found.gradient, [weights[name] for name in objective.weights])
         with np.errstate(over="ignore", invalid="ignore"):  # the end of the epoch tells
             for name, dw in zip(objective.weights, dws, strict=True):
-                gradient = (dw + self._of_penalties(name, weights[name])).astype(self._dtype)
-                self._update.gradient(name).write(gradient)
+                dw /= found.weight
+                self._add_penalties(dw, name, weights[name])
+                self._update.gradient(name).write(dw.astype(self._dtype))
         step = self.state.step - self.state.slots_step + 1
         scalars = self.optimizer.scalar_table([rate], [step])[0]
         self._update.run(np.array([[1 / found.weight, *scalars, *self._strengths]], self._dtype))
         self._look_at_costs(found, time.perf_counter() - begin)
         return found.loss + self._penalties.value(weights) * found.weight
 
-    def _of_penalties(self, name: str, w: np.ndarray) -> np.ndarray:
-        """Return the gradient of the penalties; the proximal step of l1 has none."""
-        l1 = 0.0 if isinstance(self.optimizer, Proximal) else self._penalties.l1.get(name, 0.0)
-        return l1 * np.sign(w) + 2 * self._penalties.l2.get(name, 0.0) * w
+    def _add_penalties(self, dw: np.ndarray, name: str, w: np.ndarray) -> None:
+        """Add the gradient of the penalties to that of the loss; the proximal step of l1 has none."""
+        if (l1 := self._penalties.l1.get(name, 0.0)) and not isinstance(self.optimizer, Proximal):
+            dw += l1 * np.sign(w)
+        if l2 := self._penalties.l2.get(name, 0.0):
+            dw += 2 * l2 * w
 
     def _look_at_costs(self, found: Sums, seconds: float) -> None:
         """Warn once where the workers wait more than they compute."""
