@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 
 import numpy as np
 
 from onnxtrain.dask.rows import DistributedRows, Program, Sums, split
+from onnxtrain.errors import warn
 from onnxtrain.optim import Optimizer, Proximal
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
@@ -139,10 +139,8 @@ class DistributedLoop:
         if besides > computing:
             size = self._size * _WORTH_IT * besides / max(computing, 1e-9)
             unit = 10 ** int(math.log10(size))
-            warnings.warn(
+            warn(
                 f"A step takes {1e3 * all_:.1f} ms, the workers compute for {1e3 * computing:.1f} ms of them; the rest "
                 f"goes into tasks and sums. Raise batch_size to about {math.ceil(size / unit) * unit}, or use one "
                 "machine.",
-                UserWarning,
-                stacklevel=2,
             )

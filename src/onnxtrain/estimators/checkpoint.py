@@ -15,7 +15,7 @@ from onnxtrain.errors import DataError, FileError, ParameterError, warn
 from onnxtrain.estimators.file_format import Encoder, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.data import EpochRows
+from onnxtrain.training.data import HasFingerprint
 from onnxtrain.training.model import learned_constants
 from onnxtrain.training.state import EpochInfo, TrainingState
 
@@ -62,7 +62,7 @@ class Checkpoint:
         return random_state
 
     def restored(
-        self, model: TrainedModel, data: EpochRows, validation: EpochRows | None
+        self, model: TrainedModel, data: HasFingerprint, validation: HasFingerprint | None
     ) -> tuple[TrainedModel, TrainingState, np.random.RandomState] | None:
         """Return model, state and generator of the killed fit, None if there was none.
 

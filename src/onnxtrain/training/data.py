@@ -80,7 +80,14 @@ class Batch(NamedTuple):
         return self.data.piece(self.rows)
 
 
-class EpochRows(Protocol):
+class HasFingerprint(Protocol):
+    """Rows of a fit, wherever they lie."""
+
+    def fingerprint(self) -> str:
+        """Return what a resumed fit compares with the rows of the one that was killed."""
+
+
+class EpochRows(HasFingerprint, Protocol):
     """The rows of a fit as the trainer sees them: batch by batch in an epoch, piece by piece in their order.
 
     Arrays (:class:`TrainingData`) and parts that are read when they are needed
@@ -127,9 +134,6 @@ class EpochRows(Protocol):
 
     def with_shuffled_labels(self) -> Self:
         """Return the same rows, each with the label of another; always in the same order."""
-
-    def fingerprint(self) -> str:
-        """Return what a resumed fit compares with the rows of the one that was killed."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def loss_and_gradient(
 def sums_of_loss_and_gradient(
     objective: Objective,
     weights: Mapping[str, np.ndarray],
-    data: TrainingData,
+    data: EpochRows,
     place: Place,
     builder: str = "builtin",
 ) -> tuple[float, list[np.ndarray]]:
