@@ -311,6 +311,33 @@ def test_results_have_memory_of_their_own(name, builder):
     assert not [y for y in found if y.data_ptr() in given]
 
 
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize("form", ["numpy", "OrtValue", "OrtValueVector"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 3), (4, 1)])
+def test_a_gradient_is_stretched_to_its_output(shape, form, builder):
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[rows, 2] X) => (float[rows, 3] Y) <float[2, 3] W = {1, 2, 3, 4, 5, 6}> { Y = MatMul(X, W) }"""
+    )
+    function = OrtGradientForwardBackward(onx, builder=builder).new_instance()
+    X, W = np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(6, dtype=np.float32).reshape(2, 3)
+    dy = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    whole = np.broadcast_to(dy, (4, 3))
+    function.forward([X, W], training=True)
+    dX, dW = function.backward(FORMS[form]([dy]))
+    np.testing.assert_array_equal(dX.numpy(), whole @ W.T)
+    np.testing.assert_array_equal(dW.numpy(), X.T @ whole)
+
+
+def test_a_gradient_that_does_not_stretch_is_refused():
+    made, inputs, _ = case("embedding", "builtin")
+    function = made.new_instance()
+    (y,) = function.forward(inputs, training=True)
+    with pytest.raises(DataError, match="must have the shape|must have . axes"):
+        function.backward([np.ones((*y.shape(), 2), np.float32)])
+    assert len(function.states_) == 1
+
+
 def as_vector(arrays):
     found = native.OrtValueVector()
     for array in arrays:
@@ -479,8 +506,8 @@ def test_no_training_build():
 # --------------------------------------------------------------------- abuse
 
 
-def wrong_tensors(rng, right):
-    """Return a list of tensors of which at least one is wrong, and say how."""
+def wrong_tensors(rng, right, *, stretches):
+    """Return a list of tensors of which at least one is wrong, and say how; with `stretches`, shapes may broadcast."""
     arrays = list(right)
     i = int(rng.integers(len(arrays)))
     a = arrays[i]
@@ -508,6 +535,8 @@ def wrong_tensors(rng, right):
         "a vector of another length": lambda: as_vector(arrays[:-1]),
         "a vector of other shapes": lambda: as_vector([x[None] for x in arrays]),
     }
+    if stretches:
+        del ways["an axis too few"]
     how = str(rng.choice(sorted(ways)))
     return how, ways[how]()
 
@@ -537,7 +566,7 @@ def abuse(kind, function, made, rng, inputs, dys):
         closed = type("Closed", (made.cls_type_,), {"_engine": None, "_eval": None})()
         closed.forward(inputs, training=bool(rng.random() < 0.5))
     else:
-        how, tensors = wrong_tensors(rng, dys if kind == "backward" else inputs)
+        how, tensors = wrong_tensors(rng, dys if kind == "backward" else inputs, stretches=kind == "backward")
         if kind == "backward":
             function.backward(tensors)
         else:

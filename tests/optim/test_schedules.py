@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from onnxtrain.errors import OptimizerError
-from onnxtrain.optim import SCHEDULES, Adaptive, Constant, Cosine, InverseScaling, OneCycle, Schedule, make_schedule
+from onnxtrain.optim import (
+    SCHEDULES,
+    Adaptive,
+    Constant,
+    Cosine,
+    InverseScaling,
+    OneCycle,
+    Optimal,
+    Schedule,
+    make_schedule,
+)
 
 
 def halving(step):
@@ -24,6 +34,9 @@ RATES = [
     (InverseScaling(0.1), 0, 10, 0, 0.1),
     (InverseScaling(0.1), 3, 10, 0, 0.05),
     (InverseScaling(0.1, power_t=1.0), 3, 10, 0, 0.025),
+    (Optimal(0.1), 0, 10, 0, 0.1),
+    (Optimal(0.1, alpha=1e-4), 11_000, 10, 0, 0.1 * 22_000 / 33_000),  # alpha ** -0.25 is 10, gamma 10 / 22
+    (Optimal(0.1, alpha=16.0), 10, 10, 0, 0.1 / (1 + 160 * 0.5 / 3)),
     (Adaptive(0.1), 5, 10, 0, 0.1),
     (Adaptive(0.1), 5, 10, 2, 0.004),
     (Adaptive(0.1, factor=2), 5, 10, 3, 0.0125),

@@ -30,7 +30,7 @@ DOUBLE = onnx.parser.parse_model(
 
 
 @pytest.mark.parametrize(
-    "name", ["gpu", "cuda:x", "CPU", "cuda:-1", "webgpu:1", "cpu:0", "directml", "coreml", 0, None]
+    "name", ["gpus", "gpu:x", "cuda:x", "CPU", "cuda:-1", "webgpu:1", "cpu:0", "directml", "coreml", 0, None]
 )
 def test_names_of_devices(name):
     words = "Unknown device .*Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution provider"
@@ -48,6 +48,15 @@ def test_every_kind_has_a_name():
 def test_auto_is_what_is_there():
     assert find_device("auto") == Device("cuda" if HAS_GPU else "cpu")
     assert find_device("cpu") == Device("cpu", 0)
+
+
+@pytest.mark.parametrize("name, device", [("gpu", Device("cuda")), ("gpu:1", Device("cuda", 1))])
+def test_gpu_is_another_name_of_cuda(monkeypatch, name, device):
+    monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: None)
+    assert find_device(name) == device
+    monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: f"needs {kind}")
+    with pytest.raises(DeviceError, match=f"device='{name}' needs cuda"):
+        find_device(name)
 
 
 @pytest.mark.parametrize("usable", [True, False])

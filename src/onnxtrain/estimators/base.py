@@ -36,6 +36,7 @@ from onnxtrain.estimators.callbacks import (
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.graphs import training_graphs
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.positions import row_weights
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, is_onnx, takes_sparse
@@ -587,6 +588,48 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         """
         check_is_fitted(self)
         step_files.write(folder, self, target)
+
+    def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
+        """Return the graphs that train the model, as they are derived, to be looked at or run.
+
+        The step that ``fit`` runs computes the same with fewer nodes; :meth:`export_training_step` writes that one,
+        with a description of its state.
+
+        Returns
+        -------
+        dict of str to onnx.ModelProto
+            ``"model"``, the part that is trained; ``"loss"``, the objective of a batch; ``"gradient"``, the objective
+            and ``<weight>_grad`` for each trained weight; ``"step"``, the objective and the next state, not with
+            ``"lbfgs"``. Weights and strengths of penalties are inputs with their present values as defaults. Left to
+            be fed are the rows; ``label``, indices of classes for a classifier, ``label_1`` if the model has a
+            ``label``; the sample weights if ``fit`` had some; and ``share``, one over the number of rows, or over the
+            sum of their weights; of a step also the memory of the optimizer, and ``scalar_0``, ..., what its
+            ``scalar_table`` says of this step.
+
+        Raises
+        ------
+        NotFittedError
+            The estimator is not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np, onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = np.array([[0.0], [1.0]], np.float32), np.array([[0.0], [4.0]], np.float32)
+        >>> line = OrtGradientRegressor(solver="sgd", max_iter=0).fit(X, 2 * X.ravel())
+        >>> graphs = line.get_training_graphs()
+        >>> list(graphs)
+        ['model', 'loss', 'gradient', 'step']
+        >>> session = onnxruntime.InferenceSession(graphs["gradient"].SerializeToString())
+        >>> [o.name for o in session.get_outputs()]
+        ['loss', 'coef_grad', 'intercept_grad']
+        >>> feeds = {"X": X, "label": y, "share": np.array([[1 / 2]], np.float32)}
+        >>> loss, slope, _ = session.run(None, feeds)
+        >>> loss.round(3).item(), slope.round(3).item()
+        (2.0, -2.0)
+        """
+        check_is_fitted(self)
+        return training_graphs(self)
 
     def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:
         """Go on from the state that the files of :meth:`export_training_step` have reached elsewhere.

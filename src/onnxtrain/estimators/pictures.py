@@ -11,13 +11,11 @@ from onnxtrain import graph
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ParameterError
+from onnxtrain.estimators.graphs import PARTS, graph_of_part
 from onnxtrain.estimators.protocols import Model, is_onnx
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 from onnxtrain.registry import did_you_mean
-from onnxtrain.training.stages import StagedGraph, staged_graph
-
-#: What is drawn, and the stage with which it ends.
-PARTS = {"model": "forward", "loss": "loss", "gradient": "gradient", "step": "optimizer"}
+from onnxtrain.training.stages import StagedGraph
 
 
 def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Picture:
@@ -96,18 +94,9 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 
 
 def _of_estimator(estimator: Any, part: str) -> StagedGraph:
-    """Return a part of the training step of a fitted estimator."""
     check_is_fitted(estimator)
-    trained = estimator._trained
-    if part == "model":
-        model = graph.reload(trained.objective.model)
-        outputs = [y for y in model.graph.outputs if y.name == trained.source.model.output]
-        graph.set_outputs(model, [(str(y.name), y) for y in outputs])
-        graph.prune(model)
-        return _whole(model, trained.objective.weights)
-    settings, weighted = estimator._check(), estimator._state.weighted
-    return staged_graph(trained.objective, settings, PARTS[part], weighted=weighted)
+    return graph_of_part(estimator, part)
 
 
-def _whole(model: ir.Model, weights: tuple[str, ...] = ()) -> StagedGraph:
-    return StagedGraph(model, {}, weights)
+def _whole(model: ir.Model) -> StagedGraph:
+    return StagedGraph(model, {})

@@ -9,6 +9,7 @@ from onnxtrain.optim.schedules import (
     Cosine,
     InverseScaling,
     OneCycle,
+    Optimal,
     Schedule,
     make_schedule,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Cosine",
     "InverseScaling",
     "OneCycle",
+    "Optimal",
     "Optimizer",
     "Proximal",
     "RMSprop",

@@ -101,6 +101,46 @@ class InverseScaling(Schedule):
         return self.learning_rate / (step + 1) ** self.power_t
 
 
+@SCHEDULES.register("optimal")
+@dataclass(frozen=True)
+class Optimal(Schedule):
+    r"""A learning rate that decays as one over the step, by Bottou's heuristic.
+
+    .. math:: \eta_t = \frac{\eta_0}{1 + \alpha \gamma t}, \qquad
+       \gamma = \frac{\omega}{\max(1, 2 (1 + \omega))}, \quad \omega = \alpha^{-1/4}
+
+    :math:`\omega` is the size that weights typically have under an l2 penalty of strength :math:`\alpha`,
+    :math:`\gamma` a rate that suits the slope of the squared error there. scikit-learn's ``"optimal"`` takes
+    :math:`\gamma = \omega` and begins with it instead of :math:`\eta_0`.
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+        :math:`\eta_0`.
+    alpha : float, positive
+        :math:`\alpha`; the rate is half of the first after :math:`1 / (\alpha \gamma)` steps, 22 000 by default.
+
+    Examples
+    --------
+    >>> schedule = Optimal(0.1)
+    >>> [round(schedule(step, 100_000), 4) for step in (0, 22_000, 66_000)]
+    [0.1, 0.05, 0.025]
+
+    References
+    ----------
+    Bottou, Stochastic gradient descent tricks, 2012.
+    """
+
+    learning_rate: float = 1e-3
+    alpha: float = 1e-4
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)", "alpha": "(0, inf)"}
+
+    def __call__(self, step: int, n_steps: int, plateaus: int = 0) -> float:
+        weight = self.alpha**-0.25
+        gamma = weight / max(1.0, 2 * (1 + weight))
+        return self.learning_rate / (1 + self.alpha * gamma * step)
+
+
 @SCHEDULES.register("adaptive")
 @dataclass(frozen=True)
 class Adaptive(Schedule):

@@ -230,7 +230,8 @@ class OrtGradientForwardBackwardFunction:
         Parameters
         ----------
         grad_outputs : OrtValueVector, or list of numpy arrays, OrtValues, or tensors with ``__dlpack__``
-            One per output, of its shape. For an integer output it is None or left out.
+            One per output, of its shape or of one that broadcasts to it. For an integer output it is None or left
+            out.
         backward_outputs_cache : OrtValueVector, optional
             An empty one, which receives the gradients.
 
@@ -255,7 +256,7 @@ class OrtGradientForwardBackwardFunction:
             Tensor(f"{graphs.outputs[i].name}_grad", graphs.outputs[i].elem_type, saved.shapes[i]) for i in real
         ]
         given = _without_flat(grad_outputs, real, len(graphs.outputs))
-        dy = _checked(given, expected, [cls._devices[0]] * len(expected))
+        dy = _checked(given, expected, [cls._devices[0]] * len(expected), stretches=True)
         gradients = [value for i, value in zip(real, dy, strict=True) if i in graphs.incoming]
         found = _opened(cls._engine).backward(saved.memory, gradients)
         self.states_.pop()
@@ -264,8 +265,12 @@ class OrtGradientForwardBackwardFunction:
         return _handed(found, receiver)
 
 
-def _checked(tensors: Tensors, expected: Sequence[Tensor], devices: Sequence[native.OrtDevice]) -> Any:
+def _checked(
+    tensors: Tensors, expected: Sequence[Tensor], devices: Sequence[native.OrtDevice], *, stretches: bool = False
+) -> Any:
+    """Return tensors that fit as an OrtValueVector; with `stretches` they may have shapes that broadcast."""
     feeds = _tensors.to_vector(tensors, devices, [t.name for t in expected])
+    feeds = _tensors.broadcast(feeds, expected, devices) if stretches else feeds
     _tensors.check_fits(feeds, expected)
     return feeds
 

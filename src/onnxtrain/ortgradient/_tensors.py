@@ -97,6 +97,25 @@ def vector(values: Iterable[Any]) -> Any:
     return found
 
 
+def broadcast(values: Sequence[Any], expected: Sequence[Tensor], devices: Sequence[native.OrtDevice]) -> Any:
+    """Return values in the shapes that are expected, those that broadcast to them repeated; others as they are."""
+    return vector(
+        _stretched(value, tensor, device) for value, tensor, device in zip(values, expected, devices, strict=True)
+    )
+
+
+def _stretched(value: Any, expected: Tensor, device: native.OrtDevice) -> Any:
+    shape = tuple(value.shape())
+    wanted = [d for d in expected.shape or () if isinstance(d, int)]  # of a gradient all are known
+    if expected.shape is None or shape == tuple(wanted):
+        return value
+    try:
+        array = np.broadcast_to(value.numpy(), wanted)
+    except ValueError:  # the check of shapes has the words for it
+        return value
+    return _from_numpy(array, device, expected.name, borrow=False)
+
+
 def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
     """Raise if a type or a shape is not as expected, or if a named dimension has two lengths."""
     lengths: dict[str, tuple[int, str]] = {}

@@ -31,7 +31,10 @@ _RECORDED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-_NAMES = re.compile(r"(?P<kind>cpu|cuda|webgpu)(?::(?P<index>\d+))?")
+_NAMES = re.compile(r"(?P<kind>cpu|cuda|gpu|webgpu)(?::(?P<index>\d+))?")
+
+#: Other names of kinds: what onnxruntime's ``get_device`` and older programs say.
+_ALIASES = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -327,7 +330,7 @@ def find_device(name: str) -> Device:
     ----------
     name : str
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"``, or ``"auto"``: the first GPU that
-        onnxruntime can use, else the CPU. A software GPU is none.
+        onnxruntime can use, else the CPU. A software GPU is none. ``"gpu"`` is ``"cuda"``.
 
     Raises
     ------
@@ -338,12 +341,13 @@ def find_device(name: str) -> Device:
         usable = (kind for kind in KINDS if _has_hardware(kind) and _fault(kind, 0, os.getpid()) is None)
         return Device(next(usable))
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None
-    if found is None or (found["index"] and not KINDS[found["kind"]].numbered):
+    kind = found and _ALIASES.get(found["kind"], found["kind"])
+    if found is None or kind is None or (found["index"] and not KINDS[kind].numbered):
         raise DeviceError(
             f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution "
             "provider of onnxruntime has been tried; a GPU of any make is 'webgpu'."
         )
-    device = Device(found["kind"], int(found["index"] or 0))
+    device = Device(kind, int(found["index"] or 0))
     fault = _fault(device.kind, device.index, os.getpid())
     if fault is not None:
         raise DeviceError(f"device={name!r} {fault}")

@@ -1,0 +1,59 @@
+"""The graphs that train an estimator: its model, with the loss, the gradient, the whole step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.training.stages import StagedGraph, staged_graph
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+#: The parts of a training step, each with all before it, and the stage with which it ends.
+PARTS = {"model": "forward", "loss": "loss", "gradient": "gradient", "step": "optimizer"}
+
+
+def graph_of_part(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
+    """Return a part of the training step of a fitted estimator; its weights are inputs."""
+    trained = estimator._trained
+    if part == "model":
+        model = graph.reload(trained.objective.model)
+        outputs = [y for y in model.graph.outputs if y.name == trained.source.model.output]
+        graph.set_outputs(model, [(str(y.name), y) for y in outputs])
+        graph.prune(model)
+        return StagedGraph(model, {}, trained.objective.weights)
+    settings, weighted = estimator._check(), estimator._state.weighted
+    return staged_graph(trained.objective, settings, PARTS[part], weighted=weighted)
+
+
+def training_graphs(estimator: OrtGradientEstimator) -> dict[str, onnx.ModelProto]:
+    """Return every part of the training step of a fitted estimator as a model; documented at its method."""
+    settings = estimator._check()
+    parts = [part for part in PARTS if part != "step" or settings.optimizer is not None]
+    return {part: _with_defaults(graph_of_part(estimator, part).model, _values(estimator)) for part in parts}
+
+
+def _values(estimator: OrtGradientEstimator) -> dict[str, np.ndarray]:
+    """Return what a fitted estimator knows of the inputs of its graphs: weights, constants, strengths of penalties."""
+    trained, settings = estimator._trained, estimator._check()
+    strengths = {
+        f"{factor}_{i}": np.full((1, 1), value)  # the names of onnxtrain.training.step.columns
+        for factor, groups in zip(("l1", "l2"), settings.penalty_groups(trained.objective.penalized), strict=True)
+        for i, value in enumerate(groups.values())
+    }
+    return {**trained.constants, **trained.weights, **strengths}
+
+
+def _with_defaults(model: ir.Model, values: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model whose inputs of these names have default values."""
+    for value in model.graph.inputs:
+        if value.name in values and value.dtype is not None:
+            array = values[str(value.name)].astype(value.dtype.numpy())
+            value.const_value = ir.Tensor(array, dtype=value.dtype, name=value.name)
+            model.graph.register_initializer(value)
+    return graph.save(model)
