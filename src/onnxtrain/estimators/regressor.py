@@ -73,7 +73,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         ``"adam"``, ``"sgd"``, ``"adamw"``, ``"rmsprop"``, ``"adagrad"``, an instance such
         as ``SGD(momentum=0.9)`` of :mod:`onnxtrain.optim`, or ``"lbfgs"``: full batch.
     learning_rate : float, str, schedule or callable
-        A float, ``"constant"``, ``"invscaling"``, ``"adaptive"``, ``"cosine"``,
+        A float, ``"constant"``, ``"invscaling"``, ``"optimal"``, ``"adaptive"``, ``"cosine"``,
         ``"onecycle"``, a schedule of :mod:`onnxtrain.optim`, or a function of the step.
     batch_size : int or "auto"
         ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too.
