@@ -306,9 +306,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             else:
                 model, state, self._random_state = killed
         task = FitTask(self, X, y, sample_weight, model, state)
-        listeners: list[Listener] = [task.after_epoch, partial(file.after_epoch, model, state)]
+        listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
         if callback is not None:
-            listeners.insert(1, callback)  # the file is written after it
+            listeners.append(callback)
+        if file.path is not None:
+            listeners.append(partial(file.after_epoch, model, state))
         fit = Fit(model.rest, data, validation, settings, state, so_far, self._random_state)
         self._train(model, fit, self.max_iter, *listeners)
         task.end()
@@ -395,7 +397,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         """Run the solver; leave the best or last finite weights in place, even after an exception."""
         try:
             with reporter(self.verbose, n_epochs) as report:
-                outcome = fit.run(n_epochs, (report, *listeners))
+                outcome = fit.run(n_epochs, (*report, *listeners))
         finally:
             self._finish(model, fit.state)
         if outcome.interrupt is not None and (self.on_interrupt == "raise" or is_part_of_more()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.state import EpochInfo, TrainingState, last_fall
+from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
 from onnxtrain.training.train import Fit, Outcome
 
 if TYPE_CHECKING:
@@ -95,15 +95,18 @@ class FitTask:
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._given = dict(estimator=estimator, X=X, y=y, metadata=metadata)
         self._estimator = estimator
-        self._context = None
+        self._context: Any = None
         if hasattr(estimator, "_init_callback_context"):
             self._context = estimator._init_callback_context(max_subtasks=estimator.max_iter)
             self._context.call_on_fit_task_begin(**self._given)
 
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether somebody is to be told of each epoch."""
+        return self._context is not None and bool(getattr(self._estimator, "_skl_callbacks", None))
+
     def after_epoch(self, info: EpochInfo) -> bool:
         """Tell the callbacks; return whether one wants to stop."""
-        if self._context is None or not getattr(self._estimator, "_skl_callbacks", None):
-            return False
         task = self._context.subcontext(task_name="epoch")
         task.call_on_fit_task_begin(**self._given)
         return task.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
@@ -130,10 +133,10 @@ def is_part_of_more() -> bool:
 
 
 @contextmanager
-def reporter(verbose: int, n_epochs: int) -> Iterator[Callable[[EpochInfo], bool]]:
-    """Yield a function to be called after each epoch, a progress bar or a line; it returns whether to stop."""
+def reporter(verbose: int, n_epochs: int) -> Iterator[tuple[Listener, ...]]:
+    """Yield what is to be told of each epoch: a progress bar, or what prints a line, or nothing."""
     if not verbose:
-        yield lambda info: False
+        yield ()
     elif verbose == 1:
         from tqdm.auto import tqdm  # looks for a notebook when it is imported
 
@@ -144,9 +147,9 @@ def reporter(verbose: int, n_epochs: int) -> Iterator[Callable[[EpochInfo], bool
                 bar.update()
                 return False
 
-            yield advance
+            yield (advance,)
     else:
-        yield _print_line
+        yield (_print_line,)
 
 
 def _print_line(info: EpochInfo) -> bool:

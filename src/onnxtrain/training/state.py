@@ -244,6 +244,8 @@ class EpochEnd:
             state.plateaus += 1
             state.bad_epochs, state.stopped = 0, False
         state.learning_rate = learning_rate
+        if not self.listeners:  # an epoch of few rows takes little more than to say what it was
+            return
         seconds = time.perf_counter() - self.begin
         info = EpochInfo(state.epoch, state.step - 1, loss, validation_loss, learning_rate, seconds, so_far)
         for listener in self.listeners:
