@@ -63,24 +63,9 @@ def start(
     if known is not None:
         return _start_again(estimator, X, y, sample_weight, known)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
-    model = estimator.estimator
-    if is_onnx(model):
-        return _start_of_onnx(estimator, X, y, sample_weight, model)
-    refused: Exception | None = None
-    if not (is_of_objects(X) and is_divisible(model)):
-        try:
-            rows = check_first_rows(estimator, X, y, sample_weight)
-            own = estimator._default_estimator() if model is None else model  # which one depends on y
-            trained, state = _begin(estimator, rows, own)
-            if not rounds(trained.source.estimator, X):
-                rows.form.warn_of_rounding(rows.exact)
-                return rows, trained, state
-        except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
-            ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
-            if ours or not is_divisible(model):
-                raise
-            refused = e
-    return _divided(estimator, X, y, sample_weight, refused)
+    if is_onnx(estimator.estimator):
+        return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
+    return _start_of_estimator(estimator, X, y, sample_weight)
 
 
 def _start_again(
@@ -109,6 +94,37 @@ def _start_of_onnx(
     if estimator.weights_to_train is None or str(estimator.weights_to_train) == "all":
         _warn_of_quantized(trained.source.model)
     return rows, replace(trained, source=replace(trained.source, layout=layout)), state
+
+
+def _start_of_estimator(
+    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the rows, checked, and an estimator of scikit-learn with its state, whole if ONNX computes all of it."""
+    refused: Exception | None = None
+    if not (is_of_objects(X) and is_divisible(estimator.estimator)):
+        try:
+            found = _whole(estimator, X, y, sample_weight)
+            if found is not None:
+                return found
+        except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
+            ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
+            if ours or not is_divisible(estimator.estimator):
+                raise
+            refused = e
+    return _divided(estimator, X, y, sample_weight, refused)
+
+
+def _whole(
+    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Rows, TrainedModel, TrainingState] | None:
+    """Return the rows and all of the model; None if rounding the rows moves what its first steps return."""
+    rows = check_first_rows(estimator, X, y, sample_weight)
+    model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
+    trained, state = _begin(estimator, rows, model)
+    if rounds(trained.source.estimator, X):
+        return None
+    rows.form.warn_of_rounding(rows.exact)
+    return rows, trained, state
 
 
 def _divided(

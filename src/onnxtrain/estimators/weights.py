@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators.protocols import ArrayLike, Model, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.training.model import list_weights
 from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
@@ -75,16 +75,24 @@ def trainable_weights(
         return list_weights(rewritten(onx), output, roles_by_exporter(onx))
     check_is_fitted(model)
     if isinstance(model, ConvertsToOnnx):  # one of our own
-        source: Source = vars(model)["_trained"].source
-        if source.bindings:
-            return _bound(source.model.onnx, source.bindings, output)
-        roles = {w: Role.PARAMETER if w in source.model.default else Role.BUFFER for w in source.model.weights}
-        return list_weights(source.model.onnx, output or source.model.output, roles)
-    if X is None:
-        if not hasattr(model, "n_features_in_"):
-            raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
-        X = np.zeros((1, model.n_features_in_))
-    return trainable_weights(convert(model, X), output=output)
+        return _of_source(vars(model)["_trained"].source, output)
+    return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
+
+
+def _of_source(source: Source, output: str | None) -> list[Weight]:
+    """Return the weights of a model that one of our estimators has trained."""
+    model = source.model
+    if source.bindings:
+        return _bound(model.onnx, source.bindings, output)
+    roles = {name: Role.PARAMETER if name in model.default else Role.BUFFER for name in model.weights}
+    return list_weights(model.onnx, output or model.output, roles)
+
+
+def _a_row_for(model: Estimator) -> np.ndarray:
+    """Return a row of as many columns as an estimator takes."""
+    if not hasattr(model, "n_features_in_"):
+        raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
+    return np.zeros((1, model.n_features_in_))
 
 
 def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
