@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+#: A comprehension is a part of the function around it; which ones have a frame differs from one Python to the next.
+_NO_FUNCTION = frozenset({"<module>", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
+
 
 @dataclass
 class Walk:
@@ -76,7 +79,7 @@ def walk(package: str, call: Callable[[], Any]) -> Walk:
             return
         code = frame.f_code
         module = module_of(code)
-        if module is None or code.co_name == "<module>":
+        if module is None or code.co_name in _NO_FUNCTION:
             return
         if event == "return":
             depth -= 1
