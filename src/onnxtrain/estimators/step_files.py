@@ -13,6 +13,7 @@ import onnx
 
 import onnxtrain
 from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
+from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.start import go_on
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.grad_helper import random_feed
@@ -93,7 +94,7 @@ def read(
 
 def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     """Return the step that partial_fit would take, behind the frozen part, which is computed once a row."""
-    settings, trained = estimator._check(), estimator._trained
+    settings, trained = settings_of(estimator), estimator._trained
     model, state = go_on(estimator, trained)
     if settings.optimizer is None:
         raise ExportError(
