@@ -69,13 +69,14 @@ def trainable_weights(
     """
     if isinstance(model, Conversion):
         return _bound(model.onnx, model.bindings, output)
+    if isinstance(model, ConvertsToOnnx):  # one of our own
+        check_is_fitted(model)
+        return _of_source(vars(model)["_trained"].source, output)
     check_source(model)
     if is_onnx(model):
         onx = graph.read(model)
         return list_weights(rewritten(onx), output, roles_by_exporter(onx))
     check_is_fitted(model)
-    if isinstance(model, ConvertsToOnnx):  # one of our own
-        return _of_source(vars(model)["_trained"].source, output)
     return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
 
 
