@@ -124,6 +124,15 @@ def shorten_docstrings_of_sklearn(app, what, name, obj, options, lines):
         lines[:] = [summary, "", "Inherited from scikit-learn.", ""]
 
 
+def without_links_back(app, pagename, templatename, context, doctree):
+    """Take the links back to the reference out of a page of sources: some lead nowhere.
+
+    Of a method that is inherited, Sphinx joins the name in its own class with the page of the class that inherits it.
+    """
+    if pagename.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
 def make_missing_pages(app):
     """Run the scripts of the pages that are figures and tables."""
     for script in sorted(Path(app.srcdir).glob("gen_*.py")):
@@ -162,5 +171,6 @@ def setup(app):
     app.add_transform(IndexedSections)
     app.connect("builder-inited", make_missing_pages)
     app.connect("autodoc-process-docstring", shorten_docstrings_of_sklearn)
+    app.connect("html-page-context", without_links_back)
     app.connect("build-finished", make_page_of_the_browser)
     app.connect("build-finished", check_what_was_written)
