@@ -7,6 +7,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain.runtime.session import run as run_onnxruntime
+from tests.slow import LIST, name_of
 
 try:
     import hypothesis
@@ -18,8 +19,14 @@ else:
 
 
 def pytest_collection_modifyitems(items):
-    """Let the tests of the rules alone be traced where coverage is measured: it takes a third of the time of others."""
+    """Mark what took long; let the tests of the rules alone be traced where coverage is measured.
+
+    Tracing takes a third of the time of the others.
+    """
+    slow = set(LIST.read_text(encoding="utf-8").split())
     for item in items:
+        if name_of(item.nodeid) in slow:
+            item.add_marker("slow")
         if "autodiff" not in item.path.parts:
             item.add_marker("no_cover")
 

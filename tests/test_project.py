@@ -134,6 +134,13 @@ def test_every_warning_names_the_line_of_the_user():
     assert [path.name for path, text in texts.items() if "warnings.warn(" in text] == ["errors.py"]  # errors.warn
 
 
+def test_every_slow_test_is_one():
+    """A test that was renamed would be quick again by mistake."""
+    for line in (ROOT / "tests" / "slow.txt").read_text().split():
+        file, _, function = line.partition("::")
+        assert re.search(rf"^ *def {function}\(", (ROOT / file).read_text(), re.MULTILINE), line
+
+
 # --------------------------------------------------------------- commands
 
 
