@@ -209,6 +209,16 @@ def clear_caches() -> None:
 def limit_caches(n_bytes: int) -> int:
     """Set how many bytes all caches may hold together, 256 MB at first, and return how many it was before.
 
+    Parameters
+    ----------
+    n_bytes : int
+        0 keeps nothing.
+
+    Returns
+    -------
+    int
+        The limit before.
+
     Examples
     --------
     >>> import onnxtrain
@@ -224,7 +234,20 @@ def limit_caches(n_bytes: int) -> int:
 
 
 def cache_info() -> dict[str, dict[str, int]]:
-    """Return the entries of each cache and their bytes; content that two caches share counts in both."""
+    """Return the entries of each cache and their bytes; content that two caches share counts in both.
+
+    Returns
+    -------
+    dict of str to dict
+        ``{"entries": count, "bytes": size}`` by the name of a cache.
+
+    Examples
+    --------
+    >>> import onnxtrain
+    >>> onnxtrain.clear_caches()
+    >>> sum(cache["entries"] for cache in onnxtrain.cache_info().values())
+    0
+    """
     with _MEMORY.lock:
         kept = {cache.name: [e for key, e in _MEMORY.entries.items() if key[0] is cache] for cache in _CACHES}
     return {

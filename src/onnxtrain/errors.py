@@ -13,6 +13,25 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 
+__all__ = [
+    "ArgumentTypeError",
+    "ConvergenceError",
+    "ConversionError",
+    "DataError",
+    "DependencyError",
+    "DeviceError",
+    "ExportError",
+    "FileError",
+    "GradientError",
+    "LossError",
+    "ModelError",
+    "OnnxTrainError",
+    "OptimizerError",
+    "ParameterError",
+    "RewriteError",
+    "WeightError",
+]
+
 #: Packages whose frames are ours, decorators of the standard library among them; those between us and the line of a
 #: user, searches and pipelines; those that call a worker, in which the user has no line.
 _OURS = frozenset({"onnxtrain", "contextlib", "functools"})
@@ -21,67 +40,242 @@ _OF_WORKERS = frozenset({"", "concurrent", "multiprocessing", "threading"})
 
 
 class OnnxTrainError(Exception):
-    """Base class of every error that onnxtrain raises on purpose."""
+    """Base class of every error that onnxtrain raises on purpose.
+
+    Examples
+    --------
+    One ``except`` for all of them; each is a builtin as well:
+
+    >>> from onnxtrain import OrtGradientRegressor, errors
+    >>> try:
+    ...     OrtGradientRegressor("nowhere.onnx").fit([[0.0], [1.0]], [0.0, 1.0])
+    ... except errors.OnnxTrainError as e:
+    ...     print(type(e).__name__, isinstance(e, ValueError))
+    ModelError True
+    """
 
 
 class ModelError(OnnxTrainError, ValueError):
-    """The ONNX model cannot be read, or is not one onnxtrain can work on."""
+    """The ONNX model cannot be read, or is not one onnxtrain can work on.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(b"no model").fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ModelError: 8 bytes cannot be read as an ONNX model: ...
+    """
 
 
 class ConversionError(OnnxTrainError, ValueError):
-    """A scikit-learn estimator has no faithful ONNX graph."""
+    """A scikit-learn estimator has no faithful ONNX graph.
+
+    Examples
+    --------
+    >>> from sklearn.base import BaseEstimator, RegressorMixin
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> class Mine(RegressorMixin, BaseEstimator):
+    ...     def fit(self, X, y):
+    ...         self.n_features_in_ = X.shape[1]
+    ...         return self
+    ...
+    ...     def predict(self, X):
+    ...         return X[:, 0]
+    >>> OrtGradientRegressor(Mine()).fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ConversionError: Mine cannot be converted to ONNX: there is no converter of Mine; ...
+    """
 
 
 class RewriteError(OnnxTrainError, NotImplementedError):
-    """An operator outside ai.onnx has no rewriting into trainable operators."""
+    """An operator outside ai.onnx has no rewriting into trainable operators.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>
+    ...     g (float[N, 1] X) => (float[N, 1] Y) <float[1, 1] W = {1}> {
+    ...         h = MatMul(X, W)
+    ...         Y = ai.onnx.ml.Normalizer <norm = "L7"> (h)
+    ...     }''')
+    >>> OrtGradientRegressor(onx).fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.RewriteError: ...norm='L7'; known: MAX, L1, L2...
+    """
 
 
 class LossError(OnnxTrainError, ValueError):
-    """A loss or a penalty is unknown, or does not fit the model."""
+    """A loss or a penalty is unknown, or does not fit the model.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(loss="mae").fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.LossError: Unknown loss 'mae'. Did you mean 'absolute_error'? Known: ...
+    """
 
 
 class GradientError(OnnxTrainError, NotImplementedError):
-    """An operator between the weights and the loss has no derivative here."""
+    """An operator between the weights and the loss has no derivative here.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnxtrain import onnx_derivative
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (float[2] X) => (float Y) <int64 i = {0}> {
+    ...         parts = SplitToSequence(X)
+    ...         part = SequenceAt(parts, i)
+    ...         Y = ReduceSum <keepdims = 0> (part)
+    ...     }''')
+    >>> onnx_derivative(onx, inputs=["X"])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.GradientError: SequenceAt (node '') has no derivative here, ...
+    """
 
 
 class OptimizerError(OnnxTrainError, ValueError):
-    """A solver, one of its parameters or a learning rate makes no sense."""
+    """A solver, one of its parameters or a learning rate makes no sense.
+
+    Examples
+    --------
+    >>> from onnxtrain.optim import SGD
+    >>> SGD(momentum=1.5)
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.OptimizerError: SGD: momentum must be a number in [0, 1), got 1.5.
+    """
 
 
 class WeightError(OnnxTrainError, ValueError):
-    """A weight is unknown, not trainable, or does not reach the output."""
+    """A weight is unknown, not trainable, or does not reach the output.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(weights_to_train=["coeff"]).fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.WeightError: 'coeff' is no weight that reaches the output ... Did you mean 'coef'? ...
+    """
 
 
 class ParameterError(OnnxTrainError, ValueError):
-    """A parameter of an estimator or an argument of a function has an invalid type or value."""
+    """A parameter of an estimator or an argument of a function has an invalid type or value.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(batch_size=0).fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ParameterError: The 'batch_size' parameter of OrtGradientRegressor must be ... Got 0 instead.
+    """
 
 
 class ArgumentTypeError(OnnxTrainError, TypeError):
-    """An argument of a function is of another type than it may be."""
+    """An argument of a function is of another type than it may be.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(epochs=10)
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ArgumentTypeError: OrtGradientRegressor has no parameter 'epochs'. Did you mean 'max_iter'?
+    """
 
 
 class DataError(OnnxTrainError, ValueError):
-    """The rows do not fit the model."""
+    """The rows do not fit the model.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(loss="poisson").fit([[0.0], [1.0]], [-1.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.DataError: The loss 'poisson' takes y >= 0, got -1.
+    """
 
 
 class DeviceError(OnnxTrainError, RuntimeError):
-    """The device asked for is not there."""
+    """The device asked for is not there.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> OrtGradientRegressor(device="abacus").fit([[0.0], [1.0]], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.DeviceError: Unknown device 'abacus'. Known: ...
+    """
 
 
 class ExportError(OnnxTrainError, ValueError):
-    """The trained model cannot be written in the form asked for: a scikit-learn object, one graph, a training step."""
+    """The trained model cannot be written in the form asked for: a scikit-learn object, one graph, a training step.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [0.0, 1.0])
+    >>> line.export_training_step(tempfile.mkdtemp())
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ExportError: solver='lbfgs' has no step: ...
+    """
 
 
 class FileError(OnnxTrainError, OSError):
-    """A file cannot be written; its earlier content is unchanged."""
+    """A file cannot be written; its earlier content is unchanged.
+
+    Examples
+    --------
+    >>> from onnxtrain import OrtGradientRegressor, save
+    >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [0.0, 1.0])
+    >>> save(line, "no/such/folder/line.onnx")
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.FileError: The file 'no/such/folder/line.onnx' cannot be written: No such file or directory.
+    """
 
 
 class ConvergenceError(OnnxTrainError, ArithmeticError):
-    """The loss became infinite or NaN; the better weights of the start and the best epoch are kept."""
+    """The loss became infinite or NaN; the better weights of the start and the best epoch are kept.
+
+    Examples
+    --------
+    The estimator stays usable: the weights from before the leap are in place.
+
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> line = OrtGradientRegressor(solver="sgd", learning_rate=1e30)
+    >>> try:
+    ...     line.fit([[0.0], [1.0], [2.0]], [1.0, 0.0, 5.0])
+    ... except ArithmeticError as e:
+    ...     print(str(e)[:16], line.predict([[1.0]]).round(1).tolist())
+    The loss became [2.0]
+    """
 
 
 class DependencyError(OnnxTrainError, ImportError):
-    """A library that this step needs is not installed, or is a flavour that cannot do it."""
+    """A library that this step needs is not installed, or is a flavour that cannot do it.
+
+    Examples
+    --------
+    What skops, matplotlib or a training build of onnxruntime is needed for, and how it is installed:
+
+    >>> from onnxtrain.errors import DependencyError
+    >>> issubclass(DependencyError, ImportError)
+    True
+    """
 
 
 class ClusterError(OnnxTrainError, RuntimeError):

@@ -34,6 +34,11 @@ INTEGERS = 10
 class DerivativeOptions(IntFlag):
     """Options for the inputs and outputs of the graph returned by :func:`onnx_derivative`.
 
+    Parameters
+    ----------
+    *values : int
+        The value of an option; they are combined by ``|``.
+
     Examples
     --------
     >>> DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad

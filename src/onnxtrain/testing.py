@@ -30,7 +30,16 @@ STEPS = (1e-5, 1e-7, 1e-3)
 
 
 class GradientMismatch(OnnxTrainError, AssertionError):
-    """A derivative differs from central differences."""
+    """A derivative differs from central differences.
+
+    Examples
+    --------
+    It is an AssertionError, so that a test reports it as its own:
+
+    >>> from onnxtrain.testing import GradientMismatch
+    >>> issubclass(GradientMismatch, AssertionError)
+    True
+    """
 
 
 def check_gradient(
@@ -67,6 +76,7 @@ def check_gradient(
     max_entries : int
         Of larger tensors, this many randomly drawn entries are checked.
     random_state : int
+        Of the directions in which is differentiated.
     run : callable, optional
         ``run(onx, feeds) -> arrays``, for operators that neither onnxruntime nor
         :class:`onnx.reference.ReferenceEvaluator` know.

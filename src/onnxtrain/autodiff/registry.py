@@ -97,7 +97,9 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     Parameters
     ----------
     *op_types : str
+        Names of operators.
     domain : str
+        ``""`` is ai.onnx.
     override : bool
         Replace an existing registration.
 
@@ -105,6 +107,14 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     ------
     ParameterError
         The operator already has a rule or is declared non-differentiable.
+
+    Examples
+    --------
+    >>> from onnxtrain import no_gradient
+    >>> no_gradient("Relu")
+    Traceback (most recent call last):
+        ...
+    onnxtrain.errors.ParameterError: ...Relu...
     """
     keys = (operator_name(name, domain) for name in op_types)
     RULES.register(*keys, override=override)(Derivative(None))

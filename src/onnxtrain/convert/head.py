@@ -52,7 +52,9 @@ def with_new_head(
     Parameters
     ----------
     model : onnx.ModelProto, bytes or path
+        Unchanged.
     n_outputs : int
+        1 or more.
     features : str, optional
         The name of a value (n, p) of the model, or of an input: the new layer is applied to it, and its result is the
         output. A value with more axes is averaged over them first: (n, p, h, w) over h and w, (n, t, p) over t; a value
@@ -63,6 +65,7 @@ def with_new_head(
         The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
         removed.
     random_state : int, RandomState or None
+        Of the new weights.
 
     Returns
     -------

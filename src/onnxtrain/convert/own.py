@@ -279,7 +279,20 @@ class ConvertsToOnnx:
         raise NotImplementedError
 
     def onnx_parser(self) -> Callable[..., list[Any]]:
-        """Return the function that skl2onnx calls for the names and types of the outputs."""
+        """Return the function that skl2onnx calls for the names and types of the outputs.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> callable(line.onnx_parser())
+        True
+        """
 
         def parser(scope: Scope | None = None, inputs: Any = None) -> list[Any]:
             _allow_options(scope, type(self))
@@ -289,7 +302,20 @@ class ConvertsToOnnx:
         return parser
 
     def onnx_shape_calculator(self) -> Callable[[Any], None]:
-        """Return the function that skl2onnx calls to set the types of the outputs."""
+        """Return the function that skl2onnx calls to set the types of the outputs.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> callable(line.onnx_shape_calculator())
+        True
+        """
 
         def calculate(operator: Operator) -> None:
             for variable, y in zip(operator.outputs, self.get_trained_onnx().graph.output, strict=True):
@@ -298,7 +324,27 @@ class ConvertsToOnnx:
         return calculate
 
     def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
-        """Return the function that skl2onnx calls to add the nodes."""
+        """Return the function that skl2onnx calls to add the nodes.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        skl2onnx puts the trained graph inside a pipeline:
+
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> from skl2onnx import to_onnx
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> model = make_pipeline(StandardScaler(), OrtGradientRegressor(solver="lbfgs"))
+        >>> model = model.fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> [node.op_type for node in to_onnx(model, np.zeros((1, 1), np.float32)).graph.node][:1]
+        ['Scaler']
+        """
 
         def convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
             onx = self.get_trained_onnx()

@@ -267,6 +267,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             Every `every` epochs the state of the fit is written to this file, in one piece or
             not at all. :func:`onnxtrain.load` reads it too.
         every : int
+            Epochs between two files.
         resume : bool
             Go on from the file `checkpoint` where it is there, else begin: a fit that was
             killed, called again with the same rows and parameters, ends at the same bits as
@@ -276,6 +277,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Returns
         -------
         self
+            The fitted estimator.
 
         Raises
         ------
@@ -286,6 +288,19 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         FileError
             The checkpoint could not be written at last, on a full disk for example: until then that is a warning.
             The estimator is fitted.
+
+        Examples
+        --------
+        The validation set decides which epoch is kept:
+
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.linspace(0, 1, 40).reshape(-1, 1)
+        >>> y = 2 * X.ravel() + 1
+        >>> line = OrtGradientRegressor(init="random", learning_rate=0.1, max_iter=9, random_state=0)
+        >>> line = line.fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2])
+        >>> len(line.validation_loss_curve_), line.best_loss_ == min(line.validation_loss_curve_)
+        (9, True)
         """
         settings = self._check(X)
         check_callback(callback)
@@ -327,12 +342,25 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Of the features of the first call.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
+            Not negative.
 
         Returns
         -------
         self
+            After one epoch more.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(init="random", solver="sgd", learning_rate=0.5)
+        >>> for _ in range(3):
+        ...     line = line.partial_fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.n_iter_, len(line.loss_curve_)
+        (3, 3)
         """
         return self._partial_fit(X, y, sample_weight)
 
@@ -430,19 +458,43 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
 
     @property
     def weights_(self) -> dict[str, np.ndarray]:
-        """The trained weights, a dictionary of arrays by name; training goes on from changes there."""
+        """The trained weights, a dictionary of arrays by name; training goes on from changes there.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> {name: w.ravel().round(3).tolist() for name, w in line.weights_.items()}
+        {'coef': [2.0], 'intercept': [1.0]}
+        """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
         return self._trained.weights
 
     @property
     def coef_(self) -> np.ndarray:
-        """The coefficients, in the shape of the estimator that was trained."""
+        """The coefficients, in the shape of the estimator that was trained.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.coef_.round(3).tolist()
+        [2.0]
+        """
         return self._trained_attribute("coef_")
 
     @property
     def intercept_(self) -> Any:
-        """The intercepts, in the shape of the estimator that was trained."""
+        """The intercepts, in the shape of the estimator that was trained.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> round(float(line.intercept_), 3)
+        1.0
+        """
         return self._trained_attribute("intercept_")
 
     def _trained_attribute(self, name: str) -> Any:
@@ -479,6 +531,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Returns
         -------
         onnx.ModelProto
+            A new one; the model that was handed over is unchanged.
 
         Raises
         ------
@@ -486,6 +539,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             ONNX does not run all steps of the pipeline as scikit-learn does.
         FileError
             The file cannot be written.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> import numpy as np, onnxruntime
+        >>> session = onnxruntime.InferenceSession(line.get_trained_onnx().SerializeToString())
+        >>> session.run(None, {"X": np.array([[5.0]], np.float32)})[0].round(3).tolist()
+        [[11.0]]
         """
         if part not in ("whole", "tail"):
             known = did_you_mean(part, ("whole", "tail"))
@@ -502,12 +564,38 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
 
     @property
     def front_(self) -> Pipeline | None:
-        """The fitted steps that scikit-learn runs, as a pipeline that transforms rows; None if there are none."""
+        """The fitted steps that scikit-learn runs, as a pipeline that transforms rows; None if there are none.
+
+        Examples
+        --------
+        The whole pipeline is ONNX here, nothing is left in front:
+
+        >>> from sklearn.linear_model import Ridge
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> model = make_pipeline(StandardScaler(), Ridge())
+        >>> tuned = OrtGradientRegressor(model, max_iter=1).fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> tuned.front_ is None
+        True
+        """
         return self._model.form.front
 
     @property
     def onnx_status_(self) -> dict[str, str]:
-        """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model."""
+        """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import Ridge
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> model = make_pipeline(StandardScaler(), Ridge())
+        >>> tuned = OrtGradientRegressor(model, max_iter=1).fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> tuned.onnx_status_
+        {'standardscaler': 'ONNX', 'ridge': 'ONNX'}
+        """
         return self._model.form.runs(self._trained.source.estimator)
 
     @available_if(_holds_estimator)
@@ -531,6 +619,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         ------
         ExportError
             The model was an ONNX file, or a weight has no place in the estimator.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import LinearRegression
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = [[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0]
+        >>> tuned = OrtGradientRegressor(LinearRegression(), solver="lbfgs").fit(X, y)
+        >>> tuned.to_sklearn(), tuned.to_sklearn().coef_.round(3).tolist()
+        (LinearRegression(), [2.0])
         """
         return self._model.to_sklearn()
 
@@ -648,11 +745,29 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Returns
         -------
         self
+            At that state.
 
         Raises
         ------
         DataError
             A name or a shape is not that of the step of this estimator, or a value is not finite.
+
+        Examples
+        --------
+        The state of one estimator goes on in another, as it would after training elsewhere:
+
+        >>> import os, tempfile
+        >>> import onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = [[0.0], [1.0]], [1.0, 3.0]
+        >>> trained = OrtGradientRegressor(learning_rate=0.1, max_iter=5, random_state=0).fit(X, y)
+        >>> folder = tempfile.mkdtemp()
+        >>> trained.export_training_step(folder)
+        >>> init = onnxruntime.InferenceSession(os.path.join(folder, "init.onnx"))
+        >>> state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {})))
+        >>> other = OrtGradientRegressor(init="random", max_iter=0, random_state=1).fit(X, y).load_training_state(state)
+        >>> (other.predict(X) == trained.predict(X)).all().item()
+        True
         """
         check_is_fitted(self)
         self._finish(*step_files.read(state, self))
@@ -665,13 +780,23 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
             Each loss is multiplied by the weight of its row.
 
         Returns
         -------
         ndarray of shape (n_samples,)
+            In the units of the loss.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.losses([[0.0], [1.0]], [1.0, 5.0]).round(3).tolist()  # squared errors
+        [0.0, 4.0]
         """
         model, (X, label) = self._model, self._check_labelled(X, y)
         weight = check_sample_weight(sample_weight, label, floats_of(self.dtype), keep=True)
@@ -687,6 +812,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         y : array-like, optional
             With it, the gradient of the loss of each row; without, of each score (of a
             classifier) or output.
@@ -721,6 +847,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         output : str
             The name of a result in :meth:`get_trained_onnx`.
 
@@ -733,6 +860,18 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         ------
         ModelError
             There is no such result.
+
+        Examples
+        --------
+        The hidden layer of a network:
+
+        >>> import numpy as np
+        >>> from sklearn.neural_network import MLPRegressor
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.random.default_rng(0).normal(size=(20, 3))
+        >>> network = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(7,)), init="random", max_iter=1)
+        >>> network.fit(X, X[:, 0]).embed(X, "next_activations").shape
+        (20, 7)
         """
         return self._model.embed(self._model.check(self, X), output)
 

@@ -287,15 +287,28 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         y : {array-like, sparse matrix} of shape (n_samples,), (n_samples, n_labels) or (n_samples, ...)
+            As in ``fit``.
         classes : array-like of shape (n_classes,), optional
             All classes of later calls, in the first call; those of y if left out. A new head has an output for each.
             For multilabel targets their number follows from y: ``classes`` has as many entries.
         sample_weight : array-like of shape (n_samples,), optional
+            Not negative.
 
         Returns
         -------
         self
+            After one epoch more.
+
+        Examples
+        --------
+        The first call names the class that is still to come:
+
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> model = OrtGradientClassifier().partial_fit([[0.0], [1.0]], [0, 0], classes=[0, 1])
+        >>> model.partial_fit([[2.0], [3.0]], [1, 1]).classes_.tolist()
+        [0, 1]
         """
         positional = is_positional(self, y, self._trained if self.__sklearn_is_fitted__() else None)
         n_labels = 0 if positional else n_columns(y)
@@ -432,11 +445,22 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_labels)
             With positions, of the shape of the output; without the axis of the classes if there are two.
+
+        Examples
+        --------
+        The second class is the one behind the first in ``classes_``:
+
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> model.classes_.tolist(), (model.decision_function(X) > 0).tolist()
+        (['high', 'low'], [True, True, False, False])
         """
         layout = self._model.layout
 
@@ -461,11 +485,20 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
             With positions, of the shape of the output, with two classes for a single score.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> model.predict_proba(X).sum(axis=1).round(6).tolist()
+        [1.0, 1.0, 1.0, 1.0]
         """
         model, decoder = self._model, self._model_decoder()
         output = model.scores if decoder.takes_scores else model.source.model.output
@@ -482,12 +515,21 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
             With positions, one for each of them, in the shape of the labels.
             Multilabel predictions are a CSR matrix if y was sparse in ``fit``.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> model.predict([[0.0], [3.0]]).tolist()
+        ['low', 'high']
         """
         model, decoder = self._model, self._model_decoder()
 
@@ -504,13 +546,24 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         y : array-like of shape (n_samples,), (n_samples, n_labels) or that of the predictions
+            As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
             Of the rows.
 
         Returns
         -------
         float
+            At most 1.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> model.score(X, y)
+        1.0
         """
         if not self._model.layout.positional:
             return super().score(X, y, sample_weight)
@@ -530,17 +583,37 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
+            A column for each, in the order of ``classes_``.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> import numpy as np
+        >>> np.allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+        True
         """
         with np.errstate(divide="ignore"):  # a probability may be 0
             return np.log(self.predict_proba(X))
 
     @property
     def output_is_(self) -> str:
-        """The kind of the model's output: scores or probabilities."""
+        """The kind of the model's output: scores or probabilities.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+        >>> model = OrtGradientClassifier(solver="lbfgs").fit(X, y)
+        >>> model.output_is_
+        'probabilities'
+        """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has output_is_ once it is fitted.")
         return "scores" if self._trained.source.model.link is Link.IDENTITY else "probabilities"

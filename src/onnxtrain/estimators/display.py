@@ -27,6 +27,7 @@ class LossCurveDisplay:
     Parameters
     ----------
     loss_curve, validation_loss_curve : sequence of float
+        A value for each epoch.
     best_iteration : int, optional
         The epoch whose weights were kept, from 1.
 
@@ -58,13 +59,55 @@ class LossCurveDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``."""
+        """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``.
+
+        Parameters
+        ----------
+        estimator : OrtGradientRegressor or OrtGradientClassifier
+            Fitted.
+        ax : matplotlib Axes, optional
+            Where it is drawn; new ones if left out.
+        **kwargs : dict
+            For matplotlib's ``plot``.
+
+        Returns
+        -------
+        LossCurveDisplay
+            With the artists as attributes.
+
+        Examples
+        --------
+        >>> from onnxtrain import LossCurveDisplay, OrtGradientRegressor
+        >>> line = OrtGradientRegressor(max_iter=4).fit([[0.0], [1.0]], [0.0, 1.0])
+        >>> LossCurveDisplay.from_estimator(line).ax_.get_ylabel()
+        'loss'
+        """
         check_is_fitted(estimator)
         best = estimator.best_iteration_ if estimator.validation_loss_curve_ else None
         return cls(estimator.loss_curve_, estimator.validation_loss_curve_, best).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the curves; further arguments go to matplotlib's ``plot``."""
+        """Draw the curves; further arguments go to matplotlib's ``plot``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where it is drawn; new ones if left out.
+        **kwargs : dict
+            For matplotlib's ``plot``.
+
+        Returns
+        -------
+        LossCurveDisplay
+            With the artists as attributes.
+
+        Examples
+        --------
+        >>> from onnxtrain import LossCurveDisplay
+        >>> display = LossCurveDisplay([2.0, 1.0, 0.5], [2.5, 1.5, 1.7], best_iteration=2).plot()
+        >>> [line.get_label() for line in display.lines_]
+        ['training', 'validation']
+        """
         self.ax_ = _axes(ax)
         self.figure_ = self.ax_.figure
         self.lines_ = []
@@ -87,6 +130,7 @@ class WeightsDisplay:
     Parameters
     ----------
     weights : mapping of str to ndarray
+        Arrays of any shape, by name.
 
     Attributes
     ----------
@@ -109,12 +153,54 @@ class WeightsDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the weights of a fitted estimator; further arguments go to matplotlib's ``boxplot``."""
+        """Draw the weights of a fitted estimator; further arguments go to matplotlib's ``boxplot``.
+
+        Parameters
+        ----------
+        estimator : OrtGradientRegressor or OrtGradientClassifier
+            Fitted.
+        ax : matplotlib Axes, optional
+            Where it is drawn; new ones if left out.
+        **kwargs : dict
+            For matplotlib's ``boxplot``.
+
+        Returns
+        -------
+        WeightsDisplay
+            With the artists as attributes.
+
+        Examples
+        --------
+        >>> from onnxtrain import WeightsDisplay, OrtGradientRegressor
+        >>> line = OrtGradientRegressor(max_iter=4).fit([[0.0], [1.0]], [0.0, 1.0])
+        >>> WeightsDisplay.from_estimator(line).ax_.get_ylabel()
+        'value of the weight'
+        """
         check_is_fitted(estimator)
         return cls(estimator.weights_).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the boxes; further arguments go to matplotlib's ``boxplot``."""
+        """Draw the boxes; further arguments go to matplotlib's ``boxplot``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where it is drawn; new ones if left out.
+        **kwargs : dict
+            For matplotlib's ``boxplot``.
+
+        Returns
+        -------
+        WeightsDisplay
+            With the artists as attributes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from onnxtrain import WeightsDisplay
+        >>> len(WeightsDisplay({"a": np.ones(3), "b": np.zeros((2, 2))}).plot().boxes_["boxes"])
+        2
+        """
         self.ax_ = _axes(ax)
         self.figure_ = self.ax_.figure
         values = [np.asarray(w, dtype=float).ravel() for w in self.weights.values()]

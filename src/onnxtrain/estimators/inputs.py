@@ -67,7 +67,19 @@ class Inputs:
         return self.shape[0]
 
     def keys(self) -> list[str]:
-        """Return the names of the inputs."""
+        """Return the names of the inputs.
+
+        Returns
+        -------
+        list of str
+            In the order in which they were given.
+
+        Examples
+        --------
+        >>> from onnxtrain import Inputs
+        >>> Inputs(tokens=[[1, 2], [3, 4]], mask=[[1, 1], [1, 0]]).keys()
+        ['tokens', 'mask']
+        """
         return list(self._inputs)
 
     def __getitem__(self, key: Any) -> Any:

@@ -262,11 +262,19 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Of three or more axes, in the shape of y.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.predict([[0.0], [2.0]]).round(3).tolist()
+        [1.0, 5.0]
         """
         layout = self._model.layout
 
@@ -284,13 +292,23 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
         y : array-like of shape (n_samples,), (n_samples, n_outputs) or that of the predictions
+            As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
             Of the rows.
 
         Returns
         -------
         float
+            At most 1.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> round(line.score([[0.0], [1.0]], [1.0, 3.0]), 3)
+        1.0
         """
         if not self._model.layout.positional:
             return super().score(X, y, sample_weight)

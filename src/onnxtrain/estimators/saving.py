@@ -56,6 +56,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     estimator : OrtGradientRegressor or OrtGradientClassifier
         Fitted.
     path : path
+        Of the file.
 
     Raises
     ------
@@ -104,6 +105,7 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     Parameters
     ----------
     path : path
+        Of the file.
     trusted : sequence of str
         Types beside those that skops trusts by itself, for such steps: the error names them.
 
@@ -112,6 +114,20 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     ModelError
         There is no such file; it was cut short or changed; it comes from a newer version
         of onnxtrain; it names a loss, an optimizer or a function that is not known here.
+
+    See Also
+    --------
+    save : The inverse.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from onnxtrain import OrtGradientRegressor, load, save
+    >>> path = os.path.join(tempfile.mkdtemp(), "line.onnx")
+    >>> save(OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0]), path)
+    >>> again = load(path)
+    >>> again.n_features_in_, {name: w.round(3).item() for name, w in again.weights_.items()}
+    (1, {'coef': 2.0, 'intercept': 1.0})
     """
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentTypeError(f"load takes the path of a file, got {path!r:.80}.")
@@ -163,6 +179,7 @@ def write_estimator(
     Parameters
     ----------
     path : path
+        Of the file.
     estimator : OrtGradientRegressor or OrtGradientClassifier
     trained : TrainedModel
     state : TrainingState

@@ -71,6 +71,7 @@ def penalty_loss_onnx(
     Returns
     -------
     initializers : list of onnx.TensorProto
+        The factors.
     nodes : list of onnx.NodeProto
         The output of the last one is the penalty.
 
@@ -108,11 +109,26 @@ def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.Te
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
+        Unchanged.
 
     Returns
     -------
     dict of str to (array, onnx.TensorProto)
         Types float16, bfloat16, float and double, in the order of the model.
+
+    Examples
+    --------
+    Integers are not trained:
+
+    >>> import onnx.parser
+    >>> from onnxtrain import get_train_initializer
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (float[N, 2] X) => (float[N, 1] Y) <float[2, 1] W = {1, 2}, int64[2] shape = {-1, 1}> {
+    ...         h = MatMul(X, W)
+    ...         Y = Reshape(h, shape)
+    ...     }''')
+    >>> {name: array.ravel().tolist() for name, (array, _) in get_train_initializer(onx).items()}
+    {'W': [1.0, 2.0]}
     """
     return {
         tensor.name: (onnx.numpy_helper.to_array(tensor), tensor)

@@ -84,6 +84,7 @@ def loss(
     Parameters
     ----------
     *names : str
+        Each is one that ``loss`` takes.
     prediction : Prediction or str
         The kind of ``y_pred``: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
     least : callable, optional

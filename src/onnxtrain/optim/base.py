@@ -38,7 +38,32 @@ T = TypeVar("T", bound="type[Optimizer]")
 
 
 def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
-    """Register an optimizer class under names accepted by ``solver``; `override` replaces a registered one."""
+    """Register an optimizer class under names accepted by ``solver``; `override` replaces a registered one.
+
+    Parameters
+    ----------
+    *names : str
+        Each is one that ``solver`` takes.
+    override : bool
+        Replace a registered optimizer of that name.
+
+    Returns
+    -------
+    callable
+        A decorator for a subclass of :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from onnxtrain.optim import OPTIMIZERS, SGD, make_optimizer, optimizer
+    >>> @optimizer("heavy_ball")
+    ... @dataclass(frozen=True)
+    ... class HeavyBall(SGD):
+    ...     momentum: float = 0.9
+    >>> make_optimizer("heavy_ball")
+    HeavyBall(momentum=0.9, nesterov=False)
+    >>> OPTIMIZERS.unregister("heavy_ball")
+    """
     return OPTIMIZERS.register(*names, override=override)
 
 
@@ -60,11 +85,29 @@ class Optimizer(NamesItsParameters, ABC):
     It names its state in :attr:`slots` and gives the initial value in :meth:`initial`. :meth:`scalars`
     computes the per-step scalars that all weights share, and :meth:`update` returns the next weight and
     the next slots. :meth:`pull` and :meth:`metric` are needed only by :class:`~onnxtrain.optim.Proximal`.
+
+    Examples
+    --------
+    The sign of the gradient alone decides, as in Rprop:
+
+    >>> from dataclasses import dataclass
+    >>> from onnxtrain.optim import Optimizer
+    >>> @dataclass(frozen=True)
+    ... class SignSGD(Optimizer):
+    ...     def update(self, op, w, dw, slots, *scalars, slope=None):
+    ...         return op.Sub(w, op.Mul(op.Sign(dw), scalars[0])), ()
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> line = OrtGradientRegressor(init="random", solver=SignSGD(), learning_rate=0.5, max_iter=4, tol=0)
+    >>> float(line.fit([[1.0]], [9.0]).weights_["intercept"][0])  # four steps of 0.5
+    2.0
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
     #: The interval of each parameter that has one, such as ``"[0, 1)"``.
     ranges: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self) -> None:
+        """Do nothing: a subclass is a dataclass, which has its own."""
 
     def __post_init__(self) -> None:
         check_ranges(self, self.ranges)
@@ -77,7 +120,24 @@ class Optimizer(NamesItsParameters, ABC):
                 )
 
     def initial(self, slot: str) -> float:
-        """Return the initial value of the entries of a slot."""
+        """Return the initial value of the entries of a slot.
+
+        Parameters
+        ----------
+        slot : str
+            One of :attr:`slots`.
+
+        Returns
+        -------
+        float
+            The value of all entries before the first step.
+
+        Examples
+        --------
+        >>> from onnxtrain.optim import Adagrad
+        >>> Adagrad(initial_accumulator_value=0.1).initial("sum")
+        0.1
+        """
         return 0.0
 
     def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
@@ -85,6 +145,24 @@ class Optimizer(NamesItsParameters, ABC):
 
         Written with Add, Sub, Mul, Div, Exp and Sqrt of `op` only, so that it also
         runs on arrays: see :meth:`scalar_table`.
+
+        Parameters
+        ----------
+        op : onnxscript builder, or an object with its operators
+            It adds nodes: ``op.Add(a, b)``.
+        learning_rate, step : onnx_ir.Value, array or float
+            Of the step; steps count from 1.
+
+        Returns
+        -------
+        tuple
+            The scalars, in the order in which :meth:`update` takes them.
+
+        Examples
+        --------
+        >>> from onnxtrain.optim import SGD
+        >>> SGD().scalars(None, 0.1, 1)
+        (0.1,)
         """
         return (learning_rate,)
 
@@ -97,6 +175,7 @@ class Optimizer(NamesItsParameters, ABC):
         Parameters
         ----------
         op : onnxscript builder
+            It adds nodes: ``op.Add(a, b)``.
         w, dw : onnx_ir.Value
             A weight and its gradient.
         slots : tuple of onnx_ir.Value
@@ -106,10 +185,35 @@ class Optimizer(NamesItsParameters, ABC):
         slope : onnx_ir.Value, optional
             The gradient of the whole objective if `dw` excludes that of an l1 penalty. It is used
             for the mean squares. Passed only by :class:`~onnxtrain.optim.Proximal`.
+
+        Returns
+        -------
+        w, slots
+            The next weight, and the next slots in the order of :attr:`slots`.
+
+        Examples
+        --------
+        The nodes that gradient descent adds to a graph:
+
+        >>> import onnx_ir as ir
+        >>> from onnxtrain.graph import builder
+        >>> from onnxtrain.optim import SGD
+        >>> build = builder(ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 21}), ir_version=10))
+        >>> w, dw, rate = (build.input(name, ir.DataType.FLOAT, [3]) for name in ("w", "dw", "rate"))
+        >>> next_w, slots = SGD().update(build.op, w, dw, (), rate)
+        >>> [node.op_type for node in next_w.producer().graph], slots
+        (['Mul', 'Sub'], ())
         """
 
     def without_decay(self) -> Optimizer:
-        """Return the same optimizer without weight decay, for the intercepts."""
+        """Return the same optimizer without weight decay, for the intercepts.
+
+        Examples
+        --------
+        >>> from onnxtrain.optim import AdamW
+        >>> AdamW(weight_decay=0.1).without_decay()
+        AdamW(beta_1=0.9, beta_2=0.999, epsilon=1e-08, weight_decay=0.0)
+        """
         return self
 
     def pull(self, op: Op, step: Scalar) -> Scalar | None:
@@ -117,6 +221,26 @@ class Optimizer(NamesItsParameters, ABC):
 
         :class:`~onnxtrain.optim.Proximal` multiplies its threshold by this sum. It is restricted to the
         same operators as :meth:`scalars`.
+
+        Parameters
+        ----------
+        op : onnxscript builder, or an object with its operators
+            It adds nodes: ``op.Add(a, b)``.
+        step : onnx_ir.Value, array or float
+            The number of the step, from 1.
+
+        Returns
+        -------
+        onnx_ir.Value, array or float, or None
+            How far a gradient of 1 in all steps so far moves a weight in this one, at rate 1; None for 1.
+
+        Examples
+        --------
+        A momentum adds up the gradients, plain descent does not:
+
+        >>> from onnxtrain.optim import SGD
+        >>> SGD().pull(None, 1) is None
+        True
         """
         raise NotImplementedError
 
@@ -124,6 +248,26 @@ class Optimizer(NamesItsParameters, ABC):
         """Return the elementwise divisor of the gradient in :meth:`update`, from the next slots; None if it is 1.
 
         The step is the first scalar times the gradient, divided by this metric.
+
+        Parameters
+        ----------
+        op : onnxscript builder
+            It adds nodes: ``op.Add(a, b)``.
+        slots : tuple of onnx_ir.Value
+            The next ones.
+        *scalars : onnx_ir.Value
+            Those of the step.
+
+        Returns
+        -------
+        onnx_ir.Value or None
+            Of the shape of a weight.
+
+        Examples
+        --------
+        >>> from onnxtrain.optim import SGD
+        >>> SGD().metric(None, ()) is None
+        True
         """
         return None
 
@@ -135,10 +279,12 @@ class Optimizer(NamesItsParameters, ABC):
         Parameters
         ----------
         learning_rates, steps : array-like of shape (n_steps,)
+            Of each step; steps count from 1.
 
         Returns
         -------
         numpy.ndarray of shape (n_steps, n_scalars), float64
+            A row for each step.
 
         Examples
         --------
@@ -156,6 +302,16 @@ ON_ARRAYS: Any = SimpleNamespace(Add=np.add, Sub=np.subtract, Mul=np.multiply, D
 
 def make_optimizer(solver: str | Optimizer) -> Optimizer:
     """Return an optimizer from its name, or as it is.
+
+    Parameters
+    ----------
+    solver : str or Optimizer
+        A registered name stands for the optimizer with its defaults.
+
+    Returns
+    -------
+    Optimizer
+        A frozen value.
 
     Raises
     ------

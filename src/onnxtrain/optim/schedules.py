@@ -34,11 +34,25 @@ class Schedule(NamesItsParameters, ABC):
     ----------
     has_length : bool
         Whether the schedule is planned over `n_steps` and ends with them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from onnxtrain.optim import Schedule
+    >>> @dataclass(frozen=True)
+    ... class Halved(Schedule):
+    ...     def __call__(self, step, n_steps, plateaus=0):
+    ...         return 0.1 * 0.5 ** (step // 100)
+    >>> [Halved()(step, 300) for step in (0, 99, 100)]
+    [0.1, 0.1, 0.05]
     """
 
     has_length: ClassVar[bool] = False
     #: The interval of each parameter that has one, such as ``"[0, 1)"``.
     ranges: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self) -> None:
+        """Do nothing: a subclass is a dataclass, which has its own."""
 
     def __post_init__(self) -> None:
         check_ranges(self, self.ranges)
@@ -66,7 +80,19 @@ LearningRate: TypeAlias = "float | str | Schedule | Callable[[int], float]"
 @SCHEDULES.register("constant")
 @dataclass(frozen=True)
 class Constant(Schedule):
-    r"""A constant learning rate :math:`\eta_0`."""
+    r"""A constant learning rate :math:`\eta_0`.
+
+    Parameters
+    ----------
+    learning_rate : float, positive
+        :math:`\eta_0`.
+
+    Examples
+    --------
+    >>> from onnxtrain.optim import Constant
+    >>> Constant(0.1)(step=99, n_steps=100)
+    0.1
+    """
 
     learning_rate: float = 1e-3
     ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "(0, inf)"}
@@ -83,6 +109,7 @@ class InverseScaling(Schedule):
     Parameters
     ----------
     learning_rate : float, positive
+        :math:`\eta_0`.
     power_t : float, not negative
         :math:`p`. The time :math:`t` is the step, from 0; scikit-learn's MLP counts samples.
 
@@ -149,6 +176,7 @@ class Adaptive(Schedule):
     Parameters
     ----------
     learning_rate : float, positive
+        :math:`\eta_0`.
     factor : float, above 1
         :math:`f`.
 
@@ -294,6 +322,16 @@ class Custom(Schedule):
 
 def make_schedule(learning_rate: LearningRate) -> Schedule:
     """Return a schedule from a number, a name, a function of the step, or as it is.
+
+    Parameters
+    ----------
+    learning_rate : float, str, Schedule or callable
+        A function takes the step, from 0, and returns its rate.
+
+    Returns
+    -------
+    Schedule
+        A frozen value.
 
     Raises
     ------

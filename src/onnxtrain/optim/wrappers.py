@@ -78,7 +78,7 @@ class Proximal(Optimizer):
         return self.optimizer.initial(slot)
 
     def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
-        """Return the scalars of the optimizer and, with a momentum, the step for a constant gradient of 1."""
+        # those of the optimizer and, with a momentum, the step for a constant gradient of 1
         found = self.optimizer.scalars(op, learning_rate, step)
         pull = self.optimizer.pull(op, step)
         return found if pull is None else (*found, op.Mul(found[0], pull))
@@ -96,7 +96,6 @@ class Proximal(Optimizer):
         slope: ir.Value | None = None,
         l1: ir.Value | None = None,
     ) -> Updated:
-        r"""Return the next weight and slots; `l1` is :math:`\lambda`, None for an unpenalized weight."""
         if l1 is None:
             return self.optimizer.update(op, w, dw, slots, *scalars)
         slope = op.Add(dw, op.Mul(op.Sign(w), l1))
@@ -122,10 +121,31 @@ def global_norm_factor(op: Op, gradients: Sequence[ir.Value], max_norm: float) -
     Parameters
     ----------
     op : onnxscript builder
+        It adds nodes: ``op.Add(a, b)``.
     gradients : sequence of onnx_ir.Value
         One or more, of one type; the norm is that of their concatenation.
     max_norm : float
         :math:`c`.
+
+    Returns
+    -------
+    onnx_ir.Value
+        A scalar.
+
+    Examples
+    --------
+    A gradient of norm 5 is clipped to norm 1 by a fifth:
+
+    >>> import numpy as np, onnx_ir as ir
+    >>> from onnx.reference import ReferenceEvaluator
+    >>> from onnxtrain.graph import builder, save
+    >>> model = ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 21}), ir_version=10)
+    >>> build = builder(model)
+    >>> g = build.input("g", ir.DataType.FLOAT, [2])
+    >>> factor = global_norm_factor(build.op, [g], 1.0)
+    >>> run = ReferenceEvaluator(save(model, outputs=[("factor", factor)]))
+    >>> round(run.run(None, {"g": np.array([3, 4], np.float32)})[0].item(), 3)
+    0.2
 
     References
     ----------

@@ -247,16 +247,55 @@ class OrtGradientForwardBackward:
     # ------------------------------------------------------------------- interface
 
     def new_instance(self) -> OrtGradientForwardBackwardFunction:
-        """Return an instance of :attr:`cls_type_`: it has ``forward`` and ``backward``."""
+        """Return an instance of :attr:`cls_type_`: it has ``forward`` and ``backward``.
+
+        Returns
+        -------
+        OrtGradientForwardBackwardFunction
+            With a stack of forward passes of its own; the sessions are shared.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> factory = OrtGradientForwardBackward(onx)
+        >>> isinstance(factory.new_instance(), factory.cls_type_)
+        True
+        """
         return self.cls_type_()
 
     def get_initializer(self, name: str, exc: bool = True) -> np.ndarray | None:
         """Return an initializer of the model as an array.
 
+        Parameters
+        ----------
+        name : str
+            Of the model that was handed over.
+        exc : bool
+            Raise an error for an unknown name.
+
+        Returns
+        -------
+        ndarray or None
+            A copy.
+
         Raises
         ------
         WeightError
             There is no initializer of that name; with ``exc=False`` None is returned.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> OrtGradientForwardBackward(onx).get_initializer("slope").item()
+        2.0
         """
         known = {t.name: t for t in self.onnx_model.graph.initializer}
         if name in known:
@@ -281,6 +320,16 @@ class OrtGradientForwardBackward:
         -------
         dict
             ``{name: file name or bytes}``.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> sorted(OrtGradientForwardBackward(onx).save_onnx_graph(bytes))
+        ['backward', 'evaluation', 'forward', 'model', 'training']
         """
         found = self.cls_type_._graphs  # type: ignore[attr-defined]
         content = {

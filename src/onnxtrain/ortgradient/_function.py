@@ -136,6 +136,24 @@ class OrtGradientForwardBackwardFunction:
         One entry per forward pass without a backward pass.
     saved_tensors_ : list or None
         The last argument of :meth:`save_for_backward`.
+
+    Examples
+    --------
+    Two forward passes wait; the backward pass is that of the second:
+
+    >>> import numpy as np, onnx.parser
+    >>> from onnxtrain import OrtGradientForwardBackward
+    >>> onx = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 21]>
+    ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+    >>> function = OrtGradientForwardBackward(onx).new_instance()
+    >>> X, slope = np.array([1, 2], np.float32), np.float32(2)
+    >>> for x in (X, 10 * X):
+    ...     outputs = function.forward([x, slope], training=True)
+    >>> len(function.states_)
+    2
+    >>> function.backward([np.ones(2, np.float32)])[1].numpy().item()  # the sum of the second X
+    30.0
     """
 
     _graphs: ClassVar[PassGraphs]
@@ -151,7 +169,27 @@ class OrtGradientForwardBackwardFunction:
 
     @staticmethod
     def device_name(device: native.OrtDevice) -> str:
-        """Return ``"Cpu"`` or ``"Gpu"`` for an OrtDevice."""
+        """Return ``"Cpu"`` or ``"Gpu"`` for an OrtDevice.
+
+        Parameters
+        ----------
+        device : OrtDevice
+            Of onnxruntime.
+
+        Returns
+        -------
+        str
+            The kind, without an index.
+
+        Examples
+        --------
+        >>> import numpy as np, onnxruntime
+        >>> from onnxruntime.capi import _pybind_state as native
+        >>> from onnxtrain import OrtGradientForwardBackwardFunction
+        >>> cpu = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+        >>> OrtGradientForwardBackwardFunction.device_name(cpu)
+        'Cpu'
+        """
         return _tensors.device_name(device)
 
     @staticmethod
@@ -161,25 +199,74 @@ class OrtGradientForwardBackwardFunction:
         Parameters
         ----------
         tensors : OrtValueVector, or list of numpy arrays, OrtValues, or tensors with ``__dlpack__``
+            In the order of the inputs.
         devices : list of OrtDevice
             One for each tensor; numpy arrays are copied there.
         debug : bool
             Kept for old code: everything is always checked.
 
+        Returns
+        -------
+        OrtValueVector
+            An entry for each tensor.
+
         Raises
         ------
         DataError, DeviceError
             Their number is wrong, one is no tensor, or lies on another device.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from onnxruntime.capi import _pybind_state as native
+        >>> from onnxtrain import OrtGradientForwardBackwardFunction
+        >>> cpu = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+        >>> vector = OrtGradientForwardBackwardFunction.input_to_ort([np.arange(3)], [cpu])
+        >>> vector[0].shape()
+        [3]
         """
         return _tensors.to_vector(tensors, devices, [f"tensor {i}" for i in range(len(devices))])
 
     def save_for_backward(self, inputs: Any) -> None:
-        """Save a list of tensors; they are not copied."""
+        """Save a list of tensors; they are not copied.
+
+        Parameters
+        ----------
+        inputs : iterable of tensors
+            :meth:`forward` with ``training=True`` saves its own.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> function = OrtGradientForwardBackward(onx).new_instance()
+        >>> X, slope = np.array([1, 2], np.float32), np.float32(2)
+        >>> function.save_for_backward([X])
+        >>> function.saved_tensors[0] is X
+        True
+        """
         self.saved_tensors_ = list(inputs)
 
     @property
     def saved_tensors(self) -> list[Any]:
-        """The last argument of :meth:`save_for_backward`."""
+        """The last argument of :meth:`save_for_backward`.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> function = OrtGradientForwardBackward(onx).new_instance()
+        >>> X, slope = np.array([1, 2], np.float32), np.float32(2)
+        >>> outputs = function.forward([X, slope], training=True)
+        >>> [tensor.numpy().tolist() for tensor in function.saved_tensors]
+        [[1.0, 2.0], 2.0]
+        """
         if self.saved_tensors_ is None:
             raise DataError("No tensors were saved: call forward(inputs, training=True) or save_for_backward first.")
         return self.saved_tensors_
@@ -208,6 +295,18 @@ class OrtGradientForwardBackwardFunction:
         ------
         DataError, DeviceError
             A number of tensors, a type, a shape or a device is wrong; nothing has run.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> function = OrtGradientForwardBackward(onx).new_instance()
+        >>> X, slope = np.array([1, 2], np.float32), np.float32(2)
+        >>> function.forward([X, slope])[0].numpy().tolist()
+        [2.0, 4.0]
         """
         graphs, cls = self._graphs, self.__class__
         receiver = _receiver(forward_outputs_cache, "forward_outputs_cache")
@@ -245,6 +344,20 @@ class OrtGradientForwardBackwardFunction:
         DataError, DeviceError
             No forward waits, or a number, a type, a shape or a device is wrong: nothing has run,
             and the forward still waits.
+
+        Examples
+        --------
+        >>> import numpy as np, onnx.parser
+        >>> from onnxtrain import OrtGradientForwardBackward
+        >>> onx = onnx.parser.parse_model('''
+        ...     <ir_version: 10, opset_import: ["" : 21]>
+        ...     line (float[N] X) => (float[N] Y) <float slope = {2}> { Y = Mul(X, slope) }''')
+        >>> function = OrtGradientForwardBackward(onx).new_instance()
+        >>> X, slope = np.array([1, 2], np.float32), np.float32(2)
+        >>> outputs = function.forward([X, slope], training=True)
+        >>> dx, dslope = function.backward([np.array([1, 10], np.float32)])
+        >>> dx.numpy().tolist(), dslope.numpy().item()
+        ([2.0, 20.0], 21.0)
         """
         cls, graphs = self.__class__, self._graphs
         receiver = _receiver(backward_outputs_cache, "backward_outputs_cache")
