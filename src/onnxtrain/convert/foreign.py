@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,6 +50,35 @@ def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
             value.type.tensor_type.ClearField("shape")
     _compare(onx, opened, size)
     return opened
+
+
+def with_lengths_of(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
+    """Return a model whose inputs are as long as given rows, if an If depends on that; else the model itself.
+
+    Parameters
+    ----------
+    onx : onnx.ModelProto
+        It takes rows on the first axis of each input.
+    X : array-like, or mapping of str to array-like
+    """
+    n_open = _open_branches(onx)
+    if not n_open:
+        return onx
+    rows = X if isinstance(X, Mapping) else {value.name: X for value in _inputs(onx)[:1]}
+    declared = graph.copy_of(onx)
+    for value in declared.graph.input:
+        dims, shape = value.type.tensor_type.shape.dim, np.shape(rows.get(value.name, 0))
+        if len(dims) == len(shape):
+            for dim, length in zip(dims[1:], shape[1:], strict=True):
+                dim.dim_value = dim.dim_value or length
+    return declared if _open_branches(declared) < n_open else onx
+
+
+def _open_branches(onx: onnx.ModelProto) -> int:
+    """Return how often a model decides something when it is run."""
+    if not any(node.op_type == "If" for node in onx.graph.node):
+        return 0
+    return sum(node.op_type == "If" for node in graph.load(onx).graph)
 
 
 def _inputs(onx: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -184,12 +215,18 @@ _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
 
 
 def _holders(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """Return the initializers of a model and the tensors of its Constant nodes, by name."""
-    holders = {tensor.name: tensor for tensor in onx.graph.initializer}
-    for node in onx.graph.node:
+    """Return the initializers of a model and the tensors of its Constant nodes, by name, those of branches too.
+
+    A name that several branches have is none of them.
+    """
+    nodes = list(graph.nodes_in(onx.graph.node))
+    graphs = [onx.graph, *(body for node in nodes for body in graph.bodies_of(node))]
+    found = [(tensor.name, tensor) for part in graphs for tensor in part.initializer]
+    for node in nodes:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    return holders
+            found += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    counts = Counter(name for name, _ in found)
+    return {name: tensor for name, tensor in found if counts[name] == 1}
 
 
 def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:

@@ -17,7 +17,7 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged
+from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
@@ -361,7 +361,9 @@ def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entranc
         entrance = Entrance.of(estimator) if entrance is None else entrance
         onx = entrance.with_defaults(estimator)
         roles = roles_by_exporter(onx) | dict.fromkeys(entrance.fixed, Role.BUFFER)
-        model = read_model(rewritten(open_batch(entrance.rows_first(onx))), **vars(reading), roles=roles)
+        model = read_model(
+            rewritten(with_lengths_of(open_batch(entrance.rows_first(onx)), X)), **vars(reading), roles=roles
+        )
         held = graph.held_by_name(model.graph())
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))

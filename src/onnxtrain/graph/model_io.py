@@ -18,6 +18,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
+from onnxtrain.graph.branches import take_known_branches
 from onnxtrain.graph.build import Builder
 from onnxtrain.graph.check import (
     PROTO_LIMIT,
@@ -136,7 +137,10 @@ def load(onx: ModelLike) -> ir.Model:
         quantize_by_standard(proto.graph)
         if all_listed:
             leave_out_defaults(proto.graph)
-        return infer(proto)
+        model = infer(proto)
+        while take_known_branches(model):
+            model = infer(_without_inferred(ir.to_proto(model)))
+        return model
 
 
 @as_model_error("The model cannot be read")

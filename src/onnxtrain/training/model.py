@@ -412,8 +412,8 @@ def _of_branches(operators: Iterable[str]) -> str:
     if "If" not in operators:
         return ""
     return (
-        " Those inside the branches of an If stay as they are: take a file without branches, exported for the one case "
-        "that is needed, such as one sample rate."
+        " Those inside the branches of an If are trained if its condition is known: fix the inputs that decide it by "
+        "inputs={name: value}, or take a file without branches, exported for the one case that is needed."
     )
 
 

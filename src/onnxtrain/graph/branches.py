@@ -1,0 +1,131 @@
+"""An If whose condition is known becomes the nodes of that branch.
+
+Exporters write one for each choice that was still open to them: a sample rate, whether an axis has length 1. Fixed
+inputs and known shapes settle them, and the weights of the branch become those of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from onnxtrain.graph.build import names_in, unique_name
+from onnxtrain.graph.query import attribute, constant, is_float, made_by, static_shape
+
+#: Operators that conditions are made of.
+_EVALUATED = frozenset(
+    """
+    Abs Add And Cast Concat ConstantOfShape Div Equal Expand Gather Greater GreaterOrEqual Identity Less LessOrEqual Max
+    Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Squeeze Sub Transpose
+    Unsqueeze Where Xor
+    """.split()  # noqa: SIM905  a list of literals would fill the page
+)
+
+#: Elements of a value that a condition may depend on.
+_FEW = 64
+
+
+def take_known_branches(model: ir.Model) -> bool:
+    """Replace, in place, each If of the main graph whose condition is known; return whether the model has changed.
+
+    In a model that has one, small integers that are known become constants: more shapes may be inferred then, and with
+    them more conditions.
+    """
+    nodes = [node for node in model.graph if node.op_type == "If" and node.domain in ("", "ai.onnx")]
+    if not nodes:
+        return False
+    known = _known_integers(model)
+    settled = [(node, known[x]) for node in nodes if (x := node.inputs[0]) in known and known[x].size == 1]
+    for node, condition in settled:
+        _replace(model.graph, node, "then_branch" if condition.item() else "else_branch")
+    folded = [y for y in known if y.uses() and not y.is_graph_output() and constant(y) is None]
+    for y in folded:
+        held = ir.Value(name=unique_name(f"{y.name}_known", names_in(model.graph)), type=y.type)
+        held.const_value, held.shape = ir.tensor(known[y], name=held.name), ir.Shape(known[y].shape)
+        model.graph.register_initializer(held)
+        ir.convenience.replace_all_uses_with(y, held)
+    return bool(settled or folded)
+
+
+def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
+    """Let the nodes of a branch stand for an If."""
+    for body in (a.as_graph() for name, a in node.attributes.items() if name != taken):
+        for inner in body.all_nodes():  # their uses of outer values would count
+            inner.resize_inputs(0)
+    branch = node.attributes[taken].as_graph()
+    results, nodes, weights = list(branch.outputs), list(branch), list(branch.initializers.values())
+    branch.outputs.clear()
+    branch.initializers.clear()
+    branch.remove(nodes)
+    node.attributes.clear()
+    names = names_in(graph)
+    for value in (*weights, *(y for inner in nodes for y in inner.outputs)):
+        value.name = unique_name(str(value.name), names) if value.name else value.name
+    for weight in weights:
+        graph.register_initializer(weight)
+    graph.insert_before(node, nodes)
+    for y, result in zip(node.outputs, results, strict=True):
+        copy = ir.node("Identity", [result])
+        copy.outputs[0].name, y.name = y.name, None
+        graph.insert_before(node, copy)
+        ir.convenience.replace_all_uses_with(y, copy.outputs[0], replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:
+    """Return the values of the main graph that are small, no floats, and the same for all rows."""
+    found: dict[ir.Value, np.ndarray] = {}
+    results = [y for node in model.graph for y in node.outputs]
+    for x in (*model.graph.initializers.values(), *results):
+        array = None if is_float(x) or x.dtype == ir.DataType.STRING else constant(x)
+        if array is not None and array.size <= _FEW:
+            found[x] = array
+    for node in model.graph:
+        y = node.outputs[0]
+        if y not in found:
+            array = _of_shape(node) if node.op_type in ("Shape", "Size", "Gather") else None
+            array = _evaluated(model, node, found) if array is None else array
+            if array is not None:
+                found[y] = array
+    return found
+
+
+def _of_shape(node: ir.Node) -> np.ndarray | None:
+    """Return what a node computes of dimensions that are known: some of a shape, one of it, or the product of all."""
+    x = node.inputs[0]
+    of = made_by(x, "Shape") if node.op_type == "Gather" else node
+    if of is None or of.inputs[0] is None or of.inputs[0].shape is None:
+        return None
+    dims = of.inputs[0].shape.dims[slice(attribute(of, "start", 0), attribute(of, "end"))]
+    if node.op_type == "Gather":
+        index = constant(node.inputs[1])
+        if index is None or index.size != 1 or not -len(dims) <= index.item() < len(dims):
+            return None
+        return np.full(index.shape, d, np.int64) if isinstance(d := dims[index.item()], int) else None
+    if not all(isinstance(d, int) for d in dims):
+        return None
+    return np.array(dims if node.op_type == "Shape" else math.prod(dims), np.int64)  # type: ignore[arg-type]
+
+
+def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarray]) -> np.ndarray | None:
+    """Return the result of a node whose operands are known."""
+    operands = [x for x in node.inputs if x is not None]
+    shape = static_shape(node.outputs[0])
+    if node.domain or node.op_type not in _EVALUATED or not all(x in known for x in operands) or not operands:
+        return None
+    if shape is None or math.prod(shape) > _FEW or is_float(node.outputs[0]):
+        return None
+    proto = ir.to_proto(node)
+    names = dict.fromkeys(str(x.name) for x in operands)
+    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    outputs = [onnx.helper.make_empty_tensor_value_info(proto.output[0])]
+    opsets = [onnx.helper.make_opsetid("", model.graph.opset_imports[""])]
+    alone = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=opsets)
+    with np.errstate(all="ignore"):
+        (result,) = ReferenceEvaluator(alone).run(None, {str(x.name): known[x] for x in operands})
+    return np.asarray(result)
