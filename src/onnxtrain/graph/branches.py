@@ -109,7 +109,7 @@ def _of_shape(node: ir.Node) -> np.ndarray | None:
         return np.full(index.shape, d, np.int64) if isinstance(d := dims[index.item()], int) else None
     if not all(isinstance(d, int) for d in dims):
         return None
-    return np.array(dims if node.op_type == "Shape" else math.prod(dims), np.int64)  # type: ignore[arg-type]
+    return np.array(dims if node.op_type == "Shape" else math.prod(dims), np.int64)
 
 
 def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarray]) -> np.ndarray | None:
