@@ -73,7 +73,7 @@ PARAMETERS = [
     (dict(dtype="float8"), ParameterError, "The 'dtype' parameter"),
     (dict(init="zeros"), ParameterError, "The 'init' parameter"),
     (dict(clip_norm=0.0), ParameterError, "The 'clip_norm' parameter"),
-    (dict(device="gpu"), DeviceError, "Unknown device 'gpu'. Known: 'cpu', 'cuda'"),
+    (dict(device="tpu"), DeviceError, "Unknown device 'tpu'. Known: 'cpu', 'cuda'"),
     (dict(weights_to_train="coeff"), WeightError, "Did you mean 'coef'"),
     (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is no weight that reaches the output"),
     (dict(weights_to_train=[LoRA()]), ParameterError, "in a list: give it alone, weights_to_train=LoRA"),

@@ -103,7 +103,7 @@ class FitTask:
     @property
     def has_callbacks(self) -> bool:
         """Whether somebody is to be told of each epoch."""
-        return self._context is not None and bool(getattr(self._estimator, "_skl_callbacks", None))
+        return self._context is not None and bool(vars(self._estimator).get("_skl_callbacks"))
 
     def after_epoch(self, info: EpochInfo) -> bool:
         """Tell the callbacks; return whether one wants to stop."""
