@@ -30,7 +30,7 @@ Run = Callable[[], float]
 OURS = "onnxtrain"
 
 #: Seconds for which a case goes on whose ratio is judged: what else the machine does comes and goes within some.
-_LONG_ENOUGH = 20.0
+_LONG_ENOUGH = 15.0
 
 
 class Missing(Exception):

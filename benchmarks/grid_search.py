@@ -83,7 +83,7 @@ def behind_a_front(given: Options) -> None:
         return make_pipeline(StandardScaler(), PCA(8), MLPRegressor(hidden_layer_sizes=(100,), **settings))
 
     rates, strengths = [1e-3, 3e-3, 1e-2], [1e-5, 1e-4, 1e-3]
-    searches = {
+    searches: dict[str, GridSearchCV] = {
         OURS: GridSearchCV(
             OrtGradientRegressor(network(max_iter=1, random_state=0), **long), {"learning_rate": rates, "l2": strengths}
         ),
