@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxtrain.convert.head import with_new_head
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
     from onnxtrain.estimators.inputs import Inputs
+    from onnxtrain.estimators.live import LiveLossCurve
     from onnxtrain.estimators.lora import LoRA
     from onnxtrain.estimators.pictures import plot_graph
     from onnxtrain.estimators.saving import load, save
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
     "Inputs": "onnxtrain.estimators.inputs",
+    "LiveLossCurve": "onnxtrain.estimators.live",
     "LoRA": "onnxtrain.estimators.lora",
     "LossCurveDisplay": "onnxtrain.estimators",
     "OrtGradientClassifier": "onnxtrain.estimators",
@@ -75,6 +77,7 @@ _HOMES = {
 __all__ = [
     "DerivativeOptions",
     "Inputs",
+    "LiveLossCurve",
     "LoRA",
     "LossCurveDisplay",
     "OrtGradientClassifier",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import inspect
 import os
 from abc import ABC, abstractmethod
@@ -37,6 +38,7 @@ from onnxtrain.estimators.callbacks import (
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.graphs import training_graphs
+from onnxtrain.estimators.history import History, ending_of, history_of
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.positions import row_weights
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, is_onnx, takes_sparse
@@ -44,6 +46,7 @@ from onnxtrain.estimators.rows import check_rows
 from onnxtrain.estimators.settings import floats_of, settings_of
 from onnxtrain.estimators.source import Source, check_source
 from onnxtrain.estimators.start import start
+from onnxtrain.estimators.summary import Summary, summary_of
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import (
@@ -424,7 +427,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
     def _train(self, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> Self:
         """Run the solver; leave the best or last finite weights in place, even after an exception."""
         try:
-            with reporter(self.verbose, n_epochs) as report:
+            with reporter(self.verbose, n_epochs, fit) as report:
                 outcome = fit.run(n_epochs, (*report, *listeners))
         finally:
             self._finish(model, fit.state)
@@ -470,6 +473,52 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
         return self._trained.weights
+
+    @property
+    def history_(self) -> History:
+        """The losses and rates by epoch, and how the last fit ended; ``history_.to_frame()`` is a pandas frame."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has history_ once it is fitted.")
+        ending = ending_of(
+            self._state,
+            self.max_iter,
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            converges=self.solver == "lbfgs",
+        )
+        return history_of(self._state, ending)
+
+    def summary(self) -> Summary:
+        """Return a table of the layers: operators, shapes, parameters, trained or frozen, and who runs which step.
+
+        It prints as text, and a notebook shows it as HTML.
+
+        Returns
+        -------
+        Summary
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> start = LogisticRegression(max_iter=1000).fit(X, y)
+        >>> OrtGradientClassifier(start, weights_to_train="coef", max_iter=2, random_state=0).fit(X, y).summary()
+        OrtGradientClassifier of LogisticRegression, loss log
+        logisticregression: ONNX
+        layer      operator  weights  output  parameters  trained
+        ---------------------------------------------------------
+        coef       MatMul    (4, 3)   (n, 3)          12  trained
+        intercept  Add       (3,)     (n, 3)           3  frozen
+        ---------------------------------------------------------
+        15 parameters: 12 trained, 3 frozen
+        2 of 2 epochs
+        """
+        trained = self._model.source.estimator
+        kind = "an ONNX model" if trained is None else type(trained).__name__
+        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", repr(self.loss))
+        return summary_of(f"{type(self).__name__} of {kind}, loss {loss}", self._model, self.history_.ending)
 
     @property
     def coef_(self) -> np.ndarray:
@@ -606,6 +655,27 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         trained = clone(model.source.estimator)  # without attributes, which would be those before training
         steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
         return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()
+
+    def _repr_html_inner(self) -> str:
+        """Return the diagram of scikit-learn, and the summary if fitted."""
+        return super()._repr_html_inner() + self._fitted_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {"text/html": bundle["text/html"] + self._fitted_html()} if "text/html" in bundle else bundle
+
+    def _fitted_html(self) -> str:
+        """Return the summary as HTML, folded under the line that says how training ended; nothing if not fitted."""
+        if not self.__sklearn_is_fitted__():
+            return ""
+        summary = self.summary()
+        line = f"{summary.ending}; {summary.totals}"
+        return f"<details><summary>{html.escape(line)}</summary>{summary._repr_html_()}</details>"
+
+    def __dir__(self) -> list[str]:
+        """Leave out what is not for users: the protocol of skl2onnx, parameters of the other estimator."""
+        others = {"output_is", "class_axis"} - set(self._get_param_names())
+        return sorted({*super().__dir__()} - others - {n for n in vars(ConvertsToOnnx) if not n.startswith("_")})
 
     def to_sklearn(self) -> Any:
         """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.

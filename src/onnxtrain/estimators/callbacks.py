@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import ParameterError, warn
+from onnxtrain.estimators.history import ending_of
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
@@ -133,14 +135,15 @@ def is_part_of_more() -> bool:
 
 
 @contextmanager
-def reporter(verbose: int, n_epochs: int) -> Iterator[tuple[Listener, ...]]:
-    """Yield what is to be told of each epoch: a progress bar, or what prints a line, or nothing."""
+def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[Listener, ...]]:
+    """Yield what is to be told of each epoch: a progress bar, or what prints a line, or nothing.
+
+    At the end both say how the fit ended.
+    """
     if not verbose:
         yield ()
     elif verbose == 1:
-        from tqdm.auto import tqdm  # looks for a notebook when it is imported
-
-        with tqdm(total=n_epochs, unit="epoch") as bar:
+        with _progress_bar()(total=n_epochs, unit="epoch") as bar:
 
             def advance(info: EpochInfo) -> bool:
                 bar.set_postfix_str(_losses(info), refresh=False)
@@ -148,8 +151,30 @@ def reporter(verbose: int, n_epochs: int) -> Iterator[tuple[Listener, ...]]:
                 return False
 
             yield (advance,)
+            bar.set_postfix_str(f"loss {fit.state.loss_curve[-1]:.6g}, {_ending(fit, n_epochs)}" if bar.n else "")
     else:
         yield (_print_line,)
+        print(_ending(fit, n_epochs))
+
+
+def _progress_bar() -> Any:
+    """Return the class of the bar: that of a notebook if its widgets are installed, else one of text."""
+    if importlib.util.find_spec("ipywidgets") is None:
+        from tqdm import tqdm  # tqdm.auto would warn in a notebook
+    else:
+        from tqdm.auto import tqdm
+    return tqdm
+
+
+def _ending(fit: Fit, n_epochs: int) -> str:
+    settings = fit.settings
+    return ending_of(
+        fit.state,
+        n_epochs,
+        tol=settings.tol,
+        n_iter_no_change=settings.n_iter_no_change,
+        converges=settings.optimizer is None,
+    )
 
 
 def _print_line(info: EpochInfo) -> bool:

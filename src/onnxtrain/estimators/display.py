@@ -22,7 +22,7 @@ def _axes(ax: Any) -> Any:
 
 
 class LossCurveDisplay:
-    """The training loss of each epoch, and the validation loss if present.
+    """The training loss of each epoch, and the validation loss and the learning rate if present.
 
     Parameters
     ----------
@@ -30,10 +30,14 @@ class LossCurveDisplay:
         A value for each epoch.
     best_iteration : int, optional
         The epoch whose weights were kept, from 1.
+    learning_rate_curve : sequence of float
+        Drawn on an axis of its own.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
+    rate_ax_ : matplotlib Axes or None
+        That of the learning rate.
     figure_ : matplotlib Figure
     lines_ : list of matplotlib Line2D
 
@@ -52,19 +56,23 @@ class LossCurveDisplay:
         loss_curve: Sequence[float],
         validation_loss_curve: Sequence[float] = (),
         best_iteration: int | None = None,
+        learning_rate_curve: Sequence[float] = (),
     ):
+        self.learning_rate_curve = learning_rate_curve
         self.loss_curve = loss_curve
         self.validation_loss_curve = validation_loss_curve
         self.best_iteration = best_iteration
 
     @classmethod
-    def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
+    def from_estimator(cls, estimator: Estimator, *, rate: bool = False, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``.
 
         Parameters
         ----------
         estimator : OrtGradientRegressor or OrtGradientClassifier
             Fitted.
+        rate : bool
+            Draw the learning rate as well, on an axis of its own.
         ax : matplotlib Axes, optional
             Where it is drawn; new ones if left out.
         **kwargs : dict
@@ -83,8 +91,10 @@ class LossCurveDisplay:
         'loss'
         """
         check_is_fitted(estimator)
-        best = estimator.best_iteration_ if estimator.validation_loss_curve_ else None
-        return cls(estimator.loss_curve_, estimator.validation_loss_curve_, best).plot(ax, **kwargs)
+        history = estimator.history_
+        best = history.best_epoch if history.validation_loss else None
+        rates = history.learning_rate if rate else ()
+        return cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the curves; further arguments go to matplotlib's ``plot``.
@@ -119,9 +129,18 @@ class LossCurveDisplay:
         if self.best_iteration:
             self.ax_.axvline(self.best_iteration, color="gray", linestyle=":", label="best")
         self.ax_.set(xlabel="epoch", ylabel="loss")
+        self.rate_ax_ = self._plot_rate() if len(self.learning_rate_curve) else None
         if len(self.ax_.get_legend_handles_labels()[0]) > 1:
             self.ax_.legend()
         return self
+
+    def _plot_rate(self) -> Any:
+        """Draw the learning rate on an axis to the right."""
+        axes = self.ax_.twinx()
+        epochs = np.arange(1, len(self.learning_rate_curve) + 1)
+        self.lines_ += axes.plot(epochs, self.learning_rate_curve, color="0.6", linestyle="--", linewidth=1)
+        axes.set_ylabel("learning rate (dashed)")
+        return axes
 
 
 class WeightsDisplay:

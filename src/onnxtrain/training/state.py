@@ -39,7 +39,8 @@ class TrainingState:
         The memory of the optimizer.
     step : int
         The next step, counted from 1.
-    loss_curve, validation_loss_curve : list of float
+    loss_curve, validation_loss_curve, rates : list of float
+        For each epoch; the rate is that of its last step.
     best_loss : float
         The lowest monitored loss: on the validation set if present, else the training loss.
     best_epoch : int
@@ -75,6 +76,7 @@ class TrainingState:
     step: int = 1
     loss_curve: list[float] = field(default_factory=list)
     validation_loss_curve: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
     best_loss: float = np.inf
     best_epoch: int = 0
     best_weights: Weights | None = None
@@ -244,6 +246,7 @@ class EpochEnd:
             state.plateaus += 1
             state.bad_epochs, state.stopped = 0, False
         state.learning_rate = learning_rate
+        state.rates.append(learning_rate)
         if not self.listeners:  # an epoch of few rows takes little more than to say what it was
             return
         seconds = time.perf_counter() - self.begin

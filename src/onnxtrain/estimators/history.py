@@ -1,0 +1,88 @@
+"""The course of a training: losses and rates by epoch, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.training.state import TrainingState
+
+
+@dataclass(frozen=True, repr=False)
+class History:
+    """The losses and learning rates of all epochs, and how the last fit ended.
+
+    Attributes
+    ----------
+    loss : tuple of float
+        The objective, averaged over each epoch.
+    validation_loss : tuple of float
+        After each epoch that had a validation set; NaN for the others, empty if none had one.
+    learning_rate : tuple of float
+        Of the last step of each epoch; of an iteration of L-BFGS 1.
+    best_epoch : int
+        The epoch with the lowest monitored loss, from 1.
+    ending : str
+        ``"stopped after 12 of 30: best epoch 2"``, and why.
+    """
+
+    loss: tuple[float, ...]
+    validation_loss: tuple[float, ...]
+    learning_rate: tuple[float, ...]
+    best_epoch: int
+    ending: str
+
+    def __len__(self) -> int:
+        """Return the number of epochs."""
+        return len(self.loss)
+
+    def __repr__(self) -> str:
+        return f"<History of {len(self)} epochs: {self.ending}>"
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row for each epoch.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> model = OrtGradientRegressor(max_iter=3, learning_rate=0.1, init="random", random_state=0)
+        >>> frame = model.fit([[0.0], [1.0]], [0.0, 1.0]).history_.to_frame()
+        >>> frame.index.tolist(), frame["learning_rate"].tolist(), list(frame.columns)
+        ([1, 2, 3], [0.1, 0.1, 0.1], ['loss', 'learning_rate'])
+        """
+        import pandas as pd  # optional
+
+        columns = {"loss": self.loss, "validation_loss": self.validation_loss, "learning_rate": self.learning_rate}
+        epochs = pd.RangeIndex(1, len(self) + 1, name="epoch")
+        return pd.DataFrame({name: values for name, values in columns.items() if values}, index=epochs)
+
+
+def history_of(state: TrainingState, ending: str) -> History:
+    """Return the history that a state has recorded."""
+    n = state.epoch
+    validation = _for_each(state.validation_loss_curve, n) if state.validation_loss_curve else ()
+    return History(tuple(state.loss_curve), validation, _for_each(state.rates, n), state.best_epoch, ending)
+
+
+def _for_each(values: list[float], n: int) -> tuple[float, ...]:
+    """Return values of the last epochs as one for each; those before have none."""
+    return (*[np.nan] * (n - len(values)), *values)
+
+
+def ending_of(state: TrainingState, n_epochs: int, *, tol: float, n_iter_no_change: int, converges: bool) -> str:
+    """Return how a fit of `n_epochs` at most has ended, and why.
+
+    `converges` is for a solver that has an end of its own.
+    """
+    done = state.epoch - state.first_epoch
+    best = f": best epoch {state.best_epoch - state.first_epoch}" if state.validated else ""
+    if not state.stopped:
+        return f"{done} of {n_epochs} epochs{best}" if done == n_epochs else f"{state.epoch} epochs{best}"
+    loss = "validation loss" if state.validated else "loss"
+    if state.bad_epochs > n_iter_no_change:
+        why = f"the {loss} did not fall by tol={tol:g} for {state.bad_epochs} epochs"
+    else:
+        why = "the solver has converged" if converges else "a callback asked for it"
+    return f"stopped after {done} of {n_epochs}{best}; {why}"
