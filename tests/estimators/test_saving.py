@@ -399,6 +399,12 @@ def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeyp
         ("model", "scores", {"array": 0}, "as scores of TrainableModel, which must be of type str | None"),
         ("model", "scores", "other", "not those of its graph: other"),
         ("model", "shapes", {"dict": [["X", {"tuple": ["n", 10]}]]}, "as shapes of TrainableModel"),
+        (
+            "model",
+            "features",
+            {"dict": [["X", {"dtype": "<f8"}]]},
+            "float64 as type of the input 'X', its graph float32",
+        ),
         ("state", "step", 1.0, "1.0 as step of TrainingState, which must be of type int"),
         ("state", "loss_curve", {"list": [0.5, "low"]}, "as loss_curve of TrainingState.*list"),
     ],

@@ -353,6 +353,12 @@ def _check_model(model: TrainableModel, onx: onnx.ModelProto) -> None:
     wrong |= {model.scores or model.output} - names
     if wrong:
         raise ModelError(f"The inputs or outputs in the file are not those of its graph: {', '.join(sorted(wrong))}.")
+    for i in onx.graph.input:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
+        if model.features[i.name] != dtype:
+            raise ModelError(
+                f"The file has {model.features[i.name]} as type of the input {i.name!r}, its graph {dtype}."
+            )
 
 
 def _check_state(state: TrainingState) -> None:
