@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -13,11 +14,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 
+from onnxtrain import OrtGradientClassifier
 from onnxtrain.runtime.session import run
 from tests.estimators.test_step_files import CASES, EPOCHS, RATE, RUNNER, fitted, rows_of
 
 EXAMPLES, HELPERS = RUNNER.parent, pathlib.Path(__file__).resolve().parents[1] / "web"
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "doc" / "guide"
 MODULES = pathlib.Path(os.environ.get("ONNXTRAIN_NODE_MODULES", "node_modules"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
@@ -162,3 +167,22 @@ def test_the_runner_needs_no_build_step():
     text = (EXAMPLES / "trainer.mjs").read_text()
     assert "import" not in text.replace("export class", "")
     assert len(text.splitlines()) < 70
+
+
+@needs("onnxruntime-node")
+def test_the_script_of_the_guide_predicts_as_the_estimator(tmp_path):
+    X, kind = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[kind]
+    start = LogisticRegression(max_iter=1000).fit(X, names)
+    tuned = OrtGradientClassifier(start, loss="focal", max_iter=20, random_state=0).fit(X, names)
+    tuned.get_trained_onnx(path=tmp_path / "iris.onnx")
+    shutil.copy(GUIDE / "use_the_file.mjs", tmp_path)
+    (tmp_path / "node_modules").symlink_to(MODULES.resolve())
+    command = ["node", str(tmp_path / "use_the_file.mjs"), str(tmp_path / "iris.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = np.array([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]])  # those of the script
+    words, numbers = done.stdout.split("[ 2, 3 ]")
+    assert re.findall("[a-z]+", words) == tuned.predict(rows).tolist()
+    found = np.array(re.findall(r"\d\.\d+(?:e-\d+)?", numbers), float).reshape(2, 3)
+    np.testing.assert_allclose(found, tuned.predict_proba(rows), rtol=1e-5)
