@@ -20,6 +20,7 @@ const TERMS = {
   overfitting: "guide/stopping",
   memory: "guide/new_head",
   browser: "browser",
+  cluster: "guide/cluster",
   GPU: "guide/devices",
   changelog: "changes",
   faq: "faq",
