@@ -12,6 +12,11 @@ SURROUNDINGS = (
     "of the rows, and the end of each of 6800 epochs."
 )
 
+REPEATED = (
+    "Two thirds are the steps. A tenth is what each fit of a fold does again: scikit-learn's front on all rows, as "
+    "they are and rounded to float32, and the comparison of its start with the estimator."
+)
+
 
 def main(given: Options) -> None:
     """Search 3 losses x 3 l1 x 3 l2 in 5 folds on diabetes, as a user would write it."""
@@ -99,7 +104,7 @@ def behind_a_front(given: Options) -> None:
         f"GridSearchCV of a pipeline with a frozen front, 46 fits of {EPOCHS} epochs on {len(X)} rows",
         {name: lambda search=search: maker(search) for name, search in searches.items()},
         given,
-        targets={"MLPRegressor": Wanted(0.3)},
+        targets={"MLPRegressor": Wanted(0.3, REPEATED)},
     )
 
 
