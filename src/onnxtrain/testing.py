@@ -52,7 +52,7 @@ def check_gradient(
     atol: float = 1e-7,
     max_entries: int = 64,
     random_state: int = 0,
-    run: Callable[[onnx.ModelProto, Arrays], list[np.ndarray]] | None = None,
+    run: Callable[[onnx.ModelProto, Arrays], Any] | None = None,
 ) -> dict[str, float]:
     r"""Compare the gradient of a model with central differences, in float64.
 

@@ -192,7 +192,8 @@ class OrtGradientForwardBackward:
                 self.weights_to_train, self.input_names, self.output_names, list(found.gradients), device,
             )  # fmt: skip
         attributes = self._class_attributes(found, device)
-        self.cls_type_ = type(self.class_name, (OrtGradientForwardBackwardFunction,), attributes)
+        base = OrtGradientForwardBackwardFunction
+        self.cls_type_: type[OrtGradientForwardBackwardFunction] = type(self.class_name, (base,), attributes)
 
     def _class_attributes(self, found: PassGraphs, device: Device) -> dict[str, Any]:
         where = ort_device(device)
@@ -331,7 +332,7 @@ class OrtGradientForwardBackward:
         >>> sorted(OrtGradientForwardBackward(onx).save_onnx_graph(bytes))
         ['backward', 'evaluation', 'forward', 'model', 'training']
         """
-        found = self.cls_type_._graphs  # type: ignore[attr-defined]
+        found = self.cls_type_._graphs
         content = {
             "model": self.onnx_model.SerializeToString(),
             "evaluation": found.evaluation,

@@ -157,6 +157,7 @@ class OrtGradientForwardBackwardFunction:
     """
 
     _graphs: ClassVar[PassGraphs]
+    _onx_inp: ClassVar[list[str]]
     _engine: ClassVar[Engine | None]
     _eval: ClassVar[Runner | None]
     _devices: ClassVar[list[Any]]
