@@ -97,4 +97,7 @@ def test_names_are_escaped(tmp_path):
     root = ET.parse(tmp_path / "picture.svg").getroot()
     (node,) = [g for g in root.iter(f"{SVG}g") if g.get("class") == "node"]
     assert node.get("data-name") == 'a<b>&"c'
+    (style,) = root.iter(f"{SVG}style")
+    assert all(rule.startswith(".onnxtrain-graph ") for rule in style.text.split("}") if rule)
+    assert root.get("class") == "onnxtrain-graph"
     assert "note & more" in [text.text for text in root.iter(f"{SVG}text")]

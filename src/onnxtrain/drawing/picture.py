@@ -29,9 +29,16 @@ _CHARACTER, _PADDING = 6.7, 9.0
 #: Pixels around the picture, and of the legend above it.
 _MARGIN, _LEGEND = 12.0, 34.0
 
-_STYLE = (
-    "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;text-anchor:middle;fill:#1a1a1a}"
-    ".shape{font-size:10px;fill:#555}.note{text-anchor:start;font-size:11px}.edge{fill:none;stroke:#8a8a8a}"
+#: A page may hold the picture inline: its rules must not reach other elements.
+_CLASS = "onnxtrain-graph"
+_STYLE = "".join(
+    f".{_CLASS} {rule}"
+    for rule in (
+        "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;text-anchor:middle;fill:#1a1a1a}",
+        ".shape{font-size:10px;fill:#555}",
+        ".note{text-anchor:start;font-size:11px}",
+        ".edge{fill:none;stroke:#8a8a8a}",
+    )
 )
 
 
@@ -66,6 +73,10 @@ class Picture:
         """Return the picture for a notebook."""
         return self.to_svg()
 
+    def _repr_html_(self) -> str:
+        """Return the picture for the pages of sphinx-gallery, which ask for HTML."""
+        return self.to_svg()
+
     def to_svg(self) -> str:
         """Return the picture as SVG.
 
@@ -82,7 +93,7 @@ class Picture:
         nodes = [_node(box, center) for box, center in zip(self.boxes, layout.centers, strict=True)]
         return "\n".join(
             [
-                f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
+                f'<svg xmlns="http://www.w3.org/2000/svg" class="{_CLASS}" width="{width:.0f}" height="{height:.0f}"'
                 f' viewBox="0 0 {width:.0f} {height:.0f}" role="img"'
                 ' style="max-width:100%;height:auto;background:#fff">',
                 f"<title>{escape(self.title)}</title><style>{_STYLE}</style>",

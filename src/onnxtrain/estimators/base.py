@@ -476,7 +476,17 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
 
     @property
     def history_(self) -> History:
-        """The losses and rates by epoch, and how the last fit ended; ``history_.to_frame()`` is a pandas frame."""
+        """The losses and rates by epoch, and how the last fit ended; ``history_.to_frame()`` is a pandas frame.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> def enough(info):
+        ...     return info.epoch == 3
+        >>> model = OrtGradientRegressor(max_iter=30).fit([[0.0], [1.0]], [0.0, 1.0], callback=enough)
+        >>> model.history_
+        <History of 3 epochs: stopped after 3 of 30; a callback asked for it>
+        """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has history_ once it is fitted.")
         ending = ending_of(
@@ -496,6 +506,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         Returns
         -------
         Summary
+            With ``layers``, ``steps``, ``n_parameters`` and ``n_trained`` as attributes.
 
         Examples
         --------
