@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import onnxtrain
-from onnxtrain import errors, optim, testing
+from onnxtrain import errors, optim, rows, testing
 
 
 def public_names() -> Iterator[str]:
     """Return every public name of the package, and of the classes among them every method and attribute."""
-    for module in (onnxtrain, errors, optim, testing):
+    for module in (onnxtrain, errors, optim, rows, testing):
         for name in getattr(module, "__all__", None) or defined_in(module):
             value = getattr(module, name)
             if callable(value):  # no module, no table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onnxtrain.errors import DependencyError
 
 if TYPE_CHECKING:
-    from onnxtrain import errors, optim, testing
+    from onnxtrain import errors, optim, rows, testing
     from onnxtrain.autodiff import gradient, gradient_rule, no_gradient
     from onnxtrain.autodiff.registry import differentiable_ops
     from onnxtrain.cache import cache_info, clear_caches, limit_caches
@@ -67,6 +67,7 @@ _HOMES = {
     "penalty_loss_onnx": "onnxtrain.loss_helper",
     "plot_graph": "onnxtrain.estimators.pictures",
     "random_feed": "onnxtrain.grad_helper",
+    "rows": "onnxtrain.rows",
     "save": "onnxtrain.estimators.saving",
     "show_versions": "onnxtrain.versions",
     "testing": "onnxtrain.testing",
@@ -104,6 +105,7 @@ __all__ = [
     "penalty_loss_onnx",
     "plot_graph",
     "random_feed",
+    "rows",
     "save",
     "show_versions",
     "testing",

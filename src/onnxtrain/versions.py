@@ -21,7 +21,7 @@ from onnxtrain.training_build import require
 
 _NEEDED = ("numpy", "scipy", "scikit-learn", "onnx", "onnx-ir", "onnxscript", "skl2onnx", "tqdm")
 _OPTIONAL = (
-    *("matplotlib", "pandas", "polars", "skops", "torch", "dask"),
+    *("matplotlib", "pandas", "polars", "skops", "torch", "dask", "pyarrow", "zarr"),
     *("lightgbm", "xgboost", "catboost", "onnxmltools"),
 )
 

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from onnxtrain.runtime.device import find_device
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.parts import PartedData
+from onnxtrain.training.parts import PartedData, spread_out, turns_of
 
 N = 1003
 
@@ -98,6 +98,27 @@ def test_rows_of_sorted_parts_are_mixed():
     spread = [np.ptp(labels) / N for labels in batches]
     assert np.mean(spread) > 0.5  # of the rows as they are sorted: 0.05
     assert min(spread) > 0.2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_stretch_of_sorted_rows_has_each_half_and_quarter(seed):
+    """Else the last steps of an epoch would learn the share of a label in the parts that are open."""
+    whole = data_of()
+    reader = Reader(whole, (np.arange(1, 80) * N // 80).tolist())
+    sizes = tuple(part.stop - part.start for part in reader.slices)
+    data = PartedData(reader, sizes, None, whole, 8, "digest")
+    labels = np.concatenate([piece.label[:, 0] for piece in visited(data, 50, seed)])
+    for stretch in np.array_split(labels, 10):
+        quarters = np.histogram(stretch, bins=np.linspace(1, N, 5))[0] / len(stretch)
+        np.testing.assert_allclose(quarters, 0.25, atol=0.06)
+        np.testing.assert_allclose(quarters[:2].sum(), 0.5, atol=0.06)
+
+
+@pytest.mark.parametrize("k", range(1, 20))
+def test_each_section_has_its_turn(k):
+    assert sorted(turns_of(k)) == list(range(k))
+    for n in (k, k + 1, 7 * k - 1):
+        assert sorted(spread_out(range(n), k, np.random.RandomState(0))) == list(range(n))
 
 
 @pytest.mark.parametrize("open_parts", [1, 3, 8])

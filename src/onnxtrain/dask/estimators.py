@@ -281,7 +281,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
         super().__init__(estimator, **parameters)
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
         """Return R², from sums over the partitions.
 
         Parameters
@@ -329,7 +329,7 @@ class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
         super().__init__(estimator, **parameters)
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
         """Return the accuracy, from sums over the partitions.
 
         Parameters

@@ -8,6 +8,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Self
 
@@ -15,7 +16,6 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import InconsistentVersionWarning
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.metaestimators import available_if
@@ -37,6 +37,7 @@ from onnxtrain.estimators.callbacks import (
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.given import at_hand, features_of, given, hold_out, joined, labelled
 from onnxtrain.estimators.graphs import training_graphs
 from onnxtrain.estimators.history import History, ending_of, history_of
 from onnxtrain.estimators.lora import LoRA
@@ -45,7 +46,6 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model
 from onnxtrain.estimators.rows import check_rows
 from onnxtrain.estimators.settings import floats_of, settings_of
 from onnxtrain.estimators.source import Source, check_source
-from onnxtrain.estimators.start import start
 from onnxtrain.estimators.summary import Summary, summary_of
 from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
@@ -59,8 +59,10 @@ from onnxtrain.graph import write_model
 from onnxtrain.losses.link import Link
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.registry import did_you_mean
+from onnxtrain.rows.parts import Parts, is_parts
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import TrainableModel
+from onnxtrain.training.parts import PartedData
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import Listener, TrainingState
 from onnxtrain.training.train import Fit
@@ -213,10 +215,16 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         """Return the rows on which an estimator that is not fitted is fitted."""
 
     @abstractmethod
-    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the sample weights, those of the classes among them."""
+    def _sample_weights(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
+        """Return the sample weights, those of the classes among them; balanced ones by `counts`, else those of y."""
 
     @abstractmethod
+    @abstractmethod
+    def _expecting(self, classes: np.ndarray) -> AbstractContextManager[None]:
+        """Let the first rows lack some of the classes while this is open; a regressor has none."""
+
     def _decoder(self, link: Link) -> LabelDecoder | None:
         """Return how scores become labels; None for a regressor."""
 
@@ -235,11 +243,11 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
     @with_callbacks
     def fit(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | Parts,
+        y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
-        X_val: ArrayLike | None = None,
+        X_val: ArrayLike | Parts | None = None,
         y_val: ArrayLike | None = None,
         sample_weight_val: ArrayLike | None = None,
         callback: Listener | None = None,
@@ -253,7 +261,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             For an ONNX model with several inputs :class:`~onnxtrain.Inputs`, a mapping or a frame with their names;
-            here and in all other methods.
+            here and in all other methods. Rows that do not fit in memory are given in parts, without y:
+            :mod:`onnxtrain.rows`.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             For multilabel targets, an indicator matrix, which may be sparse.
         sample_weight : array-like of shape (n_samples,), optional
@@ -311,16 +320,15 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         known = self._trained if self.warm_start and self.__sklearn_is_fitted__() else None
         with unchanged_on_error(self):
             self._random_state = file.rng_at("start", check_random_state(self.random_state))
-            rows, model, state = start(self, X, y, sample_weight, known)
-            model, data = model.cut(self._data(model, rows), self.max_iter)
+            model, state, data = given(X, y, sample_weight).begin(self, known, self.max_iter)
             validation = self._validation_data(model, X_val, y_val, sample_weight_val)
             self._random_state = file.rng_at("split", self._random_state)
             if validation is None and self.early_stopping:
-                data, validation = self._hold_out(data, rows.y)
+                data, validation = hold_out(self, data)
             so_far = state.so_far()
             killed = file.restored(model, data, validation)
             if killed is None:
-                state.begin(validated=validation is not None, weighted=data.weight is not None)
+                state.begin(validated=validation is not None, weighted=data.weighted)
             else:
                 model, state, self._random_state = killed
         task = FitTask(self, X, y, sample_weight, model, state)
@@ -373,9 +381,8 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         with unchanged_on_error(self):
             if known is None:
                 self._random_state = check_random_state(self.random_state)
-            rows, model, state = start(self, X, y, sample_weight, known)
-            model, data = model.cut(self._data(model, rows), 1)
-        state.begin(validated=False, weighted=data.weight is not None, one_epoch=True)
+            model, state, data = at_hand(X, y, sample_weight).begin(self, known, 1)
+        state.begin(validated=False, weighted=data.weighted, one_epoch=True)
         fit = Fit(model.rest, data, None, settings, state, state.so_far(), self._random_state)
         return self._train(model, fit, n_epochs=1)
 
@@ -389,46 +396,30 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         return settings
 
     def _data(self, model: TrainedModel, rows: Rows) -> TrainingData:
+        """Return checked rows as the objective of the whole model takes them."""
         label, weight = self._encode_target(rows.y, model.source.model), rows.weight
         if model.layout.positional:
             weight = row_weights(label, self._class_weights, weight)
         return model.data(rows.X, label, weight)
 
     def _validation_data(
-        self, model: TrainedModel, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
-    ) -> TrainingData | None:
+        self, model: TrainedModel, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> TrainingData | PartedData | None:
         if X is None and y is None:
             return None
-        if X is None or y is None:
+        if X is None or (y is None and not is_parts(X)):
             missing = "X_val" if X is None else "y_val"
             raise DataError(f"X_val and y_val go together, {missing} is missing: fit(X, y, X_val=..., y_val=...).")
         try:
-            rows = check_rows(self, X, y, sample_weight, model)
-            return model.behind_front(self._data(model, rows))[1]
+            return given(X, y, sample_weight).further(self, model)
         except DataError as e:
             raise DataError(f"The validation set, X_val and y_val: {e}") from e
-
-    def _hold_out(self, data: TrainingData, y: np.ndarray) -> tuple[TrainingData, TrainingData]:
-        try:
-            train, held_out = train_test_split(
-                data.rows,
-                test_size=self.validation_fraction,
-                random_state=self._random_state,
-                stratify=y[data.rows] if self._classifies and y.ndim == 1 else None,
-            )
-        except ValueError as e:
-            raise DataError(
-                f"early_stopping=True holds out validation_fraction={self.validation_fraction} of the "
-                f"{len(data.rows)} rows, which cannot be: {e} Set early_stopping=False, or give a validation "
-                "set, fit(X, y, X_val=..., y_val=...)."
-            ) from e
-        return data.subset(train), data.subset(held_out)
 
     def _train(self, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> Self:
         """Run the solver; leave the best or last finite weights in place, even after an exception."""
         try:
-            with reporter(self.verbose, n_epochs, fit) as report:
-                outcome = fit.run(n_epochs, (*report, *listeners))
+            with reporter(self.verbose, n_epochs, fit) as (report, reported):
+                outcome = reported.run(n_epochs, (*report, *listeners))
         finally:
             self._finish(model, fit.state)
         if outcome.interrupt is not None and (self.on_interrupt == "raise" or is_part_of_more()):
@@ -855,12 +846,14 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         return self
 
     @names_its_arguments
-    def losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
+    def losses(
+        self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
         """Return the loss of each row, without penalties.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
             As in ``fit``.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             As in ``fit``.
@@ -879,6 +872,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         >>> line.losses([[0.0], [1.0]], [1.0, 5.0]).round(3).tolist()  # squared errors
         [0.0, 4.0]
         """
+        return joined(self._losses(*part) for part in labelled(X, y, sample_weight))
+
+    def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         model, (X, label) = self._model, self._check_labelled(X, y)
         weight = check_sample_weight(sample_weight, label, floats_of(self.dtype), keep=True)
         losses = model.losses(X, label)
@@ -918,8 +914,9 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         if isinstance(y, str):
             raise DataError(f"y is the text {y!r}: an input is named by wrt={y!r}, as in gradient(X, wrt={y!r}).")
         if y is None:
-            return model.score_gradient(model.check(self, X), wrt)
-        return model.loss_gradient(*self._check_labelled(X, y), wrt)
+            return model.score_gradient(model.check(self, at_hand(X).X), wrt)
+        rows = at_hand(X, y)
+        return model.loss_gradient(*self._check_labelled(rows.X, rows.y), wrt)
 
     @names_its_arguments
     def embed(self, X: ArrayLike, output: str) -> np.ndarray:
@@ -954,7 +951,21 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         >>> network.fit(X, X[:, 0]).embed(X, "next_activations").shape
         (20, 7)
         """
-        return self._model.embed(self._model.check(self, X), output)
+        return self._model.embed(self._model.check(self, at_hand(X).X), output)
+
+    def _scored(
+        self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the targets that count, the predictions for them and their weights; those of all parts together."""
+        found = [self._with_prediction(*part) for part in labelled(X, y, sample_weight)]
+        targets, predictions, weights = (joined(iter(values)) for values in zip(*found, strict=True))
+        return targets, predictions, weights
+
+    @abstractmethod
+    def _with_prediction(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
+        """Return the targets that count, the predictions for them and their weights."""
 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return checked rows and their labels for the loss."""
@@ -962,15 +973,18 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         rows = check_rows(self, X, y, None, model)
         return rows.X, self._encode_target(rows.y, model.source.model)
 
-    def _predicted(self, X: ArrayLike, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return an output of the trained model for rows, passed through `read`.
 
         The output is float32 for float32 rows and float64 for all others, as of scikit-learn's estimators.
         """
-        dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         model = self._model
-        parts = [read(found.astype(dtype, copy=False)) for found in model.predict(model.check(self, X), output)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found = []
+        for rows in features_of(X):
+            dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
+            outputs = model.predict(model.check(self, rows), output)
+            found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def __getattr__(self, name: str) -> Any:
         """Answer for attributes that are learned: Python asks here for what is missing."""

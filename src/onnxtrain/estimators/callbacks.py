@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.history import ending_of
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
 from onnxtrain.training.train import Fit, Outcome
 
@@ -135,25 +137,32 @@ def is_part_of_more() -> bool:
 
 
 @contextmanager
-def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[Listener, ...]]:
-    """Yield what is to be told of each epoch: a progress bar, or what prints a line, or nothing.
+def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[Listener, ...], Fit]]:
+    """Yield what is to be told of each epoch, a progress bar, what prints a line, or nothing, and the fit to be run.
 
-    At the end both say how the fit ended.
+    The bar is one of epochs, of rows where these are read in parts: the fit that is run tells it of each batch. At the
+    end both say how the fit ended.
     """
     if not verbose:
-        yield ()
+        yield (), fit
     elif verbose == 1:
-        with _progress_bar()(total=n_epochs, unit="epoch") as bar:
+        data = fit.data if isinstance(fit.data, PartedData) and fit.settings.optimizer is not None else None
+        unit, of_epoch = ("epoch", 1) if data is None else ("row", data.n_rows)
+        with _progress_bar()(total=n_epochs * of_epoch, unit=unit, unit_scale=data is not None) as bar:
 
             def advance(info: EpochInfo) -> bool:
                 bar.set_postfix_str(_losses(info), refresh=False)
-                bar.update()
+                bar.update(1 if data is None else 0)
                 return False
 
-            yield (advance,)
-            bar.set_postfix_str(f"loss {fit.state.loss_curve[-1]:.6g}, {_ending(fit, n_epochs)}" if bar.n else "")
+            yield (advance,), fit if data is None else replace(fit, data=replace(data, watch=bar.update))
+            bar.set_postfix_str(
+                f"loss {fit.state.loss_curve[-1]:.6g}, {_ending(fit, n_epochs)}"
+                if fit.state.epoch > fit.state.first_epoch
+                else ""
+            )
     else:
-        yield (_print_line,)
+        yield (_print_line,), fit
         print(_ending(fit, n_epochs))
 
 
@@ -178,7 +187,10 @@ def _ending(fit: Fit, n_epochs: int) -> str:
 
 
 def _print_line(info: EpochInfo) -> bool:
-    print(f"epoch {info.epoch}, {_losses(info)}, learning rate {info.learning_rate:.3g}, {info.time:.1f} s")
+    line = f"epoch {info.epoch}, {_losses(info)}, learning rate {info.learning_rate:.3g}, {info.time:.1f} s"
+    if info.pace is not None:
+        line += f", {info.pace.rows_per_second:,.0f} rows/s, waiting for rows {info.pace.waited:.0%} of the time"
+    print(line)
     return False
 
 

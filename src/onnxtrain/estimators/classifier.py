@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.targets import (
     TO_COME,
     LabelDecoder,
+    balanced,
     check_classes,
     classes_of,
     encode_classes,
@@ -45,6 +47,7 @@ from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
 from onnxtrain.optim import Optimizer, Schedule
+from onnxtrain.rows.parts import Parts
 from onnxtrain.training.model import TrainableModel
 
 
@@ -322,9 +325,14 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
                 raise DataError(
                     f"classes={classes.tolist()} differs from those of the first call, {self.classes_.tolist()}."
                 )
+        with self._expecting(classes):
+            return self._partial_fit(X, y, sample_weight)
+
+    @contextmanager
+    def _expecting(self, classes: np.ndarray | None) -> Iterator[None]:
         self._expected_classes = classes
         try:
-            return self._partial_fit(X, y, sample_weight)
+            yield
         finally:
             del self._expected_classes
 
@@ -425,19 +433,21 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return y if self._n_labels else encode_classes(y, self.classes_)
 
     @as_data_error()
-    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+    def _sample_weights(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self._n_labels:
             raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
-        by_class = compute_sample_weight(self.class_weight, y)
+        by_class = compute_sample_weight(self.class_weight if counts is None else balanced(counts), y)
         return by_class if sample_weight is None else by_class * sample_weight
 
     # predictions ------------------------------------------------------------
 
     @given(_has_scores)
     @names_its_arguments
-    def decision_function(self, X: ArrayLike) -> np.ndarray:
+    def decision_function(self, X: ArrayLike | Parts) -> np.ndarray:
         """Return the scores: positive for the second of two classes, else one column a class or a label.
 
         Of a model with a score for each of two classes, it is the second less the first.
@@ -476,7 +486,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     @given(_gives_probabilities)
     @names_its_arguments
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike | Parts) -> np.ndarray:
         """Return the probability of each class, or of each label that the row has it.
 
         Those of the classes sum to one: of a model with a Sigmoid for each class they are the Sigmoids divided by
@@ -509,7 +519,7 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return self._predicted(X, output, read)
 
     @names_its_arguments
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike | Parts) -> np.ndarray:
         """Return the most likely class; for multilabel targets, 1 for each label of probability above 0.5.
 
         Parameters
@@ -540,12 +550,12 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
 
     @names_its_arguments
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy; with positions, over all of them whose label is not `ignore_index`.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
             As in ``fit``.
         y : array-like of shape (n_samples,), (n_samples, n_labels) or that of the predictions
             As in ``fit``.
@@ -565,19 +575,24 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         >>> model.score(X, y)
         1.0
         """
+        targets, predictions, weight = self._scored(X, y, sample_weight)
+        return float(accuracy_score(targets, predictions, sample_weight=weight))
+
+    def _with_prediction(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
         if not self._model.layout.positional:
-            return super().score(X, y, sample_weight)
+            return y, self.predict(X), sample_weight
         labels = check_positions(y, self.ignore_index)
         counted = counts(labels, self.ignore_index)
-        weight = weights_of_entries(sample_weight, counted)
-        return float(accuracy_score(labels[counted], self.predict(X)[counted], sample_weight=weight))
+        return labels[counted], self.predict(X)[counted], weights_of_entries(sample_weight, counted)
 
     def _model_decoder(self) -> LabelDecoder:
         return self._decoder(self._model.source.model.link)
 
     @given(_gives_probabilities)
     @names_its_arguments
-    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike | Parts) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`.
 
         Parameters

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
@@ -18,6 +22,7 @@ from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import check_domain, check_target
 from onnxtrain.losses.link import Link
+from onnxtrain.rows.parts import Parts
 from onnxtrain.training.model import TrainableModel
 
 #: Links of probabilities of classes.
@@ -218,8 +223,13 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     def _rows_for_estimator(self, rows: Rows) -> Rows:
         return rows
 
-    def _sample_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+    def _sample_weights(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
         return sample_weight
+
+    def _expecting(self, classes: np.ndarray) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def _decoder(self, link: Link) -> None:
         return None
@@ -256,7 +266,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         return y
 
     @names_its_arguments
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike | Parts) -> np.ndarray:
         """Return the output of the trained model.
 
         Parameters
@@ -286,12 +296,12 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         return self._predicted(X, self._model.source.model.output, read)
 
     @names_its_arguments
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return R², the coefficient of determination; with three or more axes, of all entries of y but NaN together.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
             As in ``fit``.
         y : array-like of shape (n_samples,), (n_samples, n_outputs) or that of the predictions
             As in ``fit``.
@@ -310,9 +320,14 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         >>> round(line.score([[0.0], [1.0]], [1.0, 3.0]), 3)
         1.0
         """
+        targets, predictions, weight = self._scored(X, y, sample_weight)
+        return float(r2_score(targets, predictions, sample_weight=weight))
+
+    def _with_prediction(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
         if not self._model.layout.positional:
-            return super().score(X, y, sample_weight)
+            return y, self.predict(X), sample_weight
         values = check_values(y, "float64")
         counted = ~np.isnan(values)
-        weight = weights_of_entries(sample_weight, counted)
-        return float(r2_score(values[counted], self.predict(X)[counted], sample_weight=weight))
+        return values[counted], self.predict(X)[counted], weights_of_entries(sample_weight, counted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -183,6 +184,12 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
             "several targets of classes are a classifier each."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+
+
+def balanced(counts: Mapping[Any, int]) -> dict[Any, float]:
+    """Return the weight n_samples / (n_classes * count) of each class."""
+    n_rows = sum(counts.values())
+    return {label: n_rows / (len(counts) * count) for label, count in counts.items()}
 
 
 def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

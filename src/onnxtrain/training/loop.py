@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -23,7 +24,7 @@ from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import EpochEnd, TrainingState
+from onnxtrain.training.state import EpochEnd, Pace, TrainingState
 from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, Wire, build_step
 from onnxtrain.training.update import UpdateGraph, build_update
 
@@ -396,6 +397,8 @@ class StepLoop:
         settings = _in_pieces(settings, data)
         self.data, self.settings, self.optimizer = data, settings, optimizer
         self._at_hand = data.at_hand  # None: the step is fed
+        self._pace: Pace | None = None
+        self._waited = 0.0  # seconds of this epoch
         self.state, self.random_state = state, random_state
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
@@ -505,7 +508,7 @@ class StepLoop:
                 check_finite(loss, weights.wholes.values(), state, rate)
                 state.slots = self.bound.slots(copy=not self._large)
                 kept = _in_files(weights) if self._large else weights
-                end.take(kept, loss, rate, can_lower_rate=can_lower(self.settings.schedule, rate))
+                end.take(kept, loss, rate, can_lower_rate=can_lower(self.settings.schedule, rate), pace=self._pace)
         except ConvergenceError:
             if self._large:  # it is that of the epoch that failed
                 state.slots, state.slots_step = {}, state.step
@@ -532,8 +535,11 @@ class StepLoop:
             self._write_order(order, self._at_hand.weight)
             self._run_steps(scalars, None)
         else:
+            begin, self._waited = time.perf_counter(), 0.0
             with closing(self.data.epoch(self.batch_size, random_state)) as batches:
                 self._run_steps(scalars, self._fed(scalars, batches))
+            seconds = time.perf_counter() - begin
+            self._pace = Pace(self.n_rows / seconds, self._waited / seconds)
         self._behind += self.n_steps
         self.state.step += self.n_steps
         return self.bound.count("loss_sum") / self._total_weight
@@ -553,7 +559,9 @@ class StepLoop:
         """Bind the rows of one batch after the other."""
         k = self.settings.accumulate
         for start in range(0, self.n_batches, k):
+            begin = time.perf_counter()
             of_step = list(islice(batches, k))
+            self._waited += time.perf_counter() - begin
             weights = np.array([batch.weight for batch in of_step])
             some = scalars[start : start + k]
             some[:, 0] = 1 / np.add.reduceat(weights, [0])  # rounded as in _set_weights

@@ -16,14 +16,15 @@ is left to open, one stretch takes all. So if P <= k an epoch is one stretch ove
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, zip_longest
 from typing import Any, Protocol, Self
 
 import numpy as np
 import scipy.sparse
 
+from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
 from onnxtrain.training.data import Batch, Piece, TrainingData, batches, bytes_of_a_row
 
@@ -89,6 +90,8 @@ class PartedData:
         The rows of each part that are visited; None for all.
     shuffled_labels : bool
         Each row gets the label of another in :meth:`pieces`.
+    watch : callable, optional
+        Called with the number of rows of each batch of an epoch.
     """
 
     reader: PartReader
@@ -99,6 +102,7 @@ class PartedData:
     digest: str
     split: Split | None = None
     shuffled_labels: bool = False
+    watch: Callable[[int], object] | None = field(default=None, repr=False)
 
     @property
     def n_rows(self) -> int:
@@ -142,7 +146,7 @@ class PartedData:
 
     def with_shuffled_labels(self) -> Self:
         """Return the same rows, each with the label of another; always in the same order."""
-        return replace(self, shuffled_labels=True)
+        return replace(self, shuffled_labels=True, watch=None)
 
     def fingerprint(self) -> str:
         """Return a fingerprint of the rows."""
@@ -165,28 +169,33 @@ class PartedData:
         )
         if self.weights is None:
             return trained, held_out
-        sums = tuple(data.total_weight for data in held_out._read(range(len(self.sizes))))
-        rest = tuple(np.subtract(self.weights, sums).tolist())
-        return replace(trained, weights=rest), replace(held_out, weights=sums)
+        held_out = held_out.counted()
+        return replace(trained, weights=tuple(np.subtract(self.weights, held_out.weights or 0).tolist())), held_out
+
+    def counted(self) -> PartedData:
+        """Return the same with the number and the weight of the rows of each part as one more pass finds them."""
+        order = [i for i, n in enumerate(self.sizes) if n]
+        sizes, weights = [0] * len(self.sizes), [0.0] * len(self.sizes)
+        for i, data in zip(order, self._read(order), strict=True):
+            sizes[i], weights[i] = data.n_rows, data.total_weight
+        return replace(self, sizes=tuple(sizes), weights=tuple(weights))
 
     # reading -----------------------------------------------------------------
 
     def _read(self, order: Iterable[int]) -> Generator[TrainingData]:
         """Yield parts in an order; while one is used, a thread reads the next."""
-        todo = list(order)
-        with ThreadPoolExecutor(1, "onnxtrain-rows") as thread:
-            ahead: list[Future] = [thread.submit(self.reader.read, i) for i in todo[:1]]
-            for n, i in enumerate(todo, 1):
-                data = self.reader.check(i, ahead.pop().result())  # nothing holds what was read
-                ahead += [thread.submit(self.reader.read, following) for following in todo[n : n + 1]]
-                yield data if self.split is None else self.split.of(i, data)
+        return read_ahead(self.reader.read, self._checked, order)
+
+    def _checked(self, i: int, part: Any) -> TrainingData:
+        data = self.reader.check(i, part)
+        return data if self.split is None else self.split.of(i, data)
 
     def _order(self, random_state: np.random.RandomState | None) -> list[int]:
         """Return the parts that have rows, in a drawn order if they are not all open at once."""
         order = [i for i, n in enumerate(self.sizes) if n]
-        if random_state is not None and len(order) > self.open_parts:
-            return [order[i] for i in random_state.permutation(len(order))]
-        return order
+        if random_state is None or len(order) <= self.open_parts:
+            return order
+        return spread_out(order, self.open_parts, random_state)
 
     def pieces(self, device: Device) -> Iterator[Piece]:
         """Yield the rows that count in the order of the parts, some at a time."""
@@ -208,7 +217,10 @@ class PartedData:
         parts = self._read(order)
         try:
             rows = parts if random_state is None else self._mixed(parts, len(order), random_state)
-            yield from in_batches(rows, size)
+            for batch in in_batches(rows, size):
+                if self.watch is not None:
+                    self.watch(batch.n_rows)
+                yield batch
         finally:
             parts.close()
 
@@ -226,6 +238,39 @@ class PartedData:
             if n_to_come:
                 opened.pop(0)
                 opened.append(OpenPart(next(parts)))
+
+
+def spread_out(order: Sequence[int], k: int, random_state: np.random.RandomState) -> list[int]:
+    """Return parts in a drawn order in which any k that follow each other are from all over the file.
+
+    The file is cut into k sections, whose parts are drawn, and which take turns. Of rows that are sorted, by label or
+    by date, those of a batch are then as mixed as those of the file. The turns are a Gray code, its bits reversed: both
+    halves of the file, and all quarters, have the same shares of the rungs of the ladder.
+
+    Examples
+    --------
+    >>> spread_out(range(16), 8, np.random.RandomState(1))
+    [14, 7, 2, 10, 8, 0, 5, 12, 15, 6, 3, 11, 9, 1, 4, 13]
+    """
+    ends = np.linspace(0, len(order), k + 1).round().astype(int)
+    sections = [random_state.permutation(order[start:stop]).tolist() for start, stop in pairwise(ends)]
+    turns = turns_of(k)
+    if random_state.randint(2):
+        turns = [k - 1 - turn for turn in turns]
+    return [i for row in zip_longest(*(sections[turn] for turn in turns)) for i in row if i is not None]
+
+
+def turns_of(k: int) -> list[int]:
+    """Return the order in which k sections take turns.
+
+    Examples
+    --------
+    >>> turns_of(8)
+    [0, 4, 6, 2, 3, 7, 5, 1]
+    """
+    n_bits = max(k - 1, 1).bit_length()
+    codes = (int(f"{i ^ i >> 1:0{n_bits}b}"[::-1], 2) for i in range(2**n_bits))
+    return [code for code in codes if code < k]
 
 
 class OpenPart:

@@ -172,6 +172,21 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How fast an epoch was whose rows are read or put together batch by batch.
+
+    Attributes
+    ----------
+    rows_per_second : float
+    waited : float
+        The share of the time in which steps waited for rows.
+    """
+
+    rows_per_second: float
+    waited: float
+
+
+@dataclass(frozen=True)
 class EpochInfo:
     """The argument of a callback after an epoch.
 
@@ -188,6 +203,8 @@ class EpochInfo:
         Seconds since training began.
     weights : mapping of str to ndarray
         Not to be changed.
+    pace : Pace or None
+        Of rows in parts; None where a step takes its rows from memory by itself.
     """
 
     epoch: int
@@ -197,6 +214,7 @@ class EpochInfo:
     learning_rate: float
     time: float
     weights: Mapping[str, np.ndarray] = field(repr=False)
+    pace: Pace | None = None
 
 
 #: A callable that is called after each epoch and returns True to stop.
@@ -231,7 +249,15 @@ class EpochEnd:
     listeners: tuple[Listener, ...] = ()
     begin: float = field(default_factory=time.perf_counter)
 
-    def take(self, weights: Weights, loss: float, learning_rate: float, *, can_lower_rate: bool = False) -> None:
+    def take(
+        self,
+        weights: Weights,
+        loss: float,
+        learning_rate: float,
+        *,
+        can_lower_rate: bool = False,
+        pace: Pace | None = None,
+    ) -> None:
         """Take the weights after an epoch and its loss into the state, and whether to stop after it.
 
         With `can_lower_rate` training goes on at a lower learning rate where it would stop.
@@ -250,7 +276,7 @@ class EpochEnd:
         if not self.listeners:  # an epoch of few rows takes little more than to say what it was
             return
         seconds = time.perf_counter() - self.begin
-        info = EpochInfo(state.epoch, state.step - 1, loss, validation_loss, learning_rate, seconds, so_far)
+        info = EpochInfo(state.epoch, state.step - 1, loss, validation_loss, learning_rate, seconds, so_far, pace)
         for listener in self.listeners:
             state.stopped |= bool(listener(info))
 

@@ -1,0 +1,252 @@
+"""The rows of a fit as they were given, arrays or parts, made ready for the trainer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.protocols import ArrayLike, is_fitted, is_onnx
+from onnxtrain.estimators.rows import check_rows
+from onnxtrain.estimators.settings import floats_of
+from onnxtrain.estimators.start import start
+from onnxtrain.estimators.survey import Survey, survey
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.rows.lazy import in_memory
+from onnxtrain.rows.parts import Part, Parts, as_parts
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.parts import PartedData, gather
+from onnxtrain.training.state import TrainingState
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+#: Rows that show types and shapes.
+_FEW = 16
+
+#: A model, its state, and the rows that it is trained on.
+Ready: TypeAlias = "tuple[TrainedModel, TrainingState, TrainingData | PartedData]"
+
+
+def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts:
+    """Return rows as they were given, lazy collections as arrays and frames.
+
+    Raises
+    ------
+    ArgumentTypeError
+        X is a generator.
+    DataError
+        A lazy collection is too large, or y is given beside parts.
+    """
+    parts = as_parts(X)
+    if parts is None:
+        rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
+        return GivenArrays(*(in_memory(values, name) for values, name in rows))
+    for name, values in (("y", y), ("sample_weight", sample_weight)):
+        if values is not None:
+            raise DataError(f"{name} is given beside rows in parts: read(i) returns (X, y) or (X, y, sample_weight).")
+    return GivenParts(parts)
+
+
+def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> GivenArrays:
+    """Return rows in memory, where rows in parts are refused."""
+    found = given(X, y, sample_weight)
+    if isinstance(found, GivenParts):
+        raise ParameterError(
+            "Rows in parts are for fit, predict, score and losses. Elsewhere give the rows of one part at a time, "
+            "X, y = parts.read(i)[:2]."
+        )
+    return found
+
+
+def features_of(X: Any) -> Iterator[Any]:
+    """Yield rows to predict for: those of each part, or all of an array."""
+    parts = as_parts(X)
+    if parts is None:
+        yield in_memory(X)
+    else:
+        yield from (part.X for part in parts.in_order())
+
+
+def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
+    """Yield rows with labels and weights: those of each part, or all of an array."""
+    found = given(X, y, sample_weight)
+    if isinstance(found, GivenArrays):
+        parts: Iterator[Part] = iter([Part(found.X, found.y, found.weight)])
+    else:  # labels that are kept, while the rows are not, are no views of them
+        parts = (part._replace(y=copy.copy(part.y)) for part in found.parts.in_order())
+    for part in parts:
+        if part.y is None:
+            raise DataError("The rows have no y.")
+        yield part
+
+
+def joined(values: Iterator[Any]) -> Any:
+    """Return results of parts as one array; None where a part has none."""
+    found = list(values)
+    return found[0] if len(found) == 1 else None if found[0] is None else np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class GivenArrays:
+    """Rows in memory."""
+
+    X: Any = field(repr=False)
+    y: Any = field(repr=False)
+    weight: Any = field(repr=False)
+
+    def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
+        """Return the model with its state before the first step, and the rows behind its front."""
+        rows, model, state = start(estimator, self.X, self.y, self.weight, known)
+        model, data = model.cut(estimator._data(model, rows), n_epochs)
+        return model, state, data
+
+    def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
+        """Return the rows as a model takes them that has seen others."""
+        rows = check_rows(estimator, self.X, self.y, self.weight, model)
+        return model.behind_front(estimator._data(model, rows))[1]
+
+
+@dataclass(frozen=True)
+class GivenParts:
+    """Rows in parts."""
+
+    parts: Parts
+
+    def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
+        """Return the model with its state before the first step, and the rows behind its front.
+
+        A pass over the parts comes first: see :func:`~onnxtrain.estimators.survey.survey`.
+        """
+        if self.parts.classes is not None and not estimator._classifies:
+            raise ParameterError("classes= is for classifiers, a regressor has none.")
+        found = survey(self.parts, floats_of(estimator.dtype), classifies=estimator._classifies)
+        _say(estimator, found)
+        with estimator._expecting(found.labels if self.parts.classes is None else np.unique(self.parts.classes)):
+            rows, model, state = start(estimator, *found.sample, known)
+        model, sample = model.cut(estimator._data(model, rows), 1)
+        reader = _Reader(estimator, model, self.parts, found.weights is not None, _counts(estimator, found))
+        data = PartedData(reader, found.sizes, found.weights, _few(sample), self.parts.open_parts, found.digest)
+        if reader.by_label:
+            data = data.counted()
+        if not model.layout.positional:
+            estimator._encode_target(found.labels, model.source.model)  # labels that the model does not know
+        for i in found.suspects:
+            reader.check(i, reader.read(i))
+        return model, state, data
+
+    def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
+        """Return the rows as a model takes them that has seen others."""
+        sizes = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
+        first = next((i for i, n in enumerate(sizes) if n), None)
+        if first is None:
+            raise DataError(f"The {len(sizes)} parts of X_val have no rows.")
+        part = self.parts.read(first)
+        reader = _Reader(estimator, model, self.parts, part.sample_weight is not None, None)
+        like = _few(reader.check(first, part))
+        data = PartedData(reader, sizes, None, like, self.parts.open_parts, repr(sizes))
+        return data.counted() if reader.weighted or reader.by_label else data
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Parts as the objective of a model takes them.
+
+    Attributes
+    ----------
+    weighted : bool
+        Whether rows have weights that differ.
+    counts : dict or None
+        The number of rows of each class, for balanced weights.
+    """
+
+    estimator: OrtGradientEstimator
+    model: TrainedModel
+    parts: Parts
+    weighted: bool
+    counts: dict[Any, int] | None
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def by_label(self) -> bool:
+        """Whether the weight of a row depends on its labels."""
+        return self.model.layout.positional or getattr(self.estimator, "class_weight", None) is not None
+
+    def read(self, i: int) -> Part:
+        """Return a part as its source has it."""
+        return self.parts.read(i)
+
+    def check(self, i: int, part: Part) -> TrainingData:
+        """Return a part behind the front of the model."""
+        try:
+            rows = check_rows(self.estimator, part.X, part.y, None, self.model)
+            rows = rows._replace(weight=self._weight(rows.y, part.sample_weight))
+            data = self.estimator._data(self.model, rows)
+        except DataError as e:
+            raise DataError(f"Part {i}: {e}") from e
+        return self.model.behind_front(data)[1]
+
+    def _weight(self, y: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray | None:
+        """Return the weights of rows, those of their classes among them; in all parts or in none."""
+        dtype = floats_of(self.estimator.dtype)
+        if not self.weighted and not self.by_label:
+            return None
+        given = np.ones(len(y), dtype) if sample_weight is None else sample_weight
+        weight = check_sample_weight(given, y, dtype, keep=True)
+        return weight if self.model.layout.positional else self.estimator._sample_weights(y, weight, self.counts)
+
+
+def _few(data: TrainingData) -> TrainingData:
+    """Return a few rows, copies."""
+    n = min(_FEW, len(data.label))
+    return gather([data], np.zeros(n, np.int64), np.arange(n))
+
+
+def _counts(estimator: OrtGradientEstimator, found: Survey) -> dict[Any, int] | None:
+    """Return the number of rows of each class, if their weights are balanced."""
+    if getattr(estimator, "class_weight", None) != "balanced":
+        return None
+    if found.labels.ndim > 1 or estimator._n_labels:
+        raise ParameterError("class_weight='balanced' of several labels a row is not for rows in parts: give weights.")
+    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+def _say(estimator: OrtGradientEstimator, found: Survey) -> None:
+    """Print on how many rows an estimator is fitted first, if it is not."""
+    model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
+    if estimator.verbose and not is_onnx(model) and not is_fitted(model):
+        print(
+            f"{type(model).__name__} is fitted on {len(found.sample.y):,} of {sum(found.sizes):,} rows, spread over "
+            "the parts; training goes on from there on all of them."
+        )
+
+
+def hold_out(
+    estimator: OrtGradientEstimator, data: TrainingData | PartedData
+) -> tuple[TrainingData | PartedData, TrainingData | PartedData]:
+    """Return rows to train on and held-out ones, stratified by class; of rows in parts a share of each part."""
+    fraction, random_state = estimator.validation_fraction, estimator._random_state
+    if isinstance(data, PartedData):
+        return data.hold_out(fraction, random_state)
+    of_classes = estimator._classifies and data.label.shape[1:] == (1,)
+    try:
+        train, held_out = train_test_split(
+            data.rows,
+            test_size=fraction,
+            random_state=random_state,
+            stratify=data.label[data.rows, 0] if of_classes else None,
+        )
+    except ValueError as e:
+        raise DataError(
+            f"early_stopping=True holds out validation_fraction={fraction} of the {len(data.rows)} rows, which cannot "
+            f"be: {e} Set early_stopping=False, or give a validation set, fit(X, y, X_val=..., y_val=...)."
+        ) from e
+    return data.subset(train), data.subset(held_out)

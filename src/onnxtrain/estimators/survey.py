@@ -1,0 +1,251 @@
+"""The first pass over rows in parts: a sample, the labels, the weights, and which parts have missing values."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from onnxtrain.errors import DataError
+from onnxtrain.estimators.arrays import as_array
+from onnxtrain.estimators.frames import as_pandas
+from onnxtrain.estimators.inputs import Inputs
+from onnxtrain.estimators.protocols import is_frame
+from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.rows.parts import Part, Parts, read_ahead
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a pass over rows in parts has found.
+
+    Attributes
+    ----------
+    sample : Part
+        Rows spread evenly over the parts, all of them if they are few.
+    sizes : tuple of int
+        The number of rows of each part whose weight is not zero.
+    weights : tuple of float or None
+        The sum of the weights of each part; None if all rows have the same.
+    labels : ndarray
+        The distinct labels; of targets that are numbers, or of several columns, the least and the largest.
+    counts : ndarray
+        How many rows have each label.
+    suspects : tuple of int
+        The first part with NaN among its rows, and the first with an infinite value.
+    digest : str
+        A fingerprint of labels, weights and some rows.
+    """
+
+    sample: Part = field(repr=False)
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...] | None
+    labels: np.ndarray
+    counts: np.ndarray
+    suspects: tuple[int, ...]
+    digest: str
+
+
+class _Found(NamedTuple):
+    """What one part shows."""
+
+    sample: Part
+    form: tuple[Any, ...]
+    size: int
+    weight: float
+    range: tuple[float, float]
+    labels: np.ndarray
+    counts: np.ndarray
+    flaws: frozenset[str]
+    digest: bytes
+
+
+def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
+    """Look through all parts, or through some of them if the classes are known and the rows have no weights.
+
+    Raises
+    ------
+    DataError
+        A part has no labels, another number of rows than it says, or invalid weights.
+    """
+    lengths = [parts.n_rows(i) for i in range(len(parts))]
+    order = [i for i, n in enumerate(lengths) if n]
+    if not order:
+        raise DataError(f"The {len(parts)} parts have no rows.")
+    if parts.classes is not None:
+        order = [order[k] for k in np.unique(np.linspace(0, len(order) - 1, parts.open_parts).astype(int))]
+    places = _places([lengths[i] for i in order], parts.sample)
+
+    def look(i: int, part: Part) -> _Found:
+        return _look(i, part, lengths[i], next(places), dtype, classifies=classifies)
+
+    found = dict(zip(order, read_ahead(parts.read, look, order), strict=True))
+    weighted = any(part.sample.sample_weight is not None for part in found.values())
+    if weighted and parts.classes is not None:
+        return survey(replace(parts, classes=None), dtype, classifies=classifies)
+    first = found[order[0]].form
+    for i, part in found.items():
+        if part.form != first:
+            raise DataError(f"Part {i} has rows of {part.form}, part {order[0]} of {first}.")
+    low, high = zip(*(part.range for part in found.values()), strict=True)
+    if max(high) == 0:
+        raise DataError("Sample weights must contain at least one non-zero number.")
+    labels, counts = _union(list(found.values()), distinct=classifies)
+    flaws = [next((i for i, part in found.items() if flaw in part.flaws), None) for flaw in ("NaN", "infinite")]
+    digest = hashlib.sha256(repr(lengths).encode())
+    for part in found.values():
+        digest.update(part.digest)
+    return Survey(
+        Part(*_joined([part.sample for part in found.values()])),
+        tuple(found[i].size if i in found else n for i, n in enumerate(lengths)),
+        tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if min(low) < max(high) else None,
+        labels,
+        counts,
+        tuple(sorted({i for i in flaws if i is not None})),
+        digest.hexdigest(),
+    )
+
+
+def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
+    """Yield the rows of each part that belong to the sample."""
+    ends = np.cumsum([0, *lengths])
+    chosen = np.unique(np.linspace(0, ends[-1] - 1, min(n_sample, int(ends[-1]))).astype(np.int64))
+    for start, stop in pairwise(ends):
+        yield chosen[(chosen >= start) & (chosen < stop)] - start
+
+
+def _look(i: int, part: Part, n_rows: int, place: np.ndarray, dtype: str, *, classifies: bool) -> _Found:
+    if part.y is None:
+        raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
+    X, y = as_pandas(part.X), as_array(part.y, "y")
+    y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
+    if not _count(X) == len(y) == n_rows:
+        raise DataError(f"Part {i} has {_count(X)} rows in X and {len(y)} in y, n_rows({i}) is {n_rows}.")
+    weight = part.sample_weight
+    if weight is not None:
+        weight = check_sample_weight(weight, y, dtype, keep=True)
+    sums = (n_rows, float(n_rows), (1.0, 1.0))
+    if weight is not None:
+        of_steps = weight.astype(dtype)
+        sums = (int(np.count_nonzero(of_steps)), float(of_steps.sum(dtype=np.float64)), (weight.min(), weight.max()))
+    sample = Part(take_rows(X, place, n_rows), y[place], None if weight is None else weight[place])
+    ends = take_rows(X, np.unique([0, n_rows - 1]), n_rows)
+    digest = b"".join(_content(array) for array in (y, weight, *_columns(ends)))
+    return _Found(
+        sample, _form(X), *sums, *_labels(y, classifies=classifies), _flaws(X), hashlib.sha256(digest).digest()
+    )
+
+
+def _labels(y: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct labels and how many rows have each; of numbers or columns the least and the largest."""
+    if classifies and (y.ndim == 1 or y.shape[1:] == (1,)):
+        try:
+            return np.unique(y, return_counts=True)
+        except TypeError as e:
+            raise DataError(f"Labels must be of one type, numbers or strings: {e}") from e
+    if classifies and y.ndim > 2:  # of positions
+        return np.unique(y, return_counts=True)
+    return np.stack([y.min(axis=0), y.max(axis=0)]) if y.dtype.kind in "fiub" else y[:1], np.array([len(y), len(y)])
+
+
+def _union(found: Sequence[_Found], *, distinct: bool) -> tuple[np.ndarray, np.ndarray]:
+    labels, counts = (np.concatenate(arrays) for arrays in ([f.labels for f in found], [f.counts for f in found]))
+    if not distinct or labels.ndim > 1:
+        return _labels(labels, classifies=False)
+    distinct_labels, which = np.unique(labels, return_inverse=True)
+    return distinct_labels, np.bincount(which, counts).astype(np.int64)
+
+
+def _columns(X: Any) -> list[Any]:
+    """Return the arrays of rows in any form: a matrix is one, a frame has one for each column."""
+    if isinstance(X, (Mapping, Inputs)):
+        return [X[name] for name in X.keys()]  # noqa: SIM118  # Inputs iterate over rows
+    if is_frame(X):
+        return [X.iloc[:, k] for k in range(X.shape[1])]
+    return [X]
+
+
+def _count(X: Any) -> int:
+    """Return the number of rows in any form."""
+    first = _columns(X)[0] if isinstance(X, Mapping) else X
+    return int(first.shape[0]) if hasattr(first, "shape") else len(first)
+
+
+def _form(X: Any) -> tuple[Any, ...]:
+    """Return the names of the columns in any order, else the shape of a row."""
+    if isinstance(X, (Mapping, Inputs)):
+        return tuple(sorted(map(str, X.keys())))
+    if is_frame(X):
+        return tuple(sorted(map(str, X.columns)))
+    return tuple(getattr(X, "shape", ())[1:])
+
+
+def _flaws(X: Any) -> frozenset[str]:
+    """Return which values rows hold that a model may not take: NaN, infinite ones."""
+    found = set()
+    for column in _columns(X):
+        array = column.data if scipy.sparse.issparse(column) else np.asarray(as_array(column))
+        if array.dtype.kind == "O":
+            found |= {"NaN"} if any(isinstance(v, float) and math.isnan(v) for v in array.ravel()) else set()
+        elif array.dtype.kind == "f" and not np.isfinite(array).all():
+            found |= {"NaN"} if np.isnan(array).any() else set()
+            found |= {"infinite"} if np.isinf(array).any() else set()
+    return frozenset(found)
+
+
+def _content(values: Any) -> bytes:
+    """Return bytes that differ where values do."""
+    if values is None:
+        return b"none"
+    if scipy.sparse.issparse(values):
+        values = values.toarray()
+    array = np.asarray(as_array(values)) if not isinstance(values, list) else np.array([repr(v) for v in values])
+    header = f"{array.shape}{array.dtype}".encode()
+    return header + (
+        np.ascontiguousarray(array).tobytes() if array.dtype.kind in "fiub" else repr(array.tolist()).encode()
+    )
+
+
+def take_rows(X: Any, rows: np.ndarray, n_rows: int) -> Any:
+    """Return some of the rows in any form; all of them are as they came."""
+    if len(rows) == n_rows:
+        return X
+    if isinstance(X, Mapping):
+        return {name: take_rows(column, rows, n_rows) for name, column in X.items()}
+    if is_frame(X):
+        return X.iloc[rows]
+    if isinstance(X, (list, tuple)):
+        return [X[i] for i in rows.tolist()]
+    return (X.tocsr() if scipy.sparse.issparse(X) else X if isinstance(X, Inputs) else as_array(X))[rows]
+
+
+def _joined(samples: Sequence[Part]) -> Iterator[Any]:
+    """Yield the rows of several samples, their labels, their weights."""
+    for values in zip(*(part for part in samples if len(part.y)), strict=True):
+        yield None if values[0] is None else concatenated(values)
+
+
+def concatenated(values: Sequence[Any]) -> Any:
+    """Return the rows of arrays, frames, lists or mappings, one after the other."""
+    first = values[0]
+    if len(values) == 1:
+        return first
+    if isinstance(first, Mapping):
+        return {name: concatenated([value[name] for value in values]) for name in first}
+    if isinstance(first, Inputs):
+        return Inputs(**{name: concatenated([value[name] for value in values]) for name in first.keys()})  # noqa: SIM118  # it iterates over rows
+    if is_frame(first):
+        import pandas as pd
+
+        return pd.concat(values, ignore_index=True)
+    if scipy.sparse.issparse(first):
+        return scipy.sparse.vstack(values, format="csr")
+    if isinstance(first, (list, tuple)):
+        return [row for value in values for row in value]
+    return np.concatenate([np.asarray(as_array(value)) for value in values])

@@ -1,0 +1,187 @@
+"""Lazy collections of other libraries as arrays and frames in memory, if they fit there."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from onnxtrain.errors import DataError
+
+#: The largest share of the memory that a collection may take: a fit has copies of the rows besides.
+_SHARE = 0.25
+
+#: Rows by whose bytes those of all are estimated.
+_FEW = 1000
+
+
+class Lazy(NamedTuple):
+    """A collection that is not read yet: its name, its bytes, about, and the function that reads it."""
+
+    name: str
+    n_bytes: Callable[[], float]
+    read: Callable[[], Any]
+
+
+def in_memory(X: Any, name: str = "X") -> Any:
+    """Return a lazy collection of dask, zarr, polars or pyarrow as an array or a frame, anything else as it is.
+
+    Raises
+    ------
+    DataError
+        It takes more than a quarter of the memory.
+    """
+    lazy = _lazy(X)
+    if lazy is None:
+        return X
+    n_bytes, memory = lazy.n_bytes(), memory_at_hand()
+    if n_bytes > _SHARE * memory:
+        raise DataError(
+            f"{name} is a {lazy.name} of {_size(n_bytes)}, more than a quarter of the memory, {_size(memory)}: train "
+            "and predict in parts, see onnxtrain.rows (from_parquet, from_zarr, from_files, from_dask), or on the "
+            "workers of a cluster by onnxtrain.dask."
+        )
+    return lazy.read()
+
+
+def _lazy(X: Any) -> Lazy | None:
+    """Return how a collection is read, None for one that is in memory."""
+    kind = type(X)
+    return next((make(X) for library, names, make in _KINDS if _is(kind, library, names)), None)
+
+
+def _is(kind: type, library: str, names: tuple[str, ...]) -> bool:
+    return any(c.__module__.partition(".")[0] == library and c.__name__ in names for c in kind.__mro__)
+
+
+def _dask_array(X: Any) -> Lazy:
+    known = X if not math.isnan(X.nbytes) else X.compute_chunk_sizes()
+    return Lazy("dask array", lambda: float(known.nbytes), X.compute)
+
+
+def _dask_frame(X: Any) -> Lazy:
+    def n_bytes() -> float:
+        first = X.get_partition(0).compute()
+        return float(_of_frame(first)) * X.npartitions
+
+    return Lazy("dask frame", n_bytes, X.compute)
+
+
+def _zarr_array(X: Any) -> Lazy:
+    return Lazy("zarr array", lambda: float(math.prod(X.shape) * X.dtype.itemsize), lambda: X[...])
+
+
+def _polars_frame(X: Any) -> Lazy:
+    def n_bytes() -> float:
+        (n,) = X.select(_first_module(X).len()).collect().row(0)
+        head = X.head(_FEW).collect()
+        return head.estimated_size() / max(len(head), 1) * n
+
+    def read() -> Any:  # scikit-learn takes the names of columns from frames of pandas
+        import pandas as pd
+
+        frame = X.collect()
+        return pd.DataFrame({name: frame.get_column(name).to_numpy() for name in frame.columns})
+
+    return Lazy("polars LazyFrame", n_bytes, read)
+
+
+def _arrow_dataset(X: Any) -> Lazy:
+    def n_bytes() -> float:
+        head = X.head(_FEW)
+        return head.nbytes / max(len(head), 1) * X.count_rows()
+
+    return Lazy("pyarrow dataset", n_bytes, lambda: X.to_table().to_pandas())
+
+
+def _arrow_table(X: Any) -> Lazy:
+    return Lazy("pyarrow table", lambda: float(X.nbytes), X.to_pandas)
+
+
+def _arrow_column(X: Any) -> Lazy:
+    return Lazy("pyarrow array", lambda: float(X.nbytes), lambda: X.to_numpy(**_copying(X)))
+
+
+def _copying(X: Any) -> dict[str, bool]:
+    """Return what lets an array of pyarrow be copied; one in chunks always is."""
+    return {} if hasattr(X, "chunks") else {"zero_copy_only": False}
+
+
+#: Library and names of the classes, and how such a collection is read.
+_KINDS: tuple[tuple[str, tuple[str, ...], Callable[[Any], Lazy]], ...] = (
+    ("dask", ("Array",), _dask_array),
+    ("dask", ("FrameBase", "DataFrame", "Series"), _dask_frame),
+    ("zarr", ("Array",), _zarr_array),
+    ("polars", ("LazyFrame",), _polars_frame),
+    ("pyarrow", ("Dataset",), _arrow_dataset),
+    ("pyarrow", ("Table", "RecordBatch"), _arrow_table),
+    ("pyarrow", ("Array", "ChunkedArray"), _arrow_column),
+)
+
+
+def _first_module(X: Any) -> Any:
+    """Return the library of a collection, which is imported already."""
+    import sys
+
+    return sys.modules[type(X).__module__.partition(".")[0]]
+
+
+def _of_frame(X: Any) -> int:
+    used = X.memory_usage(deep=True)
+    return int(used.sum() if hasattr(used, "sum") else used)
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
+
+
+# ------------------------------------------------------------------ memory
+
+
+def memory_at_hand() -> float:
+    """Return the bytes of memory that this process may use: of the machine, its control group, its own limit."""
+    return min(_of_machine(), *_of_groups(), *_of_limits(), math.inf)
+
+
+def _of_machine() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows does not say it
+        return math.inf
+
+
+def _of_groups(root: str = "/sys/fs/cgroup", of_process: str = "/proc/self/cgroup") -> Iterator[float]:
+    """Yield the limits of the control groups of this process, and of those around them."""
+    try:
+        with open(of_process) as file:
+            lines = [line.strip().split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers not in ("", "memory"):
+            continue
+        folder, name = (root, "memory.max") if not controllers else (f"{root}/memory", "memory.limit_in_bytes")
+        steps = [step for step in path.split("/") if step]
+        for depth in range(len(steps) + 1):
+            yield _limit_in("/".join([folder, *steps[:depth], name]))
+
+
+def _limit_in(path: str) -> float:
+    try:
+        with open(path) as file:
+            return float(file.read())
+    except (OSError, ValueError):  # no such group, or "max"
+        return math.inf
+
+
+def _of_limits() -> Iterator[float]:
+    """Yield the limits that the process has set for itself."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, _ = resource.getrlimit(which)
+        if soft != resource.RLIM_INFINITY:
+            yield float(soft)

@@ -1,0 +1,144 @@
+"""What rows in parts are, and how they are read: one after the other, the next one ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
+from onnxtrain.rows.lazy import in_memory
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows in parts that can be read again and again."""
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a part."""
+
+    def read(self, i: int) -> tuple[Any, ...]:
+        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``; called in another thread than ``fit``."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a fit goes through rows in parts.
+
+    Parameters
+    ----------
+    source : Source
+        Any object with ``__len__``, ``n_rows(i)`` and ``read(i)``.
+    open_parts : int
+        The rows of so many parts are mixed at a time. They are in memory, and one that is read ahead. If there are no
+        more parts than these, an epoch is that of the same rows in memory, bit by bit.
+    sample : int
+        Rows, spread evenly over the parts, on which an estimator that is not fitted is fitted first, and with which
+        the model is compared before training.
+    classes : array-like of shape (n_classes,), optional
+        All classes of y. A fit begins with a pass over all parts that finds classes and missing values; with the
+        classes given it looks at `open_parts` of them, unless the rows have weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> from onnxtrain.rows import Parts, from_files
+    >>> def read(seed):
+    ...     X = np.random.RandomState(seed).rand(1000, 2)
+    ...     return X, X @ [1.0, 2.0]
+    >>> parts = Parts(from_files(range(20), read), open_parts=4)
+    >>> model = OrtGradientRegressor(solver="lbfgs", dtype="float64").fit(parts)
+    >>> model.coef_.round(3).tolist()
+    [1.0, 2.0]
+    """
+
+    source: Source
+    open_parts: int = 8
+    sample: int = 20_000
+    classes: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("open_parts", "sample"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ParameterError(f"{name} must be a number of {name.partition('_')[2] or 'rows'}, got {value!r}.")
+        if not is_parts(self.source):
+            raise ArgumentTypeError(
+                f"Parts takes an object with __len__, n_rows(i) and read(i), got {type(self.source).__name__}."
+            )
+        if not len(self):
+            raise DataError("There are no parts: the source has length 0.")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a part."""
+        return self.source.n_rows(i)
+
+    def read(self, i: int) -> Part:
+        """Return a part, its lazy collections as arrays or frames."""
+        found = self.source.read(i)
+        if not isinstance(found, tuple) or not 1 <= len(found) <= 3:
+            raise DataError(
+                f"read({i}) must return the tuple (X, y) or (X, y, sample_weight), got {type(found).__name__}"
+                + (f" of length {len(found)}." if isinstance(found, tuple) else ".")
+            )
+        return Part(*(value if value is None else in_memory(value, "a part") for value in found))
+
+    def in_order(self) -> Iterator[Part]:
+        """Yield the parts that have rows, the next one read ahead."""
+        order = [i for i in range(len(self)) if self.n_rows(i)]
+        return read_ahead(self.read, lambda i, part: part, order)
+
+
+class Part(NamedTuple):
+    """A part of the rows; targets are not needed for predictions."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+
+
+def is_parts(X: object) -> bool:
+    """Whether an object is rows in parts."""
+    return all(callable(getattr(type(X), name, None)) for name in ("__len__", "n_rows", "read"))
+
+
+def as_parts(X: Any) -> Parts | None:
+    """Return rows in parts, None for anything else.
+
+    Raises
+    ------
+    ArgumentTypeError
+        X is a generator, or another iterator.
+    """
+    if isinstance(X, Iterator):
+        raise ArgumentTypeError(
+            f"X is a {type(X).__name__}, which can be read once, and each epoch needs a pass over all rows. Give parts "
+            "that can be read again: onnxtrain.rows.from_files(files, read), or any object with __len__, n_rows(i) and "
+            "read(i) -> (X, y). Rows that come once are for partial_fit."
+        )
+    if isinstance(X, Parts):
+        return X
+    return Parts(X) if is_parts(X) else None
+
+
+def read_ahead(read: Callable[[int], T], use: Callable[[int, T], R], order: Iterable[int]) -> Generator[R]:
+    """Yield ``use(i, read(i))`` for each part of an order; while one is used, a thread reads the next."""
+    todo = list(order)
+    with ThreadPoolExecutor(1, "onnxtrain-rows") as thread:
+        ahead: list[Future[T]] = [thread.submit(read, i) for i in todo[:1]]
+        for n, i in enumerate(todo, 1):
+            found = use(i, ahead.pop().result())  # nothing holds what was read
+            ahead += [thread.submit(read, following) for following in todo[n : n + 1]]
+            yield found
+            del found

@@ -1,0 +1,375 @@
+"""Rows in parts of files and of collections of other libraries: parquet, zarr, dask, files of any form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError, DependencyError
+from onnxtrain.registry import did_you_mean
+
+#: The bytes of a part, at most: nine of them fit in a third of a gigabyte.
+_PART_BYTES = 2**25
+
+#: Rows that are written while they are in the cache: whole columns take two and a half times as long.
+_TOGETHER = 1024
+
+
+def _require(library: str, name: str) -> Any:
+    """Return an optional library."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise DependencyError(
+            f"onnxtrain.rows reads these rows by {library}, which is not installed: pip install {library}.",
+            name=library,
+        ) from e
+
+
+# ----------------------------------------------------------------- parquet
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group of a parquet file, or rows of one that is large."""
+
+    fragment: Any = field(repr=False)
+    start: int
+    stop: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Row groups of parquet files, see :func:`from_parquet`."""
+
+    groups: tuple[_Group, ...] = field(repr=False)
+    schema: Any = field(repr=False)
+    columns: tuple[str, ...]
+    label: str | tuple[str, ...] | None
+    weight: str | None
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a part."""
+        return self.groups[i].stop - self.groups[i].start
+
+    def read(self, i: int) -> tuple[Any, ...]:
+        """Return a part: a frame of the features, the labels, the weights."""
+        labels = [self.label] if isinstance(self.label, str) else list(self.label or ())
+        table = self._table(self.groups[i], [*self.columns, *labels, *([self.weight] if self.weight else [])])
+        X = _frame(table.select(list(self.columns)))
+        y = None if self.label is None else table.select(labels).to_pandas().to_numpy()
+        if isinstance(self.label, str):
+            y = table[self.label].to_numpy()
+        return (X, y, table[self.weight].to_numpy()) if self.weight else (X, y)
+
+    def _table(self, group: _Group, columns: list[str]) -> Any:
+        if group.whole:
+            return group.fragment.to_table(schema=self.schema, columns=columns, use_threads=False)
+        pq, pa = _require("pyarrow", "pyarrow.parquet"), _require("pyarrow", "pyarrow")
+        found, end = [], 0
+        (row_group,) = group.fragment.row_groups
+        with group.fragment.filesystem.open_input_file(group.fragment.path) as opened:
+            file = pq.ParquetFile(opened)
+            for batch in file.iter_batches(2**14, [row_group.id], columns=columns, use_threads=False):
+                start, end = end, end + len(batch)
+                if end > group.start:
+                    first = max(group.start - start, 0)
+                    found.append(batch.slice(first, group.stop - start - first))
+                if end >= group.stop:
+                    break
+        return pa.Table.from_batches(found).select(columns)
+
+
+def _frame(table: Any) -> Any:
+    """Return a table as a frame; columns of one type as rows already, which takes time in the thread that reads."""
+    if len(set(table.schema.types)) > 1 or any(column.null_count for column in table.columns):
+        return table.to_pandas(split_blocks=True, use_threads=False)
+    columns = [column.to_numpy() for column in table.columns]
+    if columns[0].dtype.kind not in "fiu":
+        return table.to_pandas(split_blocks=True, use_threads=False)
+    rows = np.empty((len(table), len(columns)), columns[0].dtype)
+    for start in range(0, len(table), _TOGETHER):
+        for k, column in enumerate(columns):
+            rows[start : start + _TOGETHER, k] = column[start : start + _TOGETHER]
+    return _require("pandas", "pandas").DataFrame(rows, columns=table.column_names, copy=False)
+
+
+def from_parquet(
+    source: Any,
+    *,
+    label: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    weight: str | None = None,
+) -> ParquetRows:
+    """Return the row groups of parquet files as parts.
+
+    Row groups of more than 32 MB are cut. A piece of one is decoded from the beginning of the row group, so that large
+    row groups take several times as long to read: write files with a smaller ``row_group_size``, of 10 to 30 MB each.
+
+    Parameters
+    ----------
+    source : path, list of paths, or pyarrow.dataset.Dataset
+        Folders may be partitioned.
+    label : str or sequence of str, optional
+        The column of y, or its columns; none for rows that are only predicted.
+    columns : sequence of str, optional
+        The features; all others by default.
+    weight : str, optional
+        The column of the sample weights.
+
+    Raises
+    ------
+    DependencyError
+        pyarrow or pandas is not installed.
+    DataError
+        There is no such column.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, pandas as pd
+    >>> from onnxtrain import OrtGradientClassifier
+    >>> from onnxtrain.rows import from_parquet
+    >>> path = os.path.join(tempfile.mkdtemp(), "rows.parquet")
+    >>> table = pd.DataFrame(np.random.RandomState(0).randn(4000, 3), columns=["a", "b", "c"])
+    >>> table["y"] = np.where(table.a + table.b > 0, "yes", "no")
+    >>> table.sort_values("y").to_parquet(path, row_group_size=100)
+    >>> parts = from_parquet(path, label="y", columns=["a", "b", "c"])
+    >>> model = OrtGradientClassifier(max_iter=5, random_state=0).fit(parts)
+    >>> len(parts), model.feature_names_in_.tolist(), model.score(parts) > 0.95
+    (40, ['a', 'b', 'c'], True)
+    """
+    ds = _require("pyarrow", "pyarrow.dataset")
+    _require("pandas", "pandas")
+    dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
+    labels = [] if label is None else [label] if isinstance(label, str) else list(label)
+    rest = [name for name in dataset.schema.names if name not in (*labels, weight)]
+    chosen = rest if columns is None else list(columns)
+    for name in (*labels, *([weight] if weight else []), *chosen):
+        if name not in dataset.schema.names:
+            raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, dataset.schema.names)}")
+    groups = [group for fragment in dataset.get_fragments() for group in _groups(fragment)]
+    if not groups:
+        raise DataError(f"There are no rows in {source!r}.")
+    of_label = label if label is None or isinstance(label, str) else tuple(label)
+    return ParquetRows(tuple(groups), dataset.schema, tuple(chosen), of_label, weight)
+
+
+def _dataset(ds: Any, source: Any) -> Any:
+    if isinstance(source, (str, os.PathLike)):
+        source = os.fspath(source)
+    else:
+        source = [os.fspath(path) for path in source]
+    return ds.dataset(source, format="parquet", partitioning="hive")
+
+
+def _groups(fragment: Any) -> Iterator[_Group]:
+    """Yield the row groups of a file that have rows, large ones in pieces."""
+    for part in fragment.split_by_row_group():
+        (row_group,) = part.row_groups
+        n = row_group.num_rows
+        n_pieces = min(-(-row_group.total_byte_size // _PART_BYTES), max(n, 1))
+        if n_pieces <= 1 or len(_require("pyarrow", "pyarrow.dataset").get_partition_keys(part.partition_expression)):
+            if n:
+                yield _Group(part, 0, n, whole=True)
+            continue
+        ends = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
+        yield from (_Group(part, a, b, whole=False) for a, b in pairwise(ends))
+
+
+# ------------------------------------------------------------------ arrays
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """Blocks of arrays that are read by slices, see :func:`from_zarr`."""
+
+    X: Any = field(repr=False)
+    y: Any = field(repr=False)
+    weight: Any = field(repr=False)
+    size: int
+
+    def __len__(self) -> int:
+        return -(-self.X.shape[0] // self.size)
+
+    def _rows(self, i: int) -> slice:
+        return slice(i * self.size, min((i + 1) * self.size, self.X.shape[0]))
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a part."""
+        return self._rows(i).stop - self._rows(i).start
+
+    def read(self, i: int) -> tuple[Any, ...]:
+        """Return a part as arrays."""
+        rows = self._rows(i)
+        given = (self.X, self.y) if self.weight is None else (self.X, self.y, self.weight)
+        return tuple(None if array is None else array[rows] for array in given)
+
+
+def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
+    """Return whole chunks of zarr arrays as parts; arrays of h5py, which are cut in the same way, do as well.
+
+    Parameters
+    ----------
+    X : zarr.Array or path
+        A part is as many chunks of rows as 32 MB hold, one at least.
+    y : zarr.Array, path or ndarray, optional
+        Not needed for rows that are only predicted.
+    weight : zarr.Array, path or ndarray, optional
+
+    Raises
+    ------
+    DependencyError
+        zarr is not installed, and a path was given.
+    DataError
+        The arrays have different lengths.
+    """
+    X, y, weight = (_opened(array) for array in (X, y, weight))
+    for name, array in (("y", y), ("weight", weight)):
+        if array is not None and array.shape[0] != X.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows, {name} {array.shape[0]}.")
+    n_bytes = max(int(np.prod(X.shape[1:])) * X.dtype.itemsize, 1)
+    chunk = max((getattr(X, "chunks", None) or (1,))[0], 1)
+    return ZarrRows(X, y, weight, chunk * max(1, _PART_BYTES // (n_bytes * chunk)))
+
+
+def _opened(array: Any) -> Any:
+    return _require("zarr", "zarr").open_array(array, mode="r") if isinstance(array, (str, os.PathLike)) else array
+
+
+# ------------------------------------------------------------------- files
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Files that a function reads, see :func:`from_files`."""
+
+    files: tuple[Any, ...]
+    function: Callable[[Any], tuple[Any, ...]]
+    lengths: dict[int, int] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a file, which is read for it once if that was not given."""
+        if i not in self.lengths:
+            y = self.read(i)
+            self.lengths[i] = _length(y[0] if len(y) < 2 or y[1] is None else y[1])
+        return self.lengths[i]
+
+    def read(self, i: int) -> tuple[Any, ...]:
+        """Return the rows of a file."""
+        found = self.function(self.files[i])
+        return found if isinstance(found, tuple) else (found,)
+
+
+def _length(values: Any) -> int:
+    shape = getattr(values, "shape", None)
+    return len(values) if shape is None else int(shape[0])
+
+
+def from_files(
+    files: Sequence[Any], read: Callable[[Any], tuple[Any, ...]], *, n_rows: Sequence[int] | None = None
+) -> FileRows:
+    """Return files as parts, one each.
+
+    Parameters
+    ----------
+    files : sequence
+        Paths, or whatever `read` takes.
+    read : callable
+        ``read(file) -> (X, y)`` or ``(X, y, sample_weight)``: arrays, frames, sparse matrices. It is called in another
+        thread.
+    n_rows : sequence of int, optional
+        The number of rows of each file. Without, each file is read once more.
+
+    Raises
+    ------
+    DataError
+        `n_rows` has another length than `files`.
+    """
+    files = tuple(files)
+    if n_rows is not None and len(n_rows) != len(files):
+        raise DataError(f"n_rows has {len(n_rows)} entries, there are {len(files)} files.")
+    return FileRows(files, read, {} if n_rows is None else dict(enumerate(map(int, n_rows))))
+
+
+# -------------------------------------------------------------------- dask
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """Partitions of dask collections, see :func:`from_dask`."""
+
+    parts: tuple[tuple[Any, ...], ...] = field(repr=False)
+    lengths: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def n_rows(self, i: int) -> int:
+        """Return the number of rows of a partition."""
+        return self.lengths[i]
+
+    def read(self, i: int) -> tuple[Any, ...]:
+        """Return a partition, computed."""
+        return _require("dask", "dask").compute(*self.parts[i])
+
+
+def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
+    """Return the partitions of dask collections as parts; each is computed when it is read.
+
+    The model is trained in this process; :mod:`onnxtrain.dask` trains on the workers.
+
+    Parameters
+    ----------
+    X : dask array or frame
+    y, weight : dask array, frame or series, optional
+        In the same partitions. A y is not needed for rows that are only predicted.
+
+    Raises
+    ------
+    DependencyError
+        dask is not installed.
+    DataError
+        The collections are cut at different rows.
+    """
+    _require("dask", "dask")
+    given = [X, y] if weight is None else [X, y, weight]
+    columns = [None if value is None else _partitions(value) for value in given]
+    lengths = _lengths(X)
+    for name, value in zip(("y", "weight"), given[1:], strict=False):
+        if value is not None and _lengths(value) != lengths:
+            raise DataError(f"X and {name}, a {type(value).__name__} of dask, are cut at different rows.")
+    n = len(lengths)
+    rows = zip(*([None] * n if found is None else found for found in columns), strict=True)
+    return DaskRows(tuple(rows), lengths)
+
+
+def _lengths(value: Any) -> tuple[int, ...]:
+    """Return the number of rows of each block; of frames each one is computed for it."""
+    known = getattr(value, "chunks", ((np.nan,),))[0]
+    if np.isnan(known).any():
+        dask = _require("dask", "dask")
+        known = dask.compute(*map(dask.delayed(_length), _partitions(value)))
+    return tuple(map(int, known))
+
+
+def _partitions(value: Any) -> list[Any]:
+    """Return the blocks of rows of a dask collection, each as a delayed value."""
+    if hasattr(value, "numblocks"):
+        value = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
+        return value.to_delayed().ravel().tolist()
+    return list(value.to_delayed())

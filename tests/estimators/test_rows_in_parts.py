@@ -1,0 +1,341 @@
+"""Rows in parts: a fit means what it means in memory, with the memory of a few parts."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load
+from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
+from onnxtrain.rows import Parts, from_files
+
+N = 603
+_rng = np.random.RandomState(0)
+X = _rng.randn(N, 4).astype(np.float32)
+y = np.where(X[:, 0] + X[:, 1] * X[:, 2] > 0, "yes", "no")
+value = (X @ [1.0, -2.0, 0.5, 3.0] + 0.1 * _rng.randn(N)).astype(np.float32)
+weight = _rng.randint(0, 4, N) / 3
+NET = MLPClassifier((8,), max_iter=3, random_state=0)
+
+
+def parts_of(n, *arrays, **how):
+    """The rows of arrays in `n` parts."""
+    cuts = np.array_split(np.arange(len(arrays[-1])), n)
+    source = from_files(cuts, lambda rows: tuple((a.iloc if hasattr(a, "iloc") else a)[rows] for a in arrays))
+    return Parts(source, **how) if how else source
+
+
+def check_same(a, b):
+    assert a.loss_curve_ == b.loss_curve_
+    assert a.validation_loss_curve_ == b.validation_loss_curve_
+    for name, w in a.weights_.items():
+        np.testing.assert_array_equal(b.weights_[name], w, err_msg=name)
+
+
+# ------------------------------------------------- the same as in memory
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pytest.warns(UserWarning, match="Maximum iterations"):
+        return MLPClassifier((8,), max_iter=3, random_state=0).fit(X, y)
+
+
+FRAME = pd.DataFrame(X, columns=list("abcd")).assign(e=np.where(X[:, 3] > 0, "left", "right"))
+TEXTS = np.array([f"{a} {'good' if b == 'yes' else 'bad'} {a}" for a, b in zip(FRAME.e, y, strict=True)], dtype=object)
+COLUMNS = make_column_transformer((OneHotEncoder(), ["e"]), (StandardScaler(), list("abcd")))
+
+#: Estimator, features, targets.
+SAME = {
+    "no estimator": (OrtGradientClassifier(), X, y),
+    "not fitted": (OrtGradientClassifier(NET), X, y),
+    "pipeline": (OrtGradientClassifier(make_pipeline(StandardScaler(), NET)), X, y),
+    "plateaus": (OrtGradientClassifier(learning_rate="adaptive", solver="sgd", tol=0.1, n_iter_no_change=1), X, y),
+    "balanced": (OrtGradientClassifier(class_weight="balanced"), X, y),
+    "class weights": (OrtGradientClassifier(class_weight={"yes": 3.0, "no": 0.5}), X, y),
+    "accumulated": (OrtGradientClassifier(batch_size=32, accumulate=3, average=True), X, y),
+    "not shuffled": (OrtGradientClassifier(shuffle=False), X, y),
+    "drawn weights": (OrtGradientClassifier(NET, init="random"), X, y),
+    "frame": (OrtGradientClassifier(), FRAME[list("abcd")], y),
+    "columns by name": (OrtGradientClassifier(make_pipeline(COLUMNS, LogisticRegression())), FRAME, y),
+    "texts": (OrtGradientClassifier(make_pipeline(TfidfVectorizer(), LogisticRegression())), TEXTS, y),
+    "sparse": (OrtGradientRegressor(LinearRegression()), scipy.sparse.csr_matrix(np.where(X > 0, X, 0)), value),
+    "regressor": (OrtGradientRegressor(), X, value),
+    "two targets": (OrtGradientRegressor(), X, np.stack([value, -value], axis=1)),
+    "tree": (OrtGradientRegressor(DecisionTreeRegressor(max_depth=3, random_state=0)), X, value),
+    "labels": (OrtGradientClassifier(), X, np.stack([y == "yes", X[:, 1] > 0], axis=1).astype(int)),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("name", SAME)
+def test_few_parts_give_the_bits_of_memory(name, weighted):
+    model, rows, target = SAME[name]
+    if name == "labels" and weighted:
+        weighted = False
+    given = (rows, target, weight) if weighted else (rows, target)
+
+    def fit(*args):
+        return type(model)(**model.get_params(deep=False)).set_params(max_iter=3, random_state=0).fit(*args)
+
+    expected = fit(*given)
+    for n in (1, 5):
+        found = fit(parts_of(n, *given))
+        check_same(expected, found)
+        np.testing.assert_array_equal(found.predict(parts_of(n, *given)), expected.predict(rows))
+        np.testing.assert_allclose(found.losses(parts_of(n, *given)), expected.losses(*given), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(found.score(parts_of(n, *given)), expected.score(*given), rtol=1e-6)
+    names = getattr(expected, "feature_names_in_", None)
+    np.testing.assert_array_equal(getattr(found, "feature_names_in_", None), names)
+
+
+def test_a_fitted_estimator_is_trained_as_it_is(fitted):
+    a, b = (OrtGradientClassifier(fitted, max_iter=2, random_state=0) for _ in range(2))
+    check_same(a.fit(X, y), b.fit(parts_of(4, X, y, np.ones(N))))
+
+
+def test_a_warm_start_goes_on():
+    a, b = (OrtGradientClassifier(max_iter=2, random_state=0, warm_start=True) for _ in range(2))
+    check_same(a.fit(X, y).fit(X, y), b.fit(parts_of(3, X, y)).fit(parts_of(3, X, y)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_lbfgs_adds_up_the_parts(weighted):
+    given = (X, value, weight) if weighted else (X, value)
+    a, b = (OrtGradientRegressor(solver="lbfgs", dtype="float64", loss="huber") for _ in range(2))
+    a.fit(*given), b.fit(parts_of(40, *given, open_parts=3))
+    np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-8)
+    np.testing.assert_allclose(b.loss_curve_[-1], a.loss_curve_[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_parts_in_the_order_of_the_labels_learn_as_much_as_memory(weighted):
+    """One part after the other would end at the label of the last one."""
+    order = np.argsort(y)
+    given = (X[order], y[order], weight[order]) if weighted else (X[order], y[order])
+    net = MLPClassifier((16,), max_iter=1, random_state=0)
+    how = dict(learning_rate=0.01, batch_size=20, max_iter=30, random_state=0)
+    a, b = (OrtGradientClassifier(net, **how) for _ in range(2))
+    a.fit(*given), b.fit(parts_of(40, *given))
+    assert a.score(X, y) > 0.9
+    assert abs(a.score(X, y) - b.score(X, y)) < 0.03
+
+
+def test_validation_parts_and_held_out_rows():
+    net = OrtGradientClassifier(NET, max_iter=5, random_state=0)
+    a, b = (type(net)(**net.get_params(deep=False)) for _ in range(2))
+    a.fit(X[:400], y[:400], X_val=X[400:], y_val=y[400:], sample_weight_val=weight[400:])
+    b.fit(parts_of(4, X[:400], y[:400]), X_val=parts_of(1, X[400:], y[400:], weight[400:]))
+    check_same(a, b)
+    c = OrtGradientClassifier(learning_rate=0.3, max_iter=100, tol=0.01, early_stopping=True, random_state=0)
+    c.fit(parts_of(40, X, y, weight))
+    assert len(c.validation_loss_curve_) == c.n_iter_ < 100
+    assert c.best_loss_ == min(c.validation_loss_curve_)
+
+
+# -------------------------------------------------------- the first pass
+
+
+def test_classes_of_later_parts_are_found():
+    rows = [(X[:50], np.zeros(50)), (X[50:90], np.zeros(40)), (X[90:], np.r_[np.ones(N - 91), 2])]
+    model = OrtGradientClassifier(max_iter=1).fit(from_files(range(3), lambda i: rows[i]))
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.predict_proba(X).shape == (N, 3)
+
+
+@pytest.mark.parametrize(
+    "change, classes, message",
+    [
+        (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), None, "does not know.*perhaps"),
+        (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), ["no", "yes"], "Part 31: y has labels the model does not know: 'perhaps'"),
+        (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.nan, rows), labels), None, "Part 31: Input X contains NaN"),
+        (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.inf, rows), labels), None, "Part 31: Input X contains infinity"),
+        (lambda rows, labels: (rows[:, :3], labels), None, "Part 31 has rows of \\(3,\\), part 0 of \\(4,\\)"),
+        (lambda rows, labels: (rows[1:], labels), None, "Part 31 has 14 rows in X and 15 in y, n_rows\\(31\\) is 15"),
+        (lambda rows, labels: (rows, labels, -np.ones(len(labels))), None, "Negative values in data"),
+        (lambda rows, labels: (rows, None), None, "Part 31 has no y"),
+        (lambda rows, labels: rows, None, "Part 31 has no y"),
+    ],
+    ids=["label", "label, classes given", "NaN", "infinite", "columns", "lengths", "weights", "no y", "no tuple"],
+)  # fmt: skip
+def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
+    rows = [(X[cut], y[cut]) for cut in np.array_split(np.arange(N), 40)]
+    lengths = [len(labels) for _, labels in rows]
+    changed = change(*rows[31])
+    source = from_files(range(40), lambda i: changed if i == 31 else rows[i], n_rows=lengths)
+    model = OrtGradientClassifier(fitted, max_iter=2)
+    with pytest.raises(DataError, match=message):
+        model.fit(Parts(source, classes=classes, sample=10))
+    assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+def test_missing_values_are_taken_where_the_model_takes_them():
+    rows = X.copy()
+    rows[500, 1] = np.nan
+    model = make_pipeline(SimpleImputer(), LogisticRegression())
+    a, b = (OrtGradientClassifier(model, max_iter=2, random_state=0) for _ in range(2))
+    check_same(a.fit(rows, y), b.fit(parts_of(7, rows, y)))
+
+
+def test_known_classes_spare_the_first_pass(fitted):
+    read = []
+    source = parts_of(40, X, y)
+    counted = from_files(
+        range(40), lambda i: read.append(i) or source.read(i), n_rows=[source.n_rows(i) for i in range(40)]
+    )
+    OrtGradientClassifier(fitted, max_iter=1).fit(counted)
+    assert len(read) == 2 * 40
+    read.clear()
+    OrtGradientClassifier(fitted, max_iter=1).fit(Parts(counted, classes=["no", "yes"]))
+    assert len(read) == 8 + 40
+
+
+def test_an_estimator_is_fitted_on_a_sample_and_says_so(capsys):
+    model = OrtGradientClassifier(LogisticRegression(), max_iter=2, verbose=2, random_state=0)
+    model.fit(parts_of(20, X, y, sample=100))
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("LogisticRegression is fitted on 100 of 603 rows, spread over the parts")
+    assert "rows/s, waiting for rows" in out[1]
+    assert "%" in out[1]
+    expected = LogisticRegression().fit(*(a[np.unique(np.linspace(0, N - 1, 100).astype(int))] for a in (X, y)))
+    start = OrtGradientClassifier(LogisticRegression(), max_iter=0).fit(parts_of(20, X, y, sample=100))
+    np.testing.assert_allclose(start.coef_, expected.coef_, rtol=1e-5)
+
+
+def test_the_progress_bar_is_one_of_rows(capsys):
+    OrtGradientClassifier(max_iter=2, verbose=1).fit(parts_of(20, X, y))
+    bar = capsys.readouterr().err
+    assert "1.21k/1.21k" in bar
+    assert "row/s" in bar
+
+
+# -------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda m: m.fit(iter([(X, y)])), ArgumentTypeError, "list_iterator, which can be read once.*from_files"),
+        (lambda m: m.fit((X, y) for _ in range(2)), ArgumentTypeError, "generator.*each epoch needs a pass.*n_rows\\(i\\)"),
+        (lambda m: m.fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
+        (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight is given beside"),
+        (lambda m: m.partial_fit(parts_of(3, X, y), None), ParameterError, "for fit, predict, score and losses"),
+        (lambda m: m.fit(Parts(from_files([], len))), DataError, "There are no parts"),
+        (lambda m: m.fit(from_files([0], lambda i: (X[:0], y[:0]))), DataError, "The 1 parts have no rows"),
+        (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 has 603 rows in X and 603 in y, n_rows\\(0\\) is 7"),
+        (lambda m: m.fit(from_files([0], lambda i: (X, y, weight, 1))), DataError, "read\\(0\\) must return the tuple.*length 4"),
+        (lambda m: m.fit(parts_of(3, X, y, 0 * weight)), DataError, "at least one non-zero"),
+        (lambda m: m.fit(X), DataError, "requires y to be passed"),
+        (lambda m: m.fit(X, y).score(X), DataError, "The rows have no y"),
+        (lambda m: m.fit(X, y).embed(parts_of(3, X, y), "a"), ParameterError, "one part at a time"),
+        (lambda m: Parts(parts_of(3, X, y), open_parts=0), ParameterError, "open_parts must be a number of parts"),
+        (lambda m: Parts([X, y]), ArgumentTypeError, "__len__, n_rows\\(i\\) and read\\(i\\), got list"),
+        (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is for classifiers"),
+        (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' of several labels"),
+        (lambda m: m.fit(parts_of(3, X, np.array([0, "a", None] * 201, dtype=object))), DataError, "Labels must be of one type"),
+    ],
+)  # fmt: skip
+def test_refusals_say_what_to_do(call, error, message):
+    with pytest.raises(error, match=message):
+        call(OrtGradientClassifier(max_iter=1))
+
+
+# ------------------------------------------------- processes of their own
+
+FIT = """
+    import os, signal, sys
+    import numpy as np
+    from onnxtrain import OrtGradientClassifier
+    from onnxtrain.rows import Parts, from_files
+
+    def read(seed):
+        X = np.random.RandomState(seed).randn(300, 4).astype(np.float32)
+        return X, np.where(X[:, 0] > X[:, 1], "yes", "no"), np.arange(300) % 4
+
+    def kill(info):
+        if info.epoch == killed_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    parts = Parts(from_files(range(12), read), open_parts=3)
+    model = OrtGradientClassifier(max_iter=8, random_state=3, batch_size=50, early_stopping={early})
+    path, killed_after = sys.argv[1], int(sys.argv[2])
+    model.fit(parts, checkpoint=path, resume=True, callback=kill)
+"""
+
+
+def run(code, *args):
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
+@pytest.mark.parametrize("early", [False, True], ids=["", "held out"])
+def test_a_killed_fit_resumes_to_the_same_bits(early, tmp_path):
+    code = FIT.format(early=early)
+    whole, killed = tmp_path / "whole.onnx", tmp_path / "killed.onnx"
+    first = run(code, whole, 0)
+    assert first.returncode == 0, first.stderr
+    assert run(code, killed, 4).returncode == -signal.SIGKILL
+    assert load(killed).n_iter_ == 3  # the file is written after the callback
+    again = run(code, killed, 0)
+    assert again.returncode == 0, again.stderr
+    check_same(load(whole), load(killed))
+
+
+def test_other_rows_are_no_resumption(tmp_path):
+    path = tmp_path / "fit.onnx"
+
+    def fit(labels, **how):
+        return OrtGradientClassifier(max_iter=2, random_state=0).fit(parts_of(20, X, labels), checkpoint=path, **how)
+
+    fit(y)
+    other = y.copy()
+    other[300] = "no" if y[300] == "yes" else "yes"
+    with pytest.raises(DataError, match="of other rows"):
+        fit(other, resume=True)
+
+
+MEMORY = """
+    import resource, sys
+    import numpy as np
+    from onnxtrain import OrtGradientRegressor
+    from onnxtrain.rows import Parts, from_files
+
+    n_parts, open_parts = int(sys.argv[1]), int(sys.argv[2])
+
+    def read(seed):  # 4 MB
+        X = np.random.RandomState(seed).rand(10_000, 100).astype(np.float32)
+        return X, X[:, 0]
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    model = OrtGradientRegressor(solver="{solver}", max_iter=2, random_state=0, n_threads=1)
+    model.fit(Parts(from_files(range(2), read), sample=1000))
+    before = peak()
+    parts = Parts(from_files(range(n_parts), read, n_rows=[10_000] * n_parts), open_parts=open_parts, sample=1000)
+    model.fit(parts, X_val=parts)
+    model.predict(parts), model.score(parts)
+    print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_the_memory_is_that_of_a_few_parts(solver):
+    done = run(MEMORY.format(solver=solver), 60, 4)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 60  # 240 MB of rows; 5 parts of 4 MB, what is read and what is mixed

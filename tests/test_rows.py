@@ -1,0 +1,271 @@
+"""Sources of rows in parts, and lazy collections of other libraries as plain X."""
+
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError, DependencyError
+from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy
+from onnxtrain.rows import sources as sources_module
+
+N = 500
+_rng = np.random.RandomState(0)
+X = _rng.randn(N, 3).astype(np.float32)
+y = (X @ [1.0, -2.0, 0.5]).astype(np.float32)
+w = 1.0 + np.arange(N) % 3
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
+TABLE = FRAME.assign(y=y, w=w, name=np.where(y > 0, "up", "down"))
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    TABLE.to_parquet(path, row_group_size=60, index=False)
+    return path
+
+
+def of_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    TABLE.to_parquet(path, row_group_size=60, index=False)
+    return from_parquet(path, label="y", columns=["a", "b", "c"], weight="w")
+
+
+def of_partitioned_parquet(tmp_path):
+    """Folders by a column, which is in their names alone; files in several row groups."""
+    ds = pytest.importorskip("pyarrow.dataset")
+    pa = pytest.importorskip("pyarrow")
+    table = pa.Table.from_pandas(TABLE.assign(part=np.arange(N) // 200), preserve_index=False)
+    ds.write_dataset(
+        table,
+        tmp_path / "rows",
+        format="parquet",
+        partitioning=["part"],
+        partitioning_flavor="hive",
+        max_rows_per_group=70,
+    )
+    return from_parquet(tmp_path / "rows", label="y", columns=["a", "b", "c"], weight="w")
+
+
+def of_large_row_groups(tmp_path):
+    """Row groups that are cut."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    TABLE.to_parquet(path, row_group_size=300, index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources_module, "_PART_BYTES", 3000)
+        source = from_parquet([path], label="y", columns=["a", "b", "c"], weight="w")
+    assert len(source) > 4
+    return source
+
+
+def of_zarr(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    arrays = []
+    for name, array in (("X", X), ("y", y), ("w", w)):
+        made = zarr.create_array(
+            str(tmp_path / name), shape=array.shape, chunks=(60, *array.shape[1:]), dtype=array.dtype
+        )
+        made[...] = array
+        arrays.append(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources_module, "_PART_BYTES", 100)
+        source = from_zarr(str(tmp_path / "X"), arrays[1], weight=w)
+    assert (len(source), source.n_rows(8)) == (9, 20)
+    return source
+
+
+def of_dask_arrays(tmp_path):
+    da = pytest.importorskip("dask.array")
+    return from_dask(*(da.from_array(a, chunks=(60, 2)[: a.ndim]) for a in (X, y)), weight=da.from_array(w, chunks=60))
+
+
+def of_dask_frames(tmp_path):
+    dd = pytest.importorskip("dask.dataframe")
+    table = dd.from_pandas(TABLE, npartitions=6)
+    return from_dask(table[["a", "b", "c"]], table["y"], weight=table["w"])
+
+
+def of_files(tmp_path):
+    for i, rows in enumerate(np.array_split(np.arange(N), 7)):
+        np.savez(tmp_path / f"{i}.npz", X=X[rows], y=y[rows], w=w[rows])
+
+    def read(path):
+        with np.load(path) as file:
+            return file["X"], file["y"], file["w"]
+
+    return from_files(sorted(tmp_path.glob("*.npz")), read)
+
+
+SOURCES = [of_parquet, of_partitioned_parquet, of_large_row_groups, of_zarr, of_dask_arrays, of_dask_frames, of_files]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of zarr's and dask's own
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_source_has_all_rows_in_order(make, tmp_path):
+    parts = Parts(make(tmp_path))
+    found = [parts.read(i) for i in range(len(parts))]
+    assert len(found) > 4
+    assert [parts.n_rows(i) for i in range(len(parts))] == [len(part.y) for part in found]
+    for expected, arrays in zip((X, y, w), zip(*found, strict=True), strict=True):
+        np.testing.assert_array_equal(np.concatenate([np.asarray(a) for a in arrays]), expected)
+    again = parts.read(2)
+    np.testing.assert_array_equal(np.asarray(again.X), np.asarray(found[2].X))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_fit_from_a_source_is_that_of_memory(make, tmp_path):
+    named = make not in (of_zarr, of_dask_arrays, of_files)
+    rows = FRAME if named else X
+    a, b = (OrtGradientRegressor(max_iter=2, random_state=0) for _ in range(2))
+    source = make(tmp_path)
+    a.fit(rows, y, w), b.fit(Parts(source, open_parts=len(source)))
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+    np.testing.assert_array_equal(a.predict(rows), b.predict(source))
+    assert hasattr(b, "feature_names_in_") == named
+
+
+def test_labels_of_parquet(parquet):
+    texts = from_parquet(parquet, label="name", columns=["a", "b", "c"])
+    assert OrtGradientClassifier(max_iter=1).fit(texts).classes_.tolist() == ["down", "up"]
+    both = from_parquet(parquet, label=["y", "w"], columns=["a", "b", "c"])
+    model = OrtGradientRegressor(max_iter=1).fit(both)
+    assert model.predict(from_parquet(parquet, columns=["a", "b", "c"])).shape == (N, 2)
+    assert from_parquet(parquet, label="y", weight="w").columns == ("a", "b", "c", "name")
+    with pytest.raises(DataError, match="no column 'nam'. Did you mean 'name'"):
+        from_parquet(parquet, label="nam")
+
+
+def test_sources_refuse_what_does_not_fit(tmp_path):
+    with pytest.raises(DataError, match="X has 500 rows, y 3"):
+        from_zarr(X, y[:3])
+    with pytest.raises(DataError, match="n_rows has 1 entries, there are 2 files"):
+        from_files(["a", "b"], np.load, n_rows=[3])
+    da = pytest.importorskip("dask.array")
+    with pytest.raises(DataError, match="cut at different rows"):
+        from_dask(da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=70))
+    pytest.importorskip("pyarrow")
+    FRAME[:0].to_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(DataError, match="There are no rows in"):
+        from_parquet(tmp_path / "empty.parquet")
+
+
+@pytest.mark.parametrize(
+    "library, call",
+    [
+        ("pyarrow", lambda: from_parquet("rows.parquet")),
+        ("zarr", lambda: from_zarr("rows.zarr")),
+        ("dask", lambda: from_dask(X)),
+    ],
+)
+def test_a_missing_library_is_named(library, call, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DependencyError, match=f"by {library}, which is not installed: pip install {library}"):
+        call()
+
+
+def test_nothing_optional_is_imported():
+    import subprocess
+
+    code = "import onnxtrain.rows, onnxtrain.estimators, sys; print(sorted({'pyarrow', 'zarr', 'dask', 'polars'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    plain = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sklearn.pipeline, pandas, sys; print(sorted({'pyarrow', 'zarr', 'dask', 'polars'} & set(sys.modules)))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert found.strip() in ("[]", plain.strip())
+
+
+# -------------------------------------------------------- lazy collections
+
+
+def _zarr_array(array):
+    zarr = importlib.import_module("zarr")
+    made = zarr.create_array({}, shape=array.shape, chunks=(60, *array.shape[1:]), dtype=array.dtype)
+    made[...] = array
+    return made
+
+
+def _without_lengths(array):
+    dask_array = importlib.import_module("dask.array").from_array(array, chunks=(60, 3)[: array.ndim])
+    return dask_array[dask_array[:, 0] > -np.inf] if array.ndim > 1 else dask_array
+
+
+#: The library, the collection of X and of y, and whether X has names.
+LAZY = {
+    "dask array": ("dask.array", lambda m: (m.from_array(X, chunks=(60, 2)), m.from_array(y, chunks=60)), False),
+    "dask array of unknown length": ("dask.array", lambda m: (_without_lengths(X), y), False),
+    "dask frame": ("dask.dataframe", lambda m: (m.from_pandas(FRAME, npartitions=4), m.from_pandas(TABLE.y, npartitions=4)), True),
+    "zarr": ("zarr", lambda m: (_zarr_array(X), _zarr_array(y)), False),
+    "polars LazyFrame": ("polars", lambda m: (m.DataFrame(X, schema=["a", "b", "c"]).lazy(), y), True),
+    "pyarrow table": ("pyarrow", lambda m: (m.Table.from_pandas(FRAME), m.array(y)), True),
+    "pyarrow dataset": ("pyarrow.dataset", lambda m: (m.dataset(importlib.import_module("pyarrow").Table.from_pandas(FRAME)), y), True),
+}  # fmt: skip
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:dask", "ignore::DeprecationWarning:zarr")
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_small_lazy_collections_are_read(name):
+    library, make, named = LAZY[name]
+    rows, target = make(pytest.importorskip(library))
+    a, b = (OrtGradientRegressor(max_iter=2, random_state=0) for _ in range(2))
+    a.fit(FRAME if named else X, y), b.fit(rows, target)
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+    expected = a.predict(FRAME if named else X)
+    np.testing.assert_array_equal(b.predict(rows), expected)
+    np.testing.assert_allclose(b.score(rows, target), a.score(FRAME if named else X, y))
+    np.testing.assert_array_equal(b.losses(rows, target), a.losses(FRAME if named else X, y))
+    assert getattr(b, "feature_names_in_", np.array([])).tolist() == (["a", "b", "c"] if named else [])
+    b.partial_fit(rows, target)
+    b.fit(FRAME if named else X, y, X_val=rows, y_val=target)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_large_lazy_collections_name_the_remedy(name, monkeypatch):
+    library, make, _ = LAZY[name]
+    rows, target = make(pytest.importorskip(library))
+    size = X.nbytes
+    monkeypatch.setattr(lazy, "memory_at_hand", lambda: 3.5 * size)
+    with pytest.raises(DataError, match="more than a quarter of the memory.*onnxtrain.rows.*onnxtrain.dask"):
+        OrtGradientRegressor().fit(rows, target)
+    monkeypatch.setattr(lazy, "memory_at_hand", lambda: 8.0 * size)
+    OrtGradientRegressor(max_iter=1).fit(rows, target)
+
+
+def test_the_memory_is_that_of_machine_group_and_process(tmp_path, monkeypatch):
+    assert 0 < lazy.memory_at_hand() < 1e15
+    group = tmp_path / "a" / "b"
+    group.mkdir(parents=True)
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "a" / "memory.max").write_text("123456\n")
+    (group / "memory.max").write_text("max\n")
+    listed = tmp_path / "cgroup"
+    listed.write_text("0::/a/b\n3:cpu:/x\n")
+    assert min(lazy._of_groups(str(tmp_path), str(listed))) == 123456
+    (tmp_path / "memory" / "c").mkdir(parents=True)
+    (tmp_path / "memory" / "c" / "memory.limit_in_bytes").write_text("77\n")
+    listed.write_text("5:memory:/c\n")
+    assert min(lazy._of_groups(str(tmp_path), str(listed))) == 77
+    assert list(lazy._of_groups(str(tmp_path), str(tmp_path / "none"))) == []
+    resource = pytest.importorskip("resource", reason="Windows has no limits of this kind")
+    monkeypatch.setattr(
+        resource,
+        "getrlimit",
+        lambda which: (55, 55) if which == resource.RLIMIT_DATA else (resource.RLIM_INFINITY,) * 2,
+    )
+    assert lazy.memory_at_hand() == 55
