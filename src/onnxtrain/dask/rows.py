@@ -56,23 +56,24 @@ class Sums(NamedTuple):
         Of all weights, end to end.
     weight : float
         Of the sample weights.
-    seconds : float
-        The time in which they were computed.
+    seconds, cpu : float
+        The time in which they were computed, and that of the processor.
     """
 
     loss: float
     gradient: np.ndarray
     weight: float
     seconds: float = 0.0
+    cpu: float = 0.0
 
 
 def total(parts: Sequence[Sums]) -> Sums:
-    """Return the sum of all, added in float64 in their order; the longest time."""
+    """Return the sum of all, added in float64 in their order; the longest times."""
     gradient = parts[0].gradient.astype(np.float64)  # a copy
     for part in parts[1:]:
         gradient += part.gradient
     loss, weight = (float(sum(column)) for column in ((p.loss for p in parts), (p.weight for p in parts)))
-    return Sums(loss, gradient, weight, max(p.seconds for p in parts))
+    return Sums(loss, gradient, weight, max(p.seconds for p in parts), max(p.cpu for p in parts))
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,12 @@ def look(data: TrainingData | None) -> Look:
     return Look(data.n_rows, data.total_weight, data.weight is not None, data.fingerprint())
 
 
-def sums_of_part(data: TrainingData, program: Program, weights: Weights) -> Sums:
-    """Return the sums over a partition, in float64."""
+def sums_of_part(data: TrainingData, program: Program, weights: Weights, dtype: Any = np.float64) -> Sums:
+    """Return the sums over a partition, the gradient in float64 or rounded to `dtype`."""
+    begin, cpu = time.perf_counter(), time.thread_time()
     loss, dws = sums_of_loss_and_gradient(program.objective, weights, data, program.place, program.builder)
-    return Sums(loss, np.concatenate([dw.ravel() for dw in dws]), data.total_weight)
+    gradient = np.concatenate([dw.ravel() for dw in dws], dtype=dtype, casting="same_kind")
+    return Sums(loss, gradient, data.total_weight, time.perf_counter() - begin, time.thread_time() - cpu)
 
 
 def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tuple[float, float]:
@@ -218,11 +221,9 @@ def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tupl
 
 def sums_of_rows(parts: Sequence[TrainingData], rows: Sequence[np.ndarray], program: Program, weights: Weights) -> Sums:
     """Return the sums over some rows of some partitions, computed together."""
-    begin = time.perf_counter()
     data = joined([part.subset(part.rows[some]) for part, some in zip(parts, rows, strict=True)])
-    found = sums_of_part(data, program, weights)
     dtype = next(iter(weights.values())).dtype  # a batch is one run of the graph, whose type that is
-    return Sums(found.loss, found.gradient.astype(dtype), found.weight, time.perf_counter() - begin)
+    return sums_of_part(data, program, weights, dtype)
 
 
 def joined(parts: Sequence[TrainingData]) -> TrainingData:

@@ -158,7 +158,7 @@ def sums_of_loss_and_gradient(
     g = build_loss_and_gradient(objective, builder)
     session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
-    loss, dws = 0.0, [np.zeros(weights[name].shape) for name in objective.weights]
+    loss, dws = 0.0, list[np.ndarray]()
     for piece in data.pieces(place.device):
         feeds = {g.features[name]: x for name, x in piece.features.items()}
         feeds[g.inputs["label"]] = piece.label
@@ -166,6 +166,9 @@ def sums_of_loss_and_gradient(
         feeds[g.inputs["weight"]] = np.ones((piece.n_rows, 1), g.dtype.numpy()) if weight is None else weight
         value, *gradients = run_session(session, {**feeds, **known})
         loss += float(value)
+        if not dws:
+            dws = [dw.astype(np.float64) for dw in gradients]
+            continue
         for dw, part in zip(dws, gradients, strict=True):
             dw += part
     return loss, dws
