@@ -52,6 +52,24 @@ def test_without_onnxruntime_the_import_names_the_extras():
         assert f"onnxtrain[{extra}]" in said
 
 
+@pytest.mark.parametrize("missing", ["dask", "distributed"])
+def test_without_dask_its_module_names_the_extra(missing):
+    said = python(f"import sys; sys.modules[{missing!r}] = None; import onnxtrain.dask")
+    assert f"DependencyError: onnxtrain.dask needs {missing}, which is not installed" in said
+    assert 'pip install "onnxtrain[dask]"' in said
+    assert 'pip install -e ".[dask]"' in said
+    assert {"dask[array,dataframe]>=2025.5", "distributed>=2025.5"} == {
+        *METADATA["project"]["optional-dependencies"]["dask"]
+    }
+
+
+def test_dask_is_imported_by_its_own_estimators_alone():
+    found = (
+        "import sys; from onnxtrain import *; OrtGradientClassifier; print({'dask', 'distributed'} & {*sys.modules})"
+    )
+    assert python(found).split() == ["set()"]
+
+
 def test_what_an_uninstalled_flavour_left_behind_is_not_onnxruntime(tmp_path):
     (tmp_path / "onnxruntime" / "capi").mkdir(parents=True)
     hide = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; "

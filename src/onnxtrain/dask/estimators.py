@@ -232,7 +232,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
     """:class:`onnxtrain.OrtGradientRegressor` on a Dask cluster.
 
     Rows stay on the workers; the client has the weights, the optimizer and every decision. ``solver="lbfgs"`` is what
-    pays first: an evaluation is a task for each partition, and the result is the same, bit by bit, for any number of
+    pays first: an evaluation sums each partition for itself, and the result is the same, bit by bit, for any number of
     workers. The solvers of steps visit the rows in the batches of the plain estimator, and need large ones:
     :doc:`/guide/cluster` says how large.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -131,7 +131,7 @@ class DistributedRows:
     def loss_and_gradient(self, program: Program, weights: Weights) -> tuple[float, list[np.ndarray]]:
         """Return the weighted mean of the losses of all rows and its gradient for each weight, in float64.
 
-        The same bits for any number of workers: each partition is a task, and they are added in their order.
+        The same bits for any number of workers: partitions are summed each for itself, and added in their order.
         """
         found = total(self._over_parts(sums_of_part, program, weights))
         names = program.objective.weights
@@ -143,10 +143,26 @@ class DistributedRows:
         return float(sum(loss for loss, _ in sums) / sum(weight for _, weight in sums))
 
     def _over_parts(self, function: Callable[..., Any], program: Program, weights: Weights) -> list[Any]:
-        def submit() -> list[Future]:
-            return self.workers.submit(function, self.parts, program, self.workers.send(weights))
+        """Return the result for each partition, in their order; those of a place are one task."""
+        groups = self._groups(range(len(self.parts)))
 
-        return self.workers.results(submit, self.parts)
+        def submit() -> list[Future]:
+            sent = self.workers.send(weights)
+            return [
+                self.workers.start(place, of_each, [self.parts[i] for i in g], function, program, sent)
+                for place, g in groups
+            ]
+
+        found = zip(groups, self.workers.results(submit, self.parts), strict=True)
+        by_part = {i: result for (_, group), results in found for i, result in zip(group, results, strict=True)}
+        return [by_part[i] for i in range(len(self.parts))]
+
+    def _groups(self, parts: Iterable[int]) -> list[tuple[Place, list[int]]]:
+        """Return partitions by their places, in order."""
+        groups: dict[Place, list[int]] = {}
+        for i in parts:
+            groups.setdefault(self.places[i], []).append(i)
+        return sorted(groups.items())
 
     def with_shuffled_labels(self) -> DistributedRows:
         """Return the same rows, each with the label of another of its partition."""
@@ -162,15 +178,13 @@ class DistributedRows:
         rows : mapping of int to ndarray
             For each partition the places of its rows among those that count.
         """
-        groups: dict[Place, list[int]] = {}
-        for i in rows:
-            groups.setdefault(self.places[i], []).append(i)
+        groups = self._groups(rows)
 
         def submit() -> list[Future]:
             sent = self.workers.send(weights)
             return [
                 self.workers.start(place, sums_of_rows, [self.parts[i] for i in g], [rows[i] for i in g], program, sent)
-                for place, g in sorted(groups.items())
+                for place, g in groups
             ]
 
         return total(self.workers.results(submit, self.parts))
@@ -217,6 +231,13 @@ def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tupl
     (rows,) = data.batches(len(losses))
     weight = data.weight[rows, 0].astype(np.float64)
     return float(losses @ weight), float(weight.sum())
+
+
+def of_each(
+    parts: Sequence[TrainingData], function: Callable[..., Any], program: Program, weights: Weights
+) -> list[Any]:
+    """Return the result of a function for each of some partitions."""
+    return [function(part, program, weights) for part in parts]
 
 
 def sums_of_rows(parts: Sequence[TrainingData], rows: Sequence[np.ndarray], program: Program, weights: Weights) -> Sums:
