@@ -31,21 +31,19 @@ print(json.dumps([seconds, sorted({{"skl2onnx", "torch", "onnxscript", "sklearn"
 
 def main(given: Options) -> None:
     """Print the table; the smallest of the rounds is what the import itself needs, the rest is the disk."""
-    least = {}
+    rounds = 1 if given.quick else given.rounds
+    # in turn, so that what else the machine does hits all alike
+    runs = [{name: run_child(_CODE.format(line=line)) for name, line in _LINES.items()} for _ in range(rounds)]
     print(f"\n{'Imports':44} {'median s':>10} {'least s':>10}   brings along   (import onnxtrain: below 1 s is wanted)")
-    for name, line in _LINES.items():
-        found = [run_child(_CODE.format(line=line)) for _ in range(1 if given.quick else given.rounds)]
-        seconds = [s for s, _ in found]
+    for name in _LINES:
+        seconds = [run[name][0] for run in runs]
         if None in seconds:
             print(f"  {name:42} left out: not installed")
             continue
-        least[name] = min(seconds)
-        print(
-            f"  {name:42} {statistics.median(seconds):10.2f} {min(seconds):10.2f}   {', '.join(found[0][1])}",
-            flush=True,
-        )
+        brings = ", ".join(runs[0][name][1])
+        print(f"  {name:42} {statistics.median(seconds):10.2f} {min(seconds):10.2f}   {brings}", flush=True)
     ours, peer = "from onnxtrain import OrtGradientRegressor", "import sklearn.neural_network"
-    ratio = least[ours] / least[peer]
+    ratio = statistics.median(run[ours][0] / run[peer][0] for run in runs)
     print(f"  ours/theirs: {ratio:.2f} {judge(ours, peer, ratio, Wanted(1.4), given)}")
 
 

@@ -211,7 +211,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         kind = get_tags(estimator).estimator_type
-        if kind in ("clusterer", "outlier_detector", "density_estimator"):
+        if kind == "clusterer":
             raise ParameterError(
                 f"{type(estimator).__name__} is a {kind}, which learns without y: there is no loss to train it by. "
                 "Give a regressor or a classifier; a clusterer may stand in front of it, in a pipeline."
