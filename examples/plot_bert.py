@@ -13,17 +13,34 @@ import matplotlib.pyplot as plt
 import numpy as np
 import onnx
 import onnx.parser
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_linnerud, load_wine
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_linnerud,
+    load_wine,
+)
 from sklearn.metrics import ConfusionMatrixDisplay
 from sklearn.model_selection import train_test_split
 
 from onnxtrain import Inputs, OrtGradientClassifier
 
 rng = np.random.default_rng(0)
-loaders = [load_breast_cancer, load_diabetes, load_digits, load_iris, load_linnerud, load_wine]
+loaders = [
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_linnerud,
+    load_wine,
+]
 names = [loader.__name__.removeprefix("load_") for loader in loaders]
 texts = [re.findall(r"[a-z]+", loader().DESCR.lower()) for loader in loaders]
-vocabulary = {word: i + 1 for i, word in enumerate(sorted({word for text in texts for word in text}))}  # 0 fills up
+vocabulary = {
+    word: i + 1
+    for i, word in enumerate(sorted({word for text in texts for word in text}))
+}  # 0 fills up
 size = len(vocabulary) + 1
 
 # %%
@@ -93,17 +110,26 @@ shapes = {
     "classifier_weight": (d, len(names)),
 }
 weights = {name: rng.normal(0, 0.1, shape) for name, shape in shapes.items()}
-weights |= {f"norm{i}_weight": np.ones(d) for i in (1, 2)} | {f"norm{i}_bias": np.zeros(d) for i in (1, 2)}
+weights |= {f"norm{i}_weight": np.ones(d) for i in (1, 2)} | {
+    f"norm{i}_bias": np.zeros(d) for i in (1, 2)
+}
 weights["classifier_bias"] = np.zeros(len(names))
 for name, values in weights.items():
-    bert.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.float32), name))
+    bert.graph.initializer.append(
+        onnx.numpy_helper.from_array(values.astype(np.float32), name)
+    )
 
 # %%
 # ``pad`` says what fills the end of shorter rows.
 
 X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0)
 model = OrtGradientClassifier(
-    bert, pad={"input_ids": 0}, learning_rate=0.005, batch_size=32, max_iter=15, random_state=0
+    bert,
+    pad={"input_ids": 0},
+    learning_rate=0.005,
+    batch_size=32,
+    max_iter=15,
+    random_state=0,
 ).fit(X_train, y_train)
 most = max(np.mean(y_test == name) for name in names)
 print(
@@ -115,7 +141,13 @@ assert model.score(X_test, y_test) > most + 0.2
 # What fills up does not count: a row alone and the same row beside longer ones have the same probabilities.
 
 short = int(np.argmin([len(piece) for piece in X_test["input_ids"]]))
-assert np.allclose(model.predict_proba(X_test[[short]]), model.predict_proba(X_test)[[short]], atol=1e-5)
+assert np.allclose(
+    model.predict_proba(X_test[[short]]),
+    model.predict_proba(X_test)[[short]],
+    atol=1e-5,
+)
 
 fig, ax = plt.subplots(figsize=(5.5, 5), layout="constrained")
-ConfusionMatrixDisplay.from_estimator(model, X_test, y_test, colorbar=False, cmap="Blues", xticks_rotation=40, ax=ax)
+ConfusionMatrixDisplay.from_estimator(
+    model, X_test, y_test, colorbar=False, cmap="Blues", xticks_rotation=40, ax=ax
+)

@@ -18,14 +18,18 @@ from sklearn.preprocessing import scale
 from onnxtrain import OrtGradientClassifier
 
 X, y = load_breast_cancer(return_X_y=True)
-X = scale(X)[:, :10]  # the means of ten measures; several are of the size of the nucleus
+X = scale(X)[
+    :, :10
+]  # the means of ten measures; several are of the size of the nucleus
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
 
 # %%
 # The weights are the means and the variances of each class; the log loss moves them.
 
 bayes = GaussianNB().fit(X_train, y_train)
-tuned = OrtGradientClassifier(bayes, learning_rate=0.02, max_iter=60, random_state=0).fit(X_train, y_train)
+tuned = OrtGradientClassifier(
+    bayes, learning_rate=0.02, max_iter=60, random_state=0
+).fit(X_train, y_train)
 print("trained:", ", ".join(tuned.weights_))
 models = {"naive Bayes": bayes, "trained on": tuned.to_sklearn()}
 
@@ -47,4 +51,6 @@ assert sure["trained on"] < sure["naive Bayes"]
 
 fig, ax = plt.subplots(figsize=(5, 4.5), layout="constrained")
 for name, model in models.items():
-    CalibrationDisplay.from_estimator(model, X_test, y_test, n_bins=5, strategy="quantile", name=name, ax=ax)
+    CalibrationDisplay.from_estimator(
+        model, X_test, y_test, n_bins=5, strategy="quantile", name=name, ax=ax
+    )

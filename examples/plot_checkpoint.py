@@ -24,7 +24,14 @@ path = Path(tempfile.mkdtemp()) / "fit.onnx"
 def estimator():
     """Return an estimator as a program would make it, each time that it is started."""
     network = MLPClassifier((32,), random_state=0)
-    return OrtGradientClassifier(network, init="random", learning_rate="cosine", max_iter=20, tol=0, random_state=0)
+    return OrtGradientClassifier(
+        network,
+        init="random",
+        learning_rate="cosine",
+        max_iter=20,
+        tol=0,
+        random_state=0,
+    )
 
 
 # %%
@@ -52,14 +59,20 @@ print(f"in the file: epoch {so_far.n_iter_}, accuracy {so_far.score(X, y):.3f}")
 
 resumed = estimator().fit(X, y, checkpoint=path, every=5, resume=True)
 whole = estimator().fit(X, y)
-equal = all(np.array_equal(resumed.weights_[name], w) for name, w in whole.weights_.items())
-print(f"resumed: epoch {resumed.n_iter_}, accuracy {resumed.score(X, y):.3f}; the same bits as without a cut: {equal}")
+equal = all(
+    np.array_equal(resumed.weights_[name], w) for name, w in whole.weights_.items()
+)
+print(
+    f"resumed: epoch {resumed.n_iter_}, accuracy {resumed.score(X, y):.3f}; the same bits as without a cut: {equal}"
+)
 assert so_far.n_iter_ == 10
 assert equal
 assert resumed.loss_curve_ == whole.loss_curve_
 
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-ax.plot(range(1, 21), whole.loss_curve_, linewidth=6, color="0.85", label="without a cut")
+ax.plot(
+    range(1, 21), whole.loss_curve_, linewidth=6, color="0.85", label="without a cut"
+)
 ax.plot(range(1, 11), resumed.loss_curve_[:10], label="from the file")
 ax.plot(range(11, 21), resumed.loss_curve_[10:], label="resumed")
 ax.axvline(13, color="tab:red", linestyle=":", label="power cut")

@@ -17,7 +17,9 @@ from onnxtrain import OrtGradientClassifier
 
 X, digit = load_digits(return_X_y=True)
 X, y = X[:, ::4] / 16, digit == 8  # every fourth pixel: the task is hard
-X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, test_size=0.5, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, stratify=y, test_size=0.5, random_state=0
+)
 
 # %%
 # A weight is a factor of the loss of a row. ``"balanced"`` is n / (2 n_k) for a class of n_k rows, as in scikit-learn.
@@ -26,10 +28,17 @@ start = LogisticRegression(C=100, max_iter=1000).fit(X_train, y_train)
 weights = {"none": None, "eights count 3": {False: 1, True: 3}, "balanced": "balanced"}
 found = {}
 for name, weight in weights.items():
-    model = OrtGradientClassifier(start, class_weight=weight, solver="lbfgs", dtype="float64", max_iter=500)
+    model = OrtGradientClassifier(
+        start, class_weight=weight, solver="lbfgs", dtype="float64", max_iter=500
+    )
     said = model.fit(X_train, y_train).predict(X_test)
-    found[name] = [score(y_test, said) for score in (recall_score, precision_score, balanced_accuracy_score)]
-    print(f"{name:<15} eights found {found[name][0]:.2f}, eights among those named {found[name][1]:.2f}")
+    found[name] = [
+        score(y_test, said)
+        for score in (recall_score, precision_score, balanced_accuracy_score)
+    ]
+    print(
+        f"{name:<15} eights found {found[name][0]:.2f}, eights among those named {found[name][1]:.2f}"
+    )
 
 assert found["none"][0] < found["eights count 3"][0] < found["balanced"][0]
 assert found["none"][1] > found["balanced"][1]
@@ -39,5 +48,7 @@ fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 place = np.arange(3)
 for i, (name, scores) in enumerate(found.items()):
     ax.bar(place + 0.27 * (i - 1), scores, width=0.25, label=name)
-ax.set(xticks=place, xticklabels=["recall", "precision", "balanced accuracy"], ylim=(0, 1))
+ax.set(
+    xticks=place, xticklabels=["recall", "precision", "balanced accuracy"], ylim=(0, 1)
+)
 ax.legend(title="class_weight", loc="lower right")

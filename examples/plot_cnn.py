@@ -38,16 +38,24 @@ cnn = onnx.parser.parse_model("""
 # The initial weights are those of PyTorch's layers: uniform within one over the root of the number of inputs.
 
 rng = np.random.default_rng(0)
-for layer, shape in {"conv1": (8, 1, 3, 3), "conv2": (16, 8, 3, 3), "fc": (10, 256)}.items():
+for layer, shape in {
+    "conv1": (8, 1, 3, 3),
+    "conv2": (16, 8, 3, 3),
+    "fc": (10, 256),
+}.items():
     limit = np.prod(shape[1:]) ** -0.5
     for name, size in {"weight": shape, "bias": shape[:1]}.items():
         values = rng.uniform(-limit, limit, size).astype(np.float32)
-        cnn.graph.initializer.append(onnx.numpy_helper.from_array(values, f"{layer}_{name}"))
+        cnn.graph.initializer.append(
+            onnx.numpy_helper.from_array(values, f"{layer}_{name}")
+        )
 
 X, y = load_digits(return_X_y=True)
 X = (X / 16).astype(np.float32).reshape(-1, 1, 8, 8)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-model = OrtGradientClassifier(cnn, learning_rate="one_cycle", batch_size=50, max_iter=15, random_state=0)
+model = OrtGradientClassifier(
+    cnn, learning_rate="one_cycle", batch_size=50, max_iter=15, random_state=0
+)
 model.set_params(learning_rate=0.005).fit(X_train, y_train)
 print(f"accuracy on {len(y_test)} held-out digits: {model.score(X_test, y_test):.3f}")
 assert model.score(X_test, y_test) > 0.97
@@ -56,7 +64,11 @@ assert model.score(X_test, y_test) > 0.97
 # The file that comes out has the nodes of the one that went in.
 
 onx = model.get_trained_onnx()
-assert [node.op_type for node in onx.graph.node] == [node.op_type for node in cnn.graph.node]
+assert [node.op_type for node in onx.graph.node] == [
+    node.op_type for node in cnn.graph.node
+]
 
 fig, ax = plt.subplots(figsize=(5, 5), layout="constrained")
-ConfusionMatrixDisplay.from_estimator(model, X_test, y_test, colorbar=False, cmap="Blues", ax=ax)
+ConfusionMatrixDisplay.from_estimator(
+    model, X_test, y_test, colorbar=False, cmap="Blues", ax=ax
+)

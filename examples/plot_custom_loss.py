@@ -30,7 +30,9 @@ def cost(op, y_true, y_pred):
 # of that graph, for operators that numpy lacks. The function is used wherever the name of a loss is.
 
 start = LinearRegression().fit(X_train, y_train)
-tuned = OrtGradientRegressor(start, loss=cost, solver="lbfgs", dtype="float64", max_iter=300, tol=1e-6)
+tuned = OrtGradientRegressor(
+    start, loss=cost, solver="lbfgs", dtype="float64", max_iter=300, tol=1e-6
+)
 tuned.fit(X_train, y_train)
 
 costs = {
@@ -53,6 +55,11 @@ errors = np.linspace(-50, 50, 101)
 left.plot(errors, cost(None, 0.0, errors))
 left.set(xlabel="prediction - truth", ylabel="cost", title="the loss")
 for name, model in {"least squares": start, "our loss": tuned}.items():
-    right.hist(model.predict(X_test) - y_test, bins=20, alpha=0.6, label=f"{name}: {costs[name]:.0f}")
+    right.hist(
+        model.predict(X_test) - y_test,
+        bins=20,
+        alpha=0.6,
+        label=f"{name}: {costs[name]:.0f}",
+    )
 right.set(xlabel="prediction - truth", ylabel="held-out patients")
 right.legend()

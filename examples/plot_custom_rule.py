@@ -72,7 +72,9 @@ other.graph.node[0].op_type = "Wrong"
 Wrong = type("Wrong", (Bump,), {})
 try:
     check_gradient(
-        other, {"x": x[::10].astype(float)}, run=lambda *a: ReferenceEvaluator(a[0], new_ops=[Wrong]).run(None, a[1])
+        other,
+        {"x": x[::10].astype(float)},
+        run=lambda *a: ReferenceEvaluator(a[0], new_ops=[Wrong]).run(None, a[1]),
     )
     raise AssertionError("a wrong rule has passed")
 except GradientMismatch as e:

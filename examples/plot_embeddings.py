@@ -18,14 +18,22 @@ from onnxtrain import OrtGradientClassifier
 X, y = load_digits(return_X_y=True)
 X = X / 16
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-network = MLPClassifier((32, 16), tol=0.1, n_iter_no_change=2, random_state=0).fit(X_train, y_train)
+network = MLPClassifier((32, 16), tol=0.1, n_iter_no_change=2, random_state=0).fit(
+    X_train, y_train
+)
 
 # %%
 # The names of the results are those of the graph: the last Relu is the hidden layer in front of the scores.
 
 as_it_came = OrtGradientClassifier(network, max_iter=0).fit(X_train, y_train)
-tuned = OrtGradientClassifier(network, learning_rate=3e-3, max_iter=40, random_state=0).fit(X_train, y_train)
-layer = [node.output[0] for node in tuned.get_trained_onnx().graph.node if node.op_type == "Relu"][-1]
+tuned = OrtGradientClassifier(
+    network, learning_rate=3e-3, max_iter=40, random_state=0
+).fit(X_train, y_train)
+layer = [
+    node.output[0]
+    for node in tuned.get_trained_onnx().graph.node
+    if node.op_type == "Relu"
+][-1]
 hidden = {
     "before": as_it_came.embed(X_test, layer),
     "after": tuned.embed(X_test, layer),
@@ -34,7 +42,9 @@ hidden = {
 # %%
 # The silhouette compares the distance to one's own kind with that to the next one; 1 is best.
 
-scores = {"pixels": silhouette_score(X_test, y_test)} | {n: silhouette_score(h, y_test) for n, h in hidden.items()}
+scores = {"pixels": silhouette_score(X_test, y_test)} | {
+    n: silhouette_score(h, y_test) for n, h in hidden.items()
+}
 for name, score in scores.items():
     print(f"{name:<8} silhouette {score:.2f}")
 assert scores["after"] > scores["pixels"]

@@ -32,7 +32,11 @@ recorded = np.where(wrong, 10 * y_train, y_train)
 # The starting point: the squared error, until held-out rows no longer gain.
 
 mlp = MLPRegressor(
-    hidden_layer_sizes=(50,), learning_rate_init=1e-2, early_stopping=True, max_iter=3000, random_state=0
+    hidden_layer_sizes=(50,),
+    learning_rate_init=1e-2,
+    early_stopping=True,
+    max_iter=3000,
+    random_state=0,
 )
 mlp.fit(X_train, recorded)
 
@@ -42,10 +46,15 @@ mlp.fit(X_train, recorded)
 
 settings = {"max_iter": 200, "learning_rate": "cosine", "tol": 0, "random_state": 0}
 squared = OrtGradientRegressor(mlp, **settings).fit(X_train, recorded)
-tuned = OrtGradientRegressor(mlp, loss="absolute_error", **settings).fit(X_train, recorded)
+tuned = OrtGradientRegressor(mlp, loss="absolute_error", **settings).fit(
+    X_train, recorded
+)
 
 models = {"before": mlp, "squared error": squared, "absolute error": tuned}
-errors = {name: mean_absolute_error(y_test, model.predict(X_test)) for name, model in models.items()}
+errors = {
+    name: mean_absolute_error(y_test, model.predict(X_test))
+    for name, model in models.items()
+}
 print(f"mean absolute error on {len(y_test)} held-out patients")
 for name, error in errors.items():
     print(f"  {name:<15}{error:>7.2f}")
@@ -63,7 +72,9 @@ fig, ax = plt.subplots(figsize=(6, 4))
 ax.plot(range(1, tuned.n_iter_ + 1), tuned.loss_curve_)
 before, after = errors["before"], errors["absolute error"]
 ax.set(
-    xlabel="epoch", ylabel="absolute error, wrong entries included", title=f"Held-out error: {before:.1f} → {after:.1f}"
+    xlabel="epoch",
+    ylabel="absolute error, wrong entries included",
+    title=f"Held-out error: {before:.1f} → {after:.1f}",
 )
 fig.tight_layout()
 fig.savefig("loss_curve.png")

@@ -17,10 +17,16 @@ from onnxtrain import OrtGradientClassifier
 
 X, y = load_digits(return_X_y=True)
 X = X / 16
-X_theirs, X_ours, y_theirs, y_ours = train_test_split(X, y, test_size=0.5, random_state=0)
-theirs = MLPClassifier((64, 32), max_iter=200, tol=1e-3, random_state=0).fit(X_theirs, y_theirs)
+X_theirs, X_ours, y_theirs, y_ours = train_test_split(
+    X, y, test_size=0.5, random_state=0
+)
+theirs = MLPClassifier((64, 32), max_iter=200, tol=1e-3, random_state=0).fit(
+    X_theirs, y_theirs
+)
 X_ours = X_ours.reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1, 64)
-X_train, X_test, y_train, y_test = train_test_split(X_ours, y_ours, train_size=200, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    X_ours, y_ours, train_size=200, random_state=0
+)
 
 # %%
 # Names are those of the attributes; a pattern chooses several, and a minus leaves some out.
@@ -29,12 +35,20 @@ wanted = {"first layer": "*_0", "last layer": "*_2", "all": None}
 found = {}
 for name, weights in wanted.items():
     model = OrtGradientClassifier(
-        theirs, weights_to_train=weights, learning_rate=3e-3, batch_size=25, max_iter=60, l2=1e-4, random_state=0
+        theirs,
+        weights_to_train=weights,
+        learning_rate=3e-3,
+        batch_size=25,
+        max_iter=60,
+        l2=1e-4,
+        random_state=0,
     ).fit(X_train, y_train)
     back = model.to_sklearn()
     kept = [i for i in range(3) if np.array_equal(back.coefs_[i], theirs.coefs_[i])]
     found[name] = model.score(X_test, y_test)
-    print(f"{name:<12} trains {', '.join(model.weights_)}; layers as they came: {kept}; accuracy {found[name]:.2f}")
+    print(
+        f"{name:<12} trains {', '.join(model.weights_)}; layers as they came: {kept}; accuracy {found[name]:.2f}"
+    )
 print(f"before: {theirs.score(X_test, y_test):.2f}")
 
 # %%

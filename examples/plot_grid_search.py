@@ -17,11 +17,15 @@ from onnxtrain import OrtGradientRegressor
 from onnxtrain.optim import Cosine
 
 X, y = load_diabetes(return_X_y=True)
-X = PolynomialFeatures(2, include_bias=False).fit_transform(X)  # 65 columns: too many for 442 rows without a penalty
+X = PolynomialFeatures(2, include_bias=False).fit_transform(
+    X
+)  # 65 columns: too many for 442 rows without a penalty
 
 losses = ["squared_error", "absolute_error", "huber"]
 l1, l2 = [0.0, 0.03, 0.3], [0.0, 0.001, 0.01]
-model = OrtGradientRegressor(LinearRegression(), learning_rate=Cosine(0.3), max_iter=60, random_state=0)
+model = OrtGradientRegressor(
+    LinearRegression(), learning_rate=Cosine(0.3), max_iter=60, random_state=0
+)
 search = GridSearchCV(
     make_pipeline(StandardScaler(), model),
     {
@@ -41,11 +45,20 @@ print(f"best: {search.best_params_}, mean absolute error {-search.best_score_:.2
 # One picture for each loss:
 
 names = [p["ortgradientregressor__loss"] for p in search.cv_results_["params"]]
-fig, axes = plt.subplots(1, len(losses), figsize=(9, 3), sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    1, len(losses), figsize=(9, 3), sharey=True, layout="constrained"
+)
 errors = -search.cv_results_["mean_test_score"]
 for ax, name in zip(axes, losses, strict=True):
     table = errors[[n == name for n in names]].reshape(len(l1), len(l2))
     picture = ax.imshow(table, vmin=errors.min(), vmax=errors.max(), cmap="viridis_r")
-    ax.set(title=name, xlabel="l2", xticks=range(3), xticklabels=l2, yticks=range(3), yticklabels=l1)
+    ax.set(
+        title=name,
+        xlabel="l2",
+        xticks=range(3),
+        xticklabels=l2,
+        yticks=range(3),
+        yticklabels=l1,
+    )
 axes[0].set_ylabel("l1")
 fig.colorbar(picture, ax=axes, label="mean absolute error")

@@ -17,7 +17,9 @@ from onnxtrain import OrtGradientClassifier
 X, y = load_digits(return_X_y=True)
 X = X / 16
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-network = MLPClassifier((64,), early_stopping=True, random_state=0).fit(X_train, y_train)
+network = MLPClassifier((64,), early_stopping=True, random_state=0).fit(
+    X_train, y_train
+)
 model = OrtGradientClassifier(network, max_iter=0).fit(X_train, y_train)
 
 # %%

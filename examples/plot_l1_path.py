@@ -34,12 +34,18 @@ for method in ("penalty", "proximal"):
         tol=0,
         n_iter_no_change=500,
     )
-    paths[method] = np.array([model.set_params(l1=l1).fit(X, y).weights_["coef"].ravel() for l1 in strengths])
+    paths[method] = np.array(
+        [model.set_params(l1=l1).fit(X, y).weights_["coef"].ravel() for l1 in strengths]
+    )
 lasso = np.array([Lasso(alpha=l1 / 2).fit(X, y).coef_ for l1 in strengths])
 
-zeros = {name: (path == 0).sum(axis=1) for name, path in {**paths, "Lasso": lasso}.items()}
+zeros = {
+    name: (path == 0).sum(axis=1) for name, path in {**paths, "Lasso": lasso}.items()
+}
 for name, n in zeros.items():
-    print(f"{name:<9} coefficients that are exactly 0, from weak to strong: {n.tolist()}")
+    print(
+        f"{name:<9} coefficients that are exactly 0, from weak to strong: {n.tolist()}"
+    )
 assert zeros["penalty"].sum() == 0
 assert np.array_equal(zeros["proximal"], zeros["Lasso"])
 assert np.abs(paths["proximal"] - lasso).max() < 2e-3

@@ -41,7 +41,13 @@ for name, schedule in schedules.items():
         far.append(np.mean((prediction - y) ** 2) - best)
 
     model = OrtGradientRegressor(
-        solver="sgd", init="random", learning_rate=schedule, batch_size=10, max_iter=30, tol=0, random_state=0
+        solver="sgd",
+        init="random",
+        learning_rate=schedule,
+        batch_size=10,
+        max_iter=30,
+        tol=0,
+        random_state=0,
     )
     model.set_params(n_iter_no_change=30).fit(X, y, callback=look)
     print(f"{name:<16} squared error above the minimum after 30 epochs: {far[-1]:.5f}")

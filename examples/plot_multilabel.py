@@ -18,7 +18,9 @@ from onnxtrain import OrtGradientClassifier
 X, digit = load_digits(return_X_y=True)
 X = X / 16
 names = ["has a loop", "even", "above four"]
-Y = np.column_stack([np.isin(digit, [0, 6, 8, 9]), digit % 2 == 0, digit > 4]).astype(int)
+Y = np.column_stack([np.isin(digit, [0, 6, 8, 9]), digit % 2 == 0, digit > 4]).astype(
+    int
+)
 X_train, X_test, Y_train, Y_test = train_test_split(X, Y, random_state=0)
 
 # %%
@@ -27,7 +29,9 @@ X_train, X_test, Y_train, Y_test = train_test_split(X, Y, random_state=0)
 
 network = MLPClassifier((32,), max_iter=20, random_state=0, tol=0.1)
 start = network.fit(X_train, Y_train)
-tuned = OrtGradientClassifier(start, loss="focal", learning_rate=5e-3, max_iter=30, random_state=0)
+tuned = OrtGradientClassifier(
+    start, loss="focal", learning_rate=5e-3, max_iter=30, random_state=0
+)
 tuned.fit(X_train, Y_train)
 print("labels a row:", tuned.predict(X_test).shape[1])
 

@@ -18,7 +18,9 @@ from onnxtrain import OrtGradientClassifier
 
 X, y = load_digits(return_X_y=True)
 X = (X / 16).astype(np.float32)
-X_theirs, X_ours, y_theirs, y_ours = train_test_split(X, y, test_size=0.5, random_state=0)
+X_theirs, X_ours, y_theirs, y_ours = train_test_split(
+    X, y, test_size=0.5, random_state=0
+)
 theirs = MLPClassifier((64, 32), tol=1e-3, random_state=0).fit(X_theirs, y_theirs)
 body = to_onnx(theirs, X[:1], options={"zipmap": False})
 
@@ -26,14 +28,24 @@ body = to_onnx(theirs, X[:1], options={"zipmap": False})
 # Ours are other rows, and other classes. For comparison, the same network learns them from nothing.
 
 n_loops = np.array([1, 0, 0, 0, 1, 0, 1, 0, 2, 1])[y_ours]
-X_rest, X_test, y_rest, y_test = train_test_split(X_ours, n_loops, test_size=0.5, stratify=n_loops, random_state=0)
+X_rest, X_test, y_rest, y_test = train_test_split(
+    X_ours, n_loops, test_size=0.5, stratify=n_loops, random_state=0
+)
 sizes = [20, 30, 50, 100]
 on_body, alone = [], []
 for n in sizes:
     ours = OrtGradientClassifier(
-        body, head="new", weights_to_train="head", solver="lbfgs", l2=1e-3, max_iter=200, random_state=0
+        body,
+        head="new",
+        weights_to_train="head",
+        solver="lbfgs",
+        l2=1e-3,
+        max_iter=200,
+        random_state=0,
     ).fit(X_rest[:n], y_rest[:n])
-    fresh = MLPClassifier((64, 32), alpha=1, max_iter=1000, random_state=0).fit(X_rest[:n], y_rest[:n])
+    fresh = MLPClassifier((64, 32), alpha=1, max_iter=1000, random_state=0).fit(
+        X_rest[:n], y_rest[:n]
+    )
     on_body.append(ours.score(X_test, y_test))
     alone.append(fresh.score(X_test, y_test))
 print("trained:", {name: w.shape for name, w in ours.weights_.items()})

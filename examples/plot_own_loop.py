@@ -18,24 +18,35 @@ from onnxtrain import OrtGradientForwardBackward
 
 X, y = (scale(a).astype(np.float32) for a in load_diabetes(return_X_y=True))
 y = y.reshape(-1, 1)
-mlp = MLPRegressor(hidden_layer_sizes=(16,), learning_rate_init=0.01, tol=1e-3, random_state=0).fit(X, y.ravel())
+mlp = MLPRegressor(
+    hidden_layer_sizes=(16,), learning_rate_init=0.01, tol=1e-3, random_state=0
+).fit(X, y.ravel())
 onx = to_onnx(mlp, X[:1])
 
 # %%
 # The loop: the network was fitted on squares, here it is the absolute error, whose gradient is a sign.
 
 passes = OrtGradientForwardBackward(onx)
-weights = {name: passes.get_initializer(name).copy() for name in passes.weights_to_train}
+weights = {
+    name: passes.get_initializer(name).copy() for name in passes.weights_to_train
+}
 losses = []
 for step in range(300):
-    function = passes.new_instance()  # cheap: any number of forward passes may wait for their backward passes
+    function = (
+        passes.new_instance()
+    )  # cheap: any number of forward passes may wait for their backward passes
     (prediction,) = function.forward([X, *weights.values()], training=True)
     error = prediction.numpy() - y
     losses.append(np.abs(error).mean())
     _, *gradients = function.backward([np.sign(error) / len(X)])
     rate = 0.3 * (1 - step / 300)
-    weights = {name: w - rate * g.numpy() for (name, w), g in zip(weights.items(), gradients, strict=True)}
-print(f"mean absolute error: {losses[0]:.3f} before, {losses[-1]:.3f} after {len(losses)} steps")
+    weights = {
+        name: w - rate * g.numpy()
+        for (name, w), g in zip(weights.items(), gradients, strict=True)
+    }
+print(
+    f"mean absolute error: {losses[0]:.3f} before, {losses[-1]:.3f} after {len(losses)} steps"
+)
 assert losses[-1] < 0.95 * losses[0]
 
 # %%
@@ -62,7 +73,9 @@ def torch_function(passes):
         @staticmethod
         def backward(ctx, *grad_outputs):
             """Return a gradient for each input."""
-            return tensors_of(ctx.function.backward([g.contiguous() for g in grad_outputs]))
+            return tensors_of(
+                ctx.function.backward([g.contiguous() for g in grad_outputs])
+            )
 
     return OnnxFunction
 
@@ -72,7 +85,10 @@ try:
 except ImportError:
     print("PyTorch is not installed: the function is not run here.")
 else:
-    parameters = [torch.nn.Parameter(torch.from_numpy(passes.get_initializer(name).copy())) for name in weights]
+    parameters = [
+        torch.nn.Parameter(torch.from_numpy(passes.get_initializer(name).copy()))
+        for name in weights
+    ]
     (predicted,) = torch_function(passes).apply(torch.from_numpy(X), *parameters)
     loss = torch.nn.functional.l1_loss(predicted, torch.from_numpy(y))
     loss.backward()
@@ -81,4 +97,8 @@ else:
 
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.plot(losses)
-ax.set(xlabel="step", ylabel="mean absolute error", title="A loop in numpy, the passes in onnxruntime")
+ax.set(
+    xlabel="step",
+    ylabel="mean absolute error",
+    title="A loop in numpy, the passes in onnxruntime",
+)

@@ -22,9 +22,13 @@ from onnxtrain import OrtGradientClassifier
 
 wine = load_wine()
 names = wine.target_names[wine.target]
-X_train, X_test, y_train, y_test = train_test_split(wine.data, names, stratify=names, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    wine.data, names, stratify=names, random_state=0
+)
 pipeline = make_pipeline(StandardScaler(), LogisticRegression()).fit(X_train, y_train)
-tuned = OrtGradientClassifier(pipeline, loss="focal", max_iter=30, random_state=0).fit(X_train, y_train)
+tuned = OrtGradientClassifier(pipeline, loss="focal", max_iter=30, random_state=0).fit(
+    X_train, y_train
+)
 path = Path(tempfile.mkdtemp()) / "wine.onnx"
 tuned.get_trained_onnx(path=path)
 print(f"{path.name}: {path.stat().st_size} bytes")
@@ -35,8 +39,12 @@ print(f"{path.name}: {path.stat().st_size} bytes")
 session = onnxruntime.InferenceSession(path)
 for value in (*session.get_inputs(), *session.get_outputs()):
     print(f"{value.name}: {value.type} {value.shape}")
-label, probabilities = session.run(None, {session.get_inputs()[0].name: X_test.astype(np.float32)})
-print("first rows:", label[:3].tolist(), probabilities[:3].max(axis=1).round(3).tolist())
+label, probabilities = session.run(
+    None, {session.get_inputs()[0].name: X_test.astype(np.float32)}
+)
+print(
+    "first rows:", label[:3].tolist(), probabilities[:3].max(axis=1).round(3).tolist()
+)
 assert (label == tuned.predict(X_test)).all()
 assert np.abs(probabilities - tuned.predict_proba(X_test)).max() < 1e-5
 
@@ -52,6 +60,12 @@ except onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument as e:
 
 order = np.argsort(probabilities.max(axis=1))
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-ax.stackplot(range(len(order)), probabilities[order].T, labels=wine.target_names, alpha=0.8)
-ax.set(xlabel="held-out wines, the least certain first", ylabel="probability by onnxruntime", ylim=(0, 1))
+ax.stackplot(
+    range(len(order)), probabilities[order].T, labels=wine.target_names, alpha=0.8
+)
+ax.set(
+    xlabel="held-out wines, the least certain first",
+    ylabel="probability by onnxruntime",
+    ylim=(0, 1),
+)
 ax.legend(loc="lower right")

@@ -24,7 +24,12 @@ machine = SVR(C=100, gamma=5.0).fit(X_train, y_train)
 # A small rate: the coefficients are large already, and the intercept has to move most.
 
 tuned = OrtGradientRegressor(
-    machine, loss="quantile", loss_params={"q": 0.9}, learning_rate=1e-3, max_iter=60, random_state=0
+    machine,
+    loss="quantile",
+    loss_params={"q": 0.9},
+    learning_rate=1e-3,
+    max_iter=60,
+    random_state=0,
 ).fit(X_train, y_train)
 print("trained:", {name: w.shape for name, w in tuned.weights_.items()})
 
@@ -33,7 +38,9 @@ losses, below = {}, {}
 for name, model in {"before": machine, "after": back}.items():
     losses[name] = mean_pinball_loss(y_test, model.predict(X_test), alpha=0.9)
     below[name] = np.mean(y_test <= model.predict(X_test))
-    print(f"{name:<7} quantile loss on held-out patients {losses[name]:5.2f}, patients below {below[name]:.0%}")
+    print(
+        f"{name:<7} quantile loss on held-out patients {losses[name]:5.2f}, patients below {below[name]:.0%}"
+    )
 assert type(back) is SVR
 assert losses["after"] < 0.8 * losses["before"]
 assert abs(below["after"] - 0.9) < 0.1

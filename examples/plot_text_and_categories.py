@@ -29,10 +29,16 @@ wine = load_wine(as_frame=True)
 rng = np.random.default_rng(0)
 X = pd.DataFrame(
     {
-        "note": np.where(wine.data["color_intensity"] > 5, "deep red", "light and clear")
+        "note": np.where(
+            wine.data["color_intensity"] > 5, "deep red", "light and clear"
+        )
         + np.where(wine.data["hue"] > 0.9, " young", " brownish old"),
-        "strength": pd.cut(wine.data["alcohol"], 3, labels=["low", "middle", "high"]).astype(str),
-        "alcalinity": wine.data["alcalinity_of_ash"].mask(rng.random(len(wine.data)) < 0.1),
+        "strength": pd.cut(
+            wine.data["alcohol"], 3, labels=["low", "middle", "high"]
+        ).astype(str),
+        "alcalinity": wine.data["alcalinity_of_ash"].mask(
+            rng.random(len(wine.data)) < 0.1
+        ),
         "malic_acid": wine.data["malic_acid"],
     }
 )
@@ -43,7 +49,10 @@ pipeline = make_pipeline(
     make_column_transformer(
         (CountVectorizer(), "note"),
         (OneHotEncoder(handle_unknown="ignore"), ["strength"]),
-        (make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), ["alcalinity", "malic_acid"]),
+        (
+            make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()),
+            ["alcalinity", "malic_acid"],
+        ),
     ),
     LogisticRegression(C=0.01),
 ).fit(X_train, y_train)
@@ -52,13 +61,24 @@ pipeline = make_pipeline(
 # The penalty of the fitted model was too strong. It goes on without one, for as long as rows that are held out agree.
 
 tuned = OrtGradientClassifier(
-    pipeline, learning_rate=0.05, max_iter=100, early_stopping=True, validation_fraction=0.2, random_state=0
+    pipeline,
+    learning_rate=0.05,
+    max_iter=100,
+    early_stopping=True,
+    validation_fraction=0.2,
+    random_state=0,
 ).fit(X_train, y_train)
 print("who runs what:", tuned.onnx_status_)
 
 back = tuned.to_sklearn()
-losses = {name: log_loss(y_test, m.predict_proba(X_test)) for name, m in {"before": pipeline, "after": back}.items()}
-print("log loss on held-out wines:", {name: round(value, 3) for name, value in losses.items()})
+losses = {
+    name: log_loss(y_test, m.predict_proba(X_test))
+    for name, m in {"before": pipeline, "after": back}.items()
+}
+print(
+    "log loss on held-out wines:",
+    {name: round(value, 3) for name, value in losses.items()},
+)
 print("what comes back:", " -> ".join(type(step).__name__ for _, step in back.steps))
 assert losses["after"] < 0.6 * losses["before"]
 assert np.allclose(back.predict_proba(X_test), tuned.predict_proba(X_test), atol=1e-5)

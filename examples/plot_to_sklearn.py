@@ -24,18 +24,24 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 # %%
 # Eight components are few: the projection keeps what varies most, not what tells digits apart.
 
-pipeline = make_pipeline(StandardScaler(), PCA(8), MLPClassifier((32,), early_stopping=True, random_state=0))
+pipeline = make_pipeline(
+    StandardScaler(), PCA(8), MLPClassifier((32,), early_stopping=True, random_state=0)
+)
 pipeline.fit(X_train, y_train)
 
 # %%
 # ``"all"`` trains the statistics of the scaler and the components of the projection, too.
 
-tuned = OrtGradientClassifier(pipeline, weights_to_train="all", max_iter=30, random_state=0).fit(X_train, y_train)
+tuned = OrtGradientClassifier(
+    pipeline, weights_to_train="all", max_iter=30, random_state=0
+).fit(X_train, y_train)
 back = tuned.to_sklearn()
 
 print(f"log loss on {len(y_test)} held-out rows")
 for name, model in {"as fitted": pipeline, "end to end": back}.items():
-    print(f"  {name}: {log_loss(y_test, model.predict_proba(X_test)):.3f}, accuracy {model.score(X_test, y_test):.3f}")
+    print(
+        f"  {name}: {log_loss(y_test, model.predict_proba(X_test)):.3f}, accuracy {model.score(X_test, y_test):.3f}"
+    )
 assert back.score(X_test, y_test) > pipeline.score(X_test, y_test) + 0.1
 print("trained:", ", ".join(tuned.weights_))
 print("what comes back:", " -> ".join(type(step).__name__ for _, step in back.steps))
@@ -44,7 +50,9 @@ print("what comes back:", " -> ".join(type(step).__name__ for _, step in back.st
 # The first four components, before and after:
 
 fig, axes = plt.subplots(2, 4, figsize=(7, 4))
-for row, (name, model) in zip(axes, {"as fitted": pipeline, "end to end": back}.items(), strict=True):
+for row, (name, model) in zip(
+    axes, {"as fitted": pipeline, "end to end": back}.items(), strict=True
+):
     row[0].set_ylabel(name)
     for ax, component in zip(row, model["pca"].components_, strict=False):
         ax.imshow(component.reshape(8, 8), cmap="RdBu")

@@ -27,7 +27,9 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 # %%
 # At home: a network with weights drawn at random, and its step. ``max_iter=0`` trains nothing.
 
-model = OrtGradientClassifier(MLPClassifier((32,)), init="random", max_iter=0, random_state=0).fit(X_train, y_train)
+model = OrtGradientClassifier(
+    MLPClassifier((32,)), init="random", max_iter=0, random_state=0
+).fit(X_train, y_train)
 before = model.score(X_test, y_test)
 
 folder = Path(tempfile.mkdtemp())
@@ -38,7 +40,9 @@ print({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
 # The other machine. There is one rule: what ``next_S`` gives is fed to ``S``.
 
 about = json.loads((folder / "step.json").read_text())
-init, step = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("init", "step"))
+init, step = (
+    onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("init", "step")
+)
 state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {}), strict=True))
 names = [o.name for o in step.get_outputs()]
 print("state:", {name: array.shape for name, array in state.items()})
@@ -47,7 +51,13 @@ rng, losses = np.random.default_rng(0), []
 for _ in range(400):
     rows = rng.choice(len(X_train), 50)
     feeds = {"X": X_train[rows], about["label"]: y_train[rows].astype(np.int32)}
-    found = dict(zip(names, step.run(None, {**feeds, "learning_rate": np.array([0.005]), **state}), strict=True))
+    found = dict(
+        zip(
+            names,
+            step.run(None, {**feeds, "learning_rate": np.array([0.005]), **state}),
+            strict=True,
+        )
+    )
     losses.append(found.pop("loss").item())
     state = {name.removeprefix("next_"): array for name, array in found.items()}
 
@@ -61,4 +71,8 @@ assert after > 0.85
 
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.semilogy(losses, linewidth=0.8)
-ax.set(xlabel="step on the other machine", ylabel="log loss", title=f"Accuracy: {before:.2f} → {after:.2f}")
+ax.set(
+    xlabel="step on the other machine",
+    ylabel="log loss",
+    title=f"Accuracy: {before:.2f} → {after:.2f}",
+)

@@ -17,7 +17,9 @@ from onnxtrain import OrtGradientRegressor
 
 X, y = load_diabetes(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-mean = GradientBoostingRegressor(n_estimators=30, max_depth=2, random_state=0).fit(X_train, y_train)
+mean = GradientBoostingRegressor(n_estimators=30, max_depth=2, random_state=0).fit(
+    X_train, y_train
+)
 
 # %%
 # The quantile loss of q = 0.9, thirty epochs: boosting would build new trees for it.
@@ -41,7 +43,9 @@ losses, below = {}, {}
 for name, model in {"mean": mean, "bound": bound}.items():
     losses[name] = mean_pinball_loss(y_test, model.predict(X_test), alpha=0.9)
     below[name] = np.mean(y_test <= model.predict(X_test))
-    print(f"{name:<6} quantile loss on held-out patients {losses[name]:5.2f}, patients below {below[name]:.0%}")
+    print(
+        f"{name:<6} quantile loss on held-out patients {losses[name]:5.2f}, patients below {below[name]:.0%}"
+    )
 assert type(bound) is GradientBoostingRegressor
 assert losses["bound"] < 0.6 * losses["mean"]
 assert abs(below["bound"] - 0.9) < 0.08

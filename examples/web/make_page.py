@@ -34,7 +34,12 @@ def make_estimator():
     body = MLPClassifier((64, 32), random_state=0, tol=1e-3).fit(X[few] / 16, y[few])
     onx = to_onnx(body, X[:1], options={"zipmap": False})
     new = OrtGradientClassifier(
-        onx, head="new", weights_to_train="head", learning_rate=0.01, max_iter=0, random_state=0
+        onx,
+        head="new",
+        weights_to_train="head",
+        learning_rate=0.01,
+        max_iter=0,
+        random_state=0,
     )
     return new.fit(X[:N_TRAIN] / 16, y[:N_TRAIN])
 
@@ -50,7 +55,11 @@ def main(folder, dist=None):
         shutil.copy(HERE / name, folder)
     if dist is not None:
         (folder / "ort").mkdir(exist_ok=True)
-        for name in ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"):
+        for name in (
+            "ort.wasm.min.mjs",
+            "ort-wasm-simd-threaded.mjs",
+            "ort-wasm-simd-threaded.wasm",
+        ):
             shutil.copy(pathlib.Path(dist) / name, folder / "ort")
 
 

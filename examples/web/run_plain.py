@@ -18,25 +18,40 @@ class Trainer:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = n_threads
         # as fit does: every optimization of onnxruntime is another rounding
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.graph_optimization_level = (
+            onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        )
 
         def opened(name):
             path = os.path.join(folder, f"{name}.onnx")
-            return onnxruntime.InferenceSession(path, options) if os.path.exists(path) else None
+            return (
+                onnxruntime.InferenceSession(path, options)
+                if os.path.exists(path)
+                else None
+            )
 
-        self._before, self._step, self._predict = map(opened, ("before", "step", "predict"))
+        self._before, self._step, self._predict = map(
+            opened, ("before", "step", "predict")
+        )
         init = opened("init")
-        self.state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {}), strict=True))
+        self.state = dict(
+            zip([o.name for o in init.get_outputs()], init.run(None, {}), strict=True)
+        )
         self._outputs = [o.name for o in self._step.get_outputs()]
         types = {i.name: i.type for i in self._step.get_inputs()}
-        self._rate = np.float64 if types["learning_rate"] == "tensor(double)" else np.float32
+        self._rate = (
+            np.float64 if types["learning_rate"] == "tensor(double)" else np.float32
+        )
 
     def rows(self, rows):
         """Return the rows of the step: what does not change is computed once."""
         if self._before is not None:
             fed = {i.name: rows[i.name] for i in self._before.get_inputs()}
             names = [o.name for o in self._before.get_outputs()]
-            rows = {**rows, **dict(zip(names, self._before.run(None, fed), strict=True))}
+            rows = {
+                **rows,
+                **dict(zip(names, self._before.run(None, fed), strict=True)),
+            }
         return {i.name: rows[i.name] for i in self._step.get_inputs() if i.name in rows}
 
     def step(self, rows, learning_rate):
@@ -50,14 +65,18 @@ class Trainer:
     def predict(self, rows):
         """Return the outputs of the model for rows as they come."""
         fed = {**self.state, **rows}
-        return self._predict.run(None, {i.name: fed[i.name] for i in self._predict.get_inputs()})
+        return self._predict.run(
+            None, {i.name: fed[i.name] for i in self._predict.get_inputs()}
+        )
 
 
 def main(folder, path):
     """Run the epochs that a file of rows asks for, in the order of its rows."""
     with np.load(path) as file:
         given = dict(file)
-    batch_size, epochs, rate = (given.pop(name).item() for name in ("batch_size", "epochs", "learning_rate"))
+    batch_size, epochs, rate = (
+        given.pop(name).item() for name in ("batch_size", "epochs", "learning_rate")
+    )
     trainer = Trainer(folder)
     rows = trainer.rows(given)
     n = len(next(iter(rows.values())))
