@@ -17,9 +17,8 @@ from onnxtrain import OrtGradientRegressor
 from onnxtrain.optim import Cosine
 
 X, y = load_diabetes(return_X_y=True)
-X = PolynomialFeatures(2, include_bias=False).fit_transform(
-    X
-)  # 65 columns: too many for 442 rows without a penalty
+# 65 columns: too many for 442 rows without a penalty
+X = PolynomialFeatures(2, include_bias=False).fit_transform(X)
 
 losses = ["squared_error", "absolute_error", "huber"]
 l1, l2 = [0.0, 0.03, 0.3], [0.0, 0.001, 0.01]

@@ -32,9 +32,8 @@ weights = {
 }
 losses = []
 for step in range(300):
-    function = (
-        passes.new_instance()
-    )  # cheap: any number of forward passes may wait for their backward passes
+    # cheap: any number of forward passes may wait for their backward passes
+    function = passes.new_instance()
     (prediction,) = function.forward([X, *weights.values()], training=True)
     error = prediction.numpy() - y
     losses.append(np.abs(error).mean())
