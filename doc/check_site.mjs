@@ -18,7 +18,7 @@ const TERMS = {
   deploy: "guide/use_the_file",
   InferenceSession: "guide/use_the_file",
   overfitting: "guide/stopping",
-  memory: "guide/new_head",
+  memory: "guide/rows",
   browser: "browser",
   cluster: "guide/cluster",
   GPU: "guide/devices",
