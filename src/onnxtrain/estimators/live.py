@@ -28,7 +28,9 @@ class LiveLossCurve:
 
     Attributes
     ----------
-    loss, validation_loss, learning_rate : list of float
+    loss : list of float
+    validation_loss : list of float
+    learning_rate : list of float
 
     Examples
     --------
