@@ -55,6 +55,12 @@ def test_the_numbers_are_the_same():
     assert graph.at_opset(onx, None) is onx
 
 
+def test_a_file_before_ir_4_that_does_not_list_its_initializers():
+    older = onnx.parser.parse_model(LINEAR.replace("ir_version: 10", "ir_version: 3").replace(": 21", ": 7"))
+    X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_array_equal(run(graph.save(graph.load(older)), {"X": X}), run(older, {"X": X}))
+
+
 BODY = onnx.parser.parse_graph("body (int64 i, bool go) => (bool next) { next = Identity(go) }")
 KEPT = {
     "an operator that is newer": make_node("Gelu", ["X"], ["Y"]),

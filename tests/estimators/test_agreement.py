@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import onnx.numpy_helper
 import onnx.parser
@@ -14,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output
 from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
+from onnxtrain.estimators import agreement
 from onnxtrain.estimators.agreement import AGREED
 from onnxtrain.runtime.session import run
 
@@ -357,3 +360,20 @@ def test_probabilities_that_are_rounded_to_one_are_a_tie():
             p = Identity(q) label = ArgMax <axis = 1, keepdims = 0> (s) }""")
     X = np.float32([[-1], [1], [2], [40], [50]])
     assert OrtGradientClassifier(onx, max_iter=0).fit(X, [2, 1, 1, 0, 0]).predict(X[1:2]) == [1]
+
+
+@pytest.mark.parametrize("scores, refused", [("Y = Sigmoid(b)", False), ("Y = Identity(b)", True)])
+def test_the_last_digit_of_a_rare_probability_is_no_difference(scores, refused, monkeypatch):
+    """Kernels of Sigmoid differ by 6e-8: more than a detector's probabilities where nothing is to be found."""
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]> rare (float[n, 2] X) => (float[n, 1] Y)
+        <float[2, 1] W = {{0.1, 0.1}}, float shift = {{{-17 if not refused else 1e-8}}}, float small = {{1e-9}}>
+        {{ z = MatMul(X, W) a = Mul(z, small) b = Add(a, shift) {scores} }}""")
+    ask = agreement.answers_of_onnx
+    monkeypatch.setattr(
+        agreement, "answers_of_onnx", lambda *given: {name: y + np.float32(6e-8) for name, y in ask(*given).items()}
+    )
+    rows = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    kind = OrtGradientRegressor if refused else OrtGradientClassifier
+    with pytest.raises(ModelError, match="is not what was handed over") if refused else nullcontext():
+        kind(onx, max_iter=1).fit(rows, np.arange(20) % 2)

@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
-from onnxtrain.errors import ModelError
+from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.estimators.agreement import _quantized_steps
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
@@ -214,6 +214,14 @@ def test_the_head_of_a_quantized_network(digits, tmp_path):
     new = OrtGradientClassifier(onx, head="new", weights_to_train="head", max_iter=1, random_state=0)
     new.fit(X[:200], np.where(y[:200] < 5, "low", "high"))
     assert {name: w.shape for name, w in new.weights_.items()} == {"head.weight": (2, 128), "head.bias": (2,)}
+
+
+def test_quantized_weights_get_no_factors(digits, tmp_path):
+    X, _, y, _, network = digits
+    onx = quantized(network, X[:100], tmp_path)
+    words = "none that may be trained beside the quantized ones, which get no factors and are trained as they are"
+    with pytest.raises(WeightError, match=words):
+        OrtGradientClassifier(onx, weights_to_train=LoRA(rank=2)).fit(X, y)
 
 
 # ------------------------------------------------------------------------- by hand

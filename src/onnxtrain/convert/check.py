@@ -241,11 +241,14 @@ def _compare(
     return found
 
 
-def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return by how much values differ, relative to the largest one that is expected; not at all where both are NaN."""
+def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -> np.ndarray:
+    """Return by how much values differ, relative to the largest one that is expected; not at all where both are NaN.
+
+    A largest one below `least` counts as that.
+    """
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     with np.errstate(invalid="ignore"):
-        off = np.abs(found - expected) / max(largest, 1e-30)
+        off = np.abs(found - expected) / max(largest, least)
     off[(found == expected) | (np.isnan(found) & np.isnan(expected)) | _vanished(found, expected)] = 0.0
     return off
 

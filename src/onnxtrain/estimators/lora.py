@@ -138,14 +138,21 @@ def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[
     return select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=model.default)
 
 
+def _of_quantized(model: TrainableModel) -> str:
+    """Return that those of a quantized model get no factors: merged with them they would be quantized once more."""
+    if not any(node.op_type == "DequantizeLinear" for node in model.graph().graph.node):
+        return ""
+    return " beside the quantized ones, which get no factors and are trained as they are by default"
+
+
 def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str]:
     """Return the matrices that get factors, of those that may."""
     default = [name for name in names if name in model.default]
     if not names or (lora.weights == "*" and not default):
         raise WeightError(
             "LoRA stands beside weight matrices by which a MatMul or Gemm multiplies rows, and the model has none "
-            "that may be trained. Train weights as they are: weights_to_train='head', or names of "
-            "onnxtrain.trainable_weights."
+            f"that may be trained{_of_quantized(model)}. Train weights as they are: weights_to_train='head', or names "
+            "of onnxtrain.trainable_weights."
         )
     if isinstance(lora.weights, str) and lora.weights == "*":
         return default

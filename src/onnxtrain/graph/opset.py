@@ -15,6 +15,9 @@ from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_
 #: Scan had a batch axis before; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
 
+#: Since this IR version initializers need not be inputs; onnxruntime takes older files that do not list them, too.
+_IR_UNLISTED = 4
+
 #: The last type that operators accept at :data:`OPSET`; later ones have higher values in the enumeration.
 _NEWEST_TYPE = onnx.TensorProto.INT4
 
@@ -50,6 +53,8 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
         raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
     refuse_negative(proto)  # the converter infers shapes
+    if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
+        proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # else the converter would not know them
     try:
         converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
