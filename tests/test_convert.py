@@ -200,7 +200,7 @@ def test_our_estimators_are_converted_where_they_stand():
     double = OrtGradientRegressor(max_iter=3, dtype="float64")
     both = VotingRegressor([("a", double), ("b", OrtGradientRegressor(max_iter=3))]).fit(X, y)
     (found,) = run(to_onnx(both, x, target_opset=21), {"X": x})
-    np.testing.assert_allclose(found[:, 0], both.predict(X), rtol=1e-4)
+    np.testing.assert_allclose(found[:, 0], both.predict(X), rtol=1e-4, atol=1e-6)  # some are close to zero
 
 
 @pytest.mark.usefixtures("registered")

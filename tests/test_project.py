@@ -45,19 +45,20 @@ def python(code, **environment):
 # ----------------------------------------------------------------- import
 
 
-def test_without_onnxruntime_the_import_names_the_extras():
+def test_without_onnxruntime_the_import_names_its_flavours():
     said = python("import sys; sys.modules['onnxruntime'] = None; import onnxtrain")
     assert "DependencyError" in said
+    extras = METADATA["project"]["optional-dependencies"]
     for extra in ("cpu", "gpu", "webgpu", "training", "training-cpu"):
-        assert f"onnxtrain[{extra}]" in said
+        (flavour,) = extras[extra]
+        assert flavour.partition(">")[0] in said
 
 
 @pytest.mark.parametrize("missing", ["dask", "distributed"])
 def test_without_dask_its_module_names_the_extra(missing):
     said = python(f"import sys; sys.modules[{missing!r}] = None; import onnxtrain.dask")
     assert f"DependencyError: onnxtrain.dask needs {missing}, which is not installed" in said
-    assert 'pip install "onnxtrain[dask]"' in said
-    assert 'pip install -e ".[dask]"' in said
+    assert 'pip install "dask[array,dataframe]" distributed' in said
     assert {"dask[array,dataframe]>=2025.5", "distributed>=2025.5"} == {
         *METADATA["project"]["optional-dependencies"]["dask"]
     }
@@ -82,7 +83,7 @@ def test_an_onnxruntime_that_is_too_old_is_named():
     old = "import onnxruntime; onnxruntime.__version__ = '1.18.1'; from onnxtrain import OrtGradientRegressor"
     said = python(old)
     assert "DependencyError: onnxtrain needs onnxruntime 1.19 or newer, found 1.18.1 in " in said
-    assert 'pip install --upgrade "onnxtrain[cpu]"' in said
+    assert "pip install --upgrade onnxruntime" in said
     oldest = ".".join(map(str, runtime.OLDEST))
     flavours = [METADATA["project"]["optional-dependencies"][e][0] for e in ("cpu", "gpu", "training", "training-cpu")]
     assert all(flavour.endswith(f">={oldest}") for flavour in flavours)

@@ -27,15 +27,27 @@ ALL = DerivativeOptions.KeepOutputs | DerivativeOptions.FillGrad
 # ------------------------------------------------------------ is it there?
 
 ADVICE = [
-    ({}, (3, 11), "Linux", "x86_64", ["no onnxruntime at all", "onnxtrain[training]", "onnxtrain[training-cpu]"]),
+    (
+        {},
+        (3, 11),
+        "Linux",
+        "x86_64",
+        ["no onnxruntime at all", "install onnxruntime-training or", "install onnxruntime-training-cpu."],
+    ),
     (
         {"onnxruntime": "1.31.1"},
         (3, 12),
         "Linux",
         "x86_64",
-        ["pip uninstall -y onnxruntime &&", "onnxtrain[training-cpu]"],
+        ["pip uninstall -y onnxruntime &&", "install onnxruntime-training-cpu."],
     ),
-    ({"onnxruntime": "1.31.1"}, (3, 12), "Darwin", "arm64", ["onnxruntime 1.31.1", "onnxtrain[training-cpu]"]),
+    (
+        {"onnxruntime": "1.31.1"},
+        (3, 12),
+        "Darwin",
+        "arm64",
+        ["onnxruntime 1.31.1", "install onnxruntime-training-cpu."],
+    ),
     ({"onnxruntime": "1.31.1"}, (3, 13), "Linux", "x86_64", ["There is none", "Python 3.13", 'builder="builtin"']),
     (
         {"onnxruntime-gpu": "1.31.1"},
@@ -60,7 +72,7 @@ def test_advice(found, python, system, machine, words):
     for word in words:
         assert word in advice
     if system == "Darwin" or python > (3, 11):
-        assert "onnxtrain[training]" not in advice
+        assert "install onnxruntime-training or" not in advice
 
 
 @pytest.mark.parametrize("module", [None, importlib.import_module("types")], ids=["not there", "overwritten"])

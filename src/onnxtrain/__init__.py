@@ -122,10 +122,10 @@ def _require_onnxruntime() -> None:
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None or spec.origin is None:
         raise DependencyError(
-            "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one extra: "
-            'pip install "onnxtrain[cpu]" (any machine), "onnxtrain[gpu]" (CUDA), "onnxtrain[webgpu]" (other GPUs), '
-            '"onnxtrain[training-cpu]" or "onnxtrain[training]" '
-            "(with onnxruntime-training's own gradients, for older versions of Python).",
+            "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one: "
+            'pip install onnxruntime (any machine), "onnxruntime-gpu[cuda,cudnn]" (CUDA), onnxruntime-webgpu (other '
+            "GPUs), onnxruntime-training-cpu or onnxruntime-training (with gradients of their own, for older versions "
+            "of Python).",
             name="onnxruntime",
         )
 

@@ -130,7 +130,9 @@ def test_quantized_weights_beside_others():
 def test_no_gpu_is_an_error_before_any_work():
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime was built for GPUs")
-    with pytest.raises(DeviceError, match=r"CUDAExecutionProvider .*present: .*CPUExecutionProvider.*onnxtrain\[gpu\]"):
+    with pytest.raises(
+        DeviceError, match=r"CUDAExecutionProvider .*present: .*CPUExecutionProvider.*onnxruntime-gpu\[cuda,cudnn\]"
+    ):
         OrtGradientRegressor(device="cuda").fit(X, y)
 
 

@@ -77,11 +77,11 @@ def test_auto_is_webgpu_after_cuda_and_on_a_real_gpu(monkeypatch, cuda, hardware
     assert find_device("auto").kind == ("cuda" if cuda else "webgpu" if hardware else "cpu")
 
 
-def test_a_build_without_the_provider_names_the_extra(monkeypatch):
+def test_a_build_without_the_provider_names_the_package(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     device_module._fault.cache_clear()
-    for kind, extra in (("cuda", "gpu"), ("webgpu", "webgpu")):
-        words = rf"device='{kind}' needs the {KINDS[kind].provider} .*pip install onnxtrain\[{extra}\]"
+    for kind, package in (("cuda", r"onnxruntime-gpu\[cuda,cudnn\]"), ("webgpu", "onnxruntime-webgpu")):
+        words = rf"device='{kind}' needs the {KINDS[kind].provider} .*pip install \"{package}\""
         with pytest.raises(DeviceError, match=words):
             find_device(kind)
     device_module._fault.cache_clear()

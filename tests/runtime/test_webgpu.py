@@ -23,7 +23,7 @@ from onnxtrain.runtime.device import Device, find_device
 def problem():
     """Return why there is no device to test on, nothing if there is one."""
     if "WebGpuExecutionProvider" not in onnxruntime.get_available_providers():
-        return "onnxruntime has no WebGpuExecutionProvider: pip install onnxtrain[webgpu]"
+        return "onnxruntime has no WebGpuExecutionProvider: pip install onnxruntime-webgpu"
     try:
         find_device("webgpu")
     except DeviceError as e:

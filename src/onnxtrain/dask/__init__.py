@@ -11,8 +11,7 @@ from onnxtrain.errors import DependencyError
 for _name in ("dask", "distributed"):
     if importlib.util.find_spec(_name) is None:
         raise DependencyError(
-            f'onnxtrain.dask needs {_name}, which is not installed: pip install "onnxtrain[dask]", or, in a checkout, '
-            'pip install -e ".[dask]".',
+            f'onnxtrain.dask needs {_name}, which is not installed: pip install "dask[array,dataframe]" distributed.',
             name=_name,
         )
 

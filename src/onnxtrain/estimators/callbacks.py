@@ -163,7 +163,8 @@ def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[List
             )
     else:
         yield (_print_line,), fit
-        print(_ending(fit, n_epochs))
+        if fit.state.epoch > fit.state.first_epoch:
+            print(_ending(fit, n_epochs))
 
 
 def _progress_bar() -> Any:

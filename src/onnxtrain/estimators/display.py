@@ -17,7 +17,7 @@ def _axes(ax: Any) -> Any:
     try:
         import matplotlib.pyplot as plt  # optional
     except ImportError as e:
-        raise ImportError("Displays need matplotlib: pip install onnxtrain[plot].") from e
+        raise ImportError("Displays need matplotlib: pip install matplotlib.") from e
     return plt.subplots()[1]
 
 

@@ -15,7 +15,7 @@ def check_version(version: str) -> None:
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
         raise DependencyError(
             f"onnxtrain needs onnxruntime {'.'.join(map(str, OLDEST))} or newer, found {version} in "
-            f'{onnxruntime.__file__}. Install a newer one: pip install --upgrade "onnxtrain[cpu]".',
+            f"{onnxruntime.__file__}. Install a newer one: pip install --upgrade onnxruntime.",
             name="onnxruntime",
         )
 

@@ -132,8 +132,8 @@ class Kind:
         Of the provider.
     numbered : bool
         There may be several, told apart by an index.
-    extra, needs : str
-        The extra of onnxtrain that brings the provider; what it needs besides.
+    package, needs : str
+        What pip installs to have the provider; what it needs besides.
     prepare : str
         A function of onnxruntime that loads the libraries that pip installed, if it has it.
     put : callable
@@ -150,7 +150,7 @@ class Kind:
     capabilities: Capabilities = Capabilities()
     options: tuple[tuple[str, str], ...] = ()
     numbered: bool = False
-    extra: str = "cpu"
+    package: str = "onnxruntime"
     needs: str = ""
     prepare: str = ""
     put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = onnxruntime.OrtValue.ortvalue_from_numpy
@@ -177,8 +177,8 @@ KINDS = {
         # else products of float32 are rounded to ten bits, fewer than L-BFGS and small steps need
         options=(("use_tf32", "0"),),
         numbered=True,
-        extra="gpu",
-        needs="It needs an NVIDIA driver, CUDA and cuDNN; pip install onnxtrain[gpu] brings the latter two.",
+        package="onnxruntime-gpu[cuda,cudnn]",
+        needs="It needs an NVIDIA driver, CUDA and cuDNN; [cuda,cudnn] behind its name brings the latter two.",
         prepare="preload_dlls",  # since 1.21
     ),
     "webgpu": Kind(
@@ -191,7 +191,7 @@ KINDS = {
             packs_weights=False,
             float64=False,
         ),
-        extra="webgpu",
+        package="onnxruntime-webgpu",
         needs="It needs a GPU with a driver for Vulkan, Metal or Direct3D 12.",
         put=_put_as_result,
         overwrite=_copy,
@@ -371,8 +371,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
     if row.provider not in present:
         return (
             f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. "
-            f"Install a build with it: pip install onnxtrain[{row.extra}] (after removing the other builds of "
-            "onnxruntime)."
+            f'Install a build with it: pip install "{row.package}" (after removing the other builds of onnxruntime).'
         )
     # the name is there wherever onnxruntime was built for GPUs, even without one
     said = io.StringIO()

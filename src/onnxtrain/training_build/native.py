@@ -71,7 +71,7 @@ def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine
             'use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
         )
     removal = f"pip uninstall -y {' '.join(found)} && " if found else ""
-    commands = " or ".join(f"{removal}pip install onnxtrain[{extra}]" for extra in extras)
+    commands = " or ".join(f"{removal}pip install onnxruntime-{extra}" for extra in extras)
     return f'{reason}; installed: {listed}. On {where} this works: {commands}. Or use builder="builtin".'
 
 
