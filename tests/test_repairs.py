@@ -13,7 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
-from sklearn.impute import KNNImputer
+from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -311,6 +311,37 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     label = run(trained.get_trained_onnx(), {"X": X2.astype(np.float32)})[0]
     assert np.mean(label == trained.predict(X2)) > 0.9
     assert trained.score(X2, y) > 0.8
+
+
+#: Columns of integers and of floats, with gaps; one has no value at all, and -1 stands for what is not known.
+GAPS = {
+    "age": np.arange(60) % 7 - 1,
+    "income": np.where(np.arange(60) % 5, np.linspace(-1, 2, 60), np.nan),
+    "never": np.full(60, np.nan),
+    "married": np.arange(60) % 2 == 0,
+}
+
+IMPUTERS = {
+    "mean": (SimpleImputer(), ["age", "income"]),
+    "integers": (SimpleImputer(strategy="median"), ["age"]),
+    "booleans": (SimpleImputer(), ["married", "income"]),
+    "indicator": (SimpleImputer(strategy="median", add_indicator=True), ["age", "income"]),
+    "constant": (SimpleImputer(strategy="constant", fill_value=-2), ["age", "income"]),
+    "marked": (SimpleImputer(missing_values=-1, strategy="most_frequent", add_indicator=True), ["age"]),
+    "empty": (SimpleImputer(), ["age", "never", "income"]),
+    "empty, kept": (SimpleImputer(keep_empty_features=True), ["age", "never", "income"]),
+}
+
+
+@pytest.mark.parametrize("imputer, names", IMPUTERS.values(), ids=IMPUTERS)
+@pytest.mark.filterwarnings("ignore:Skipping features without any observed values")
+def test_an_imputer_of_columns_of_several_types_is_onnx(imputer, names):
+    pd = pytest.importorskip("pandas")
+    X, y = pd.DataFrame(GAPS)[names], np.arange(60) % 4 + np.arange(60) / 60
+    pipeline = make_pipeline(imputer, Ridge()).fit(X, y)
+    fitted = OrtGradientRegressor(pipeline, max_iter=0).fit(X, y)
+    assert set(fitted.onnx_status_.values()) == {"ONNX"}
+    np.testing.assert_allclose(fitted.predict(X), pipeline.predict(X), atol=1e-5)
 
 
 def test_an_imputer_that_breaks_ties_otherwise_is_run_by_scikit_learn():

@@ -249,10 +249,11 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         n_given = len(args) - 1
-        if kwargs or not least <= n_given <= most:  # else it is right: predict(X) takes as long as some checks
+        right = least <= n_given <= most and not kwargs and hasattr(args[0], method.__name__)
+        if not right:  # else it is not looked at: predict(X) takes as long as some checks
             unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
-            if unknown or missing or n_given > most:
-                owner = args[0] if args else None
+            owner = args[0] if args else None
+            if unknown or missing or n_given > most or not hasattr(owner, method.__name__):
                 raise ArgumentTypeError(_wrong_call(owner, method.__name__, signature, n_given, kwargs))
         return method(*args, **kwargs)
 

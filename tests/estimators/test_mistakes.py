@@ -139,7 +139,7 @@ CALLS = [
     ),
     (lambda _: R().fit(X, y, callbacks=[]), ArgumentTypeError, "has no argument 'callbacks'. Give a function to fit"),
     (lambda _: R().fit(X, y, None, X), ArgumentTypeError, "takes X, y, sample_weight without a name, got 4 arguments"),
-    (lambda _: R().fit(X), ArgumentTypeError, "OrtGradientRegressor.fit needs y: fit(X, y)."),
+    (lambda _: R().fit(X), DataError, "requires y to be passed, but the target y is None: fit(X, y)."),
     (
         lambda _: R.fit(X, y),
         ArgumentTypeError,
@@ -236,8 +236,8 @@ CALLS = [
     (lambda _: R().fit("rows.csv", y), DataError, "X is the text 'rows.csv': read the file"),
     (
         lambda _: R().fit((row for row in X), y),
-        DataError,
-        "X is of type generator, whose rows cannot be taken by number",
+        ArgumentTypeError,
+        "which can be read once, and each epoch needs a pass over all rows. Give parts that can be read again: onnxtrain.rows",
     ),
     (
         lambda _: R(Ridge()).fit({"a": X[:, 0]}, y),

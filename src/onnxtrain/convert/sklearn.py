@@ -24,7 +24,7 @@ from onnxtrain.convert.boosted import addition_of_boosted, library_of
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.learned import inside, paths
 from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
-from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, Addition, last_step, repair_graph
+from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, assign, find_schema
 
@@ -157,6 +157,7 @@ def to_onnx(
         own = _own_converter(kind)
         if own is not None:
             functions[kind] = functools.partial(REPAIRS[kind], own)
+            shapes.update({kind: SHAPES[kind]} if kind in SHAPES else {})
     with _entries(_missing(kinds)):
         topology = parse_sklearn_model(
             estimator, initial_types, target_opset, functions, shapes, options=options

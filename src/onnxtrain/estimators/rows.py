@@ -54,7 +54,8 @@ def _checked(
 ) -> Rows:
     """Return checked rows in a form; for None they are the first."""
     if y is None:  # scikit-learn's words
-        raise DataError(f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None.")
+        name = type(estimator).__name__
+        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: fit(X, y).")
     if scipy.sparse.issparse(y) and not estimator._classifies:
         raise DataError(
             "y is sparse, the targets of a regressor are an array: give y.toarray(), or y.toarray().ravel()."

@@ -16,16 +16,56 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows in parts that can be read again and again."""
+    """Rows in parts that can be read again and again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> class Simulated:
+    ...     def __len__(self):
+    ...         return 3
+    ...     def n_rows(self, i):
+    ...         return 100
+    ...     def read(self, i):
+    ...         X = np.random.RandomState(i).rand(100, 2)
+    ...         return X, X @ [1.0, 2.0]
+    >>> OrtGradientRegressor(solver="lbfgs").fit(Simulated()).score(Simulated()) > 0.999
+    True
+    """
 
     def __len__(self) -> int:
         """Return the number of parts."""
 
     def n_rows(self, i: int) -> int:
-        """Return the number of rows of a part."""
+        """Return the number of rows of a part.
+
+        Parameters
+        ----------
+        i : int
+            The number of the part, from 0.
+
+        Examples
+        --------
+        >>> from onnxtrain.rows import from_files
+        >>> from_files(["a.csv", "b.csv"], read=open, n_rows=[10, 20]).n_rows(1)
+        20
+        """
 
     def read(self, i: int) -> tuple[Any, ...]:
-        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``; called in another thread than ``fit``."""
+        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``; called in another thread than ``fit``.
+
+        Parameters
+        ----------
+        i : int
+            The number of the part, from 0.
+
+        Examples
+        --------
+        >>> from onnxtrain.rows import from_files
+        >>> from_files([1, 2], lambda n: ([[n]], [10 * n])).read(1)
+        ([[2]], [20])
+        """
 
 
 @dataclass(frozen=True)
@@ -81,11 +121,35 @@ class Parts:
         return len(self.source)
 
     def n_rows(self, i: int) -> int:
-        """Return the number of rows of a part."""
+        """Return the number of rows of a part.
+
+        Parameters
+        ----------
+        i : int
+            The number of the part, from 0.
+
+        Examples
+        --------
+        >>> from onnxtrain.rows import Parts, from_files
+        >>> Parts(from_files(["a.csv", "b.csv"], read=open, n_rows=[10, 20])).n_rows(1)
+        20
+        """
         return self.source.n_rows(i)
 
     def read(self, i: int) -> Part:
-        """Return a part, its lazy collections as arrays or frames."""
+        """Return a part, its lazy collections as arrays or frames.
+
+        Parameters
+        ----------
+        i : int
+            The number of the part, from 0.
+
+        Examples
+        --------
+        >>> from onnxtrain.rows import Parts, from_files
+        >>> Parts(from_files([1, 2], lambda n: ([[n]], [10 * n]))).read(1)
+        Part(X=[[2]], y=[20], sample_weight=None)
+        """
         found = self.source.read(i)
         if not isinstance(found, tuple) or not 1 <= len(found) <= 3:
             raise DataError(
@@ -95,7 +159,15 @@ class Parts:
         return Part(*(value if value is None else in_memory(value, "a part") for value in found))
 
     def in_order(self) -> Iterator[Part]:
-        """Yield the parts that have rows, the next one read ahead."""
+        """Yield the parts that have rows, the next one read ahead.
+
+        Examples
+        --------
+        >>> from onnxtrain.rows import Parts, from_files
+        >>> parts = Parts(from_files([1, 2], lambda n: ([[n]], [10 * n])))
+        >>> [part.y for part in parts.in_order()]
+        [[10], [20]]
+        """
         order = [i for i in range(len(self)) if self.n_rows(i)]
         return read_ahead(self.read, lambda i, part: part, order)
 

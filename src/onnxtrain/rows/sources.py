@@ -227,6 +227,7 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
     y : zarr.Array, path or ndarray, optional
         Not needed for rows that are only predicted.
     weight : zarr.Array, path or ndarray, optional
+        The sample weights.
 
     Raises
     ------
@@ -234,6 +235,15 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
         zarr is not installed, and a path was given.
     DataError
         The arrays have different lengths.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from onnxtrain.rows import from_zarr
+    >>> X = zarr.array(np.zeros((10_000, 2_000), "float32"), chunks=(1_000, 2_000))
+    >>> parts = from_zarr(X, np.zeros(10_000))  # four chunks are 32 MB
+    >>> [parts.n_rows(i) for i in range(len(parts))]
+    [4000, 4000, 2000]
     """
     X, y, weight = (_opened(array) for array in (X, y, weight))
     for name, array in (("y", y), ("weight", weight)):
@@ -299,6 +309,23 @@ def from_files(
     ------
     DataError
         `n_rows` has another length than `files`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from onnxtrain import OrtGradientRegressor
+    >>> from onnxtrain.rows import from_files
+    >>> folder = tempfile.mkdtemp()
+    >>> for k in range(3):
+    ...     X = np.random.RandomState(k).rand(50, 2)
+    ...     np.savez(os.path.join(folder, f"{k}.npz"), X=X, y=X @ [1.0, 2.0])
+    >>> def read(path):
+    ...     with np.load(path) as file:
+    ...         return file["X"], file["y"]
+    >>> parts = from_files([os.path.join(folder, f"{k}.npz") for k in range(3)], read)
+    >>> OrtGradientRegressor(solver="lbfgs").fit(parts).score(parts) > 0.999
+    True
     """
     files = tuple(files)
     if n_rows is not None and len(n_rows) != len(files):
@@ -336,6 +363,7 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     Parameters
     ----------
     X : dask array or frame
+        The rows, in partitions.
     y, weight : dask array, frame or series, optional
         In the same partitions. A y is not needed for rows that are only predicted.
 
@@ -345,6 +373,14 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
         dask is not installed.
     DataError
         The collections are cut at different rows.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from onnxtrain.rows import from_dask
+    >>> parts = from_dask(da.zeros((100, 3), chunks=(40, 3)), da.ones(100, chunks=40))
+    >>> [parts.n_rows(i) for i in range(len(parts))]
+    [40, 40, 20]
     """
     _require("dask", "dask")
     given = [X, y] if weight is None else [X, y, weight]

@@ -1,7 +1,7 @@
 """Repairs of skl2onnx's conversions: converters by class, and faults of whole graphs."""
 
-from onnxtrain.convert.repairs import converters  # noqa: F401  (imported for the repairs that it files)
+from onnxtrain.convert.repairs import converters, imputation  # noqa: F401  (imported for the repairs that they file)
 from onnxtrain.convert.repairs.graph import last_step, repair_graph
-from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
+from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, SHAPES, Addition
 
-__all__ = ["ADDITIONS", "REPAIRS", "Addition", "last_step", "repair_graph"]
+__all__ = ["ADDITIONS", "REPAIRS", "SHAPES", "Addition", "last_step", "repair_graph"]

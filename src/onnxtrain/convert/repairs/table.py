@@ -37,15 +37,20 @@ class Addition:
 #: Class that skl2onnx converts -> its replacement.
 REPAIRS: dict[type, Repair] = {}
 
+#: Class whose outputs have other types or shapes once it is repaired -> what sets them: ``(operator)``.
+SHAPES: dict[type, Callable[[Any], None]] = {}
+
 #: Class that skl2onnx does not know -> its converter.
 ADDITIONS: dict[type, Addition] = {}
 
 
-def repair(*kinds: type) -> Callable[[Repair], Repair]:
+def repair(*kinds: type, shapes: Callable[[Any], None] | None = None) -> Callable[[Repair], Repair]:
     """Return a decorator that files a repair for each class; classes derived from it keep their own converters."""
 
     def decorate(function: Repair) -> Repair:
         REPAIRS.update(dict.fromkeys(kinds, function))
+        if shapes is not None:
+            SHAPES.update(dict.fromkeys(kinds, shapes))
         return function
 
     return decorate
