@@ -30,5 +30,7 @@ def own(name):
 @pytest.mark.parametrize("name", sorted({name for name in public_names() if own(name)}))
 def test_a_public_docstring_is_complete(name):
     found = validation.validate(name)["errors"]
-    of_protocol = "Parameters {'*args', '**kwargs'} not documented"  # the constructor that typing gives a Protocol
-    assert not [f"{code}: {said}" for code, said in found if code in CODES and said != of_protocol]
+    # the constructor that typing gives a Protocol is not ours
+    assert not [
+        f"{code}: {said}" for code, said in found if code in CODES and not ("'*args'" in said and "'**kw" in said)
+    ]

@@ -308,6 +308,20 @@ def test_features_are_those_of_a_new_head(estimator):
         estimator(BODY, features="hb").fit(images()[0], np.arange(60) % 2)
 
 
+def test_a_new_head_gives_scores_whatever_its_weights_give_on_the_rows():
+    """Behind a Softmax a product may be probabilities: of drawn weights above zero all outputs are within [0, 1]."""
+    small = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> '
+        "g (float[N,2] X) => (float[N,2] Y) <float[2,2] W = {1, 0, 0, 1}> { r = Softmax(X)  Y = MatMul(r, W) }"
+    )
+    X, y = np.random.default_rng(0).random((40, 2), np.float32) * 1e-3 + 0.1, np.arange(40) % 3
+    kinds = {
+        OrtGradientClassifier(small, head="new", features="r", max_iter=1, random_state=seed).fit(X, y).output_is_
+        for seed in range(20)
+    }
+    assert kinds == {"scores"}
+
+
 def test_a_search_over_the_seed_of_the_head():
     X, scores = images()
     search = GridSearchCV(

@@ -161,6 +161,8 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     if reading.output_is == "probabilities":
         _check_unit(model, found, outside)
         return model
+    if reading.output_is == "scores":
+        return _of_scores(model, found.shape[1])
     sums_to_one = found.shape[1] > 1 and np.all(np.abs(found.sum(axis=1) - 1) <= _SUM)
     if sums_to_one and not reading.n_labels and not outside.any():
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
@@ -170,9 +172,13 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
             f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
             "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'."
         )
+    return _of_scores(model, found.shape[1])
+
+
+def _of_scores(model: TrainableModel, n_scores: int) -> TrainableModel:
     if model.link is Link.IDENTITY:
         return replace(model, certain=True)
-    return replace(model, link=Link.IDENTITY, scores=model.output, n_scores=found.shape[1], certain=True)
+    return replace(model, link=Link.IDENTITY, scores=model.output, n_scores=n_scores, certain=True)
 
 
 def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -> None:

@@ -193,6 +193,8 @@ def _begin(
         entrance=entrance,
     )
     rows.form.check_shape(rows.X, source.model.shapes)
+    if estimator.head == "new" and reading.output_is is None:  # unless a Softmax is behind it
+        reading = replace(reading, output_is="scores")
     known = settled(source, rows.X, rows.form, reading)
     if is_onnx(model):
         check_axes(known.model, rows.y, positional=positional)
