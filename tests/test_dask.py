@@ -255,6 +255,17 @@ def test_scores_are_those_of_scikit_learn(client):
     model = on_dask.OrtGradientClassifier(CLASSIFIER, client=client, **COMMON).fit(dX, *on_workers(CLASSES))
     expected = accuracy_score(CLASSES, model.predict(X), sample_weight=WEIGHT)
     assert model.score(dX, *on_workers(CLASSES, WEIGHT)) == pytest.approx(expected)
+    assert model.score(dX, *on_workers(CLASSES[:, None], WEIGHT)) == pytest.approx(expected)
+
+
+def test_a_partition_without_rows_is_predicted(client):
+    two = (CLASSES > 0).astype(int)
+    fitted = on_dask.OrtGradientClassifier(client=client, max_iter=1).fit(*on_workers(X, two))
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=3)
+    few = frame[frame[0] > np.partition(X[:, 0], -3)[-4]]  # a partition may keep no row
+    for method in ("predict", "predict_proba", "decision_function"):
+        lazy, rows = getattr(fitted, method), few.compute().to_numpy()
+        np.testing.assert_allclose(lazy(few.to_dask_array()).compute(), lazy(rows), rtol=1e-6)
 
 
 @pytest.mark.parametrize("y, expected", [(np.full(90, 2.0), 1.0), (np.full(90, 3.0), 0.0)])

@@ -79,8 +79,10 @@ _REMEDIES = {
     "warmup": "Give a schedule: learning_rate=onnxtrain.optim.Cosine(rate, warmup=...).",
     "c": "l2 = 1 / (2 * C * n_samples) is the penalty of C.",
     "rank": "Give LoRA: weights_to_train=onnxtrain.LoRA(rank=...).",
-    "alpha": "l2 = alpha / n_samples is the penalty of Ridge, l2 = alpha / 2 that of SGDRegressor and SGDClassifier.",
-    "l1_ratio": "Give both strengths: l1=strength * l1_ratio, l2=strength * (1 - l1_ratio) / 2.",
+    "alpha": "l2 = alpha / n_samples is the penalty of Ridge, l2 = alpha that of SGDRegressor with the squared error "
+    "(half of it is minimized there), l2 = alpha / 2 that of SGDClassifier.",
+    "l1_ratio": "Give both strengths: l1 = 2 * alpha * l1_ratio, l2 = alpha * (1 - l1_ratio) for the penalty of "
+    "ElasticNet, half of each for that of SGDClassifier.",
     "delta": "Parameters of a loss stand in loss_params, as in loss='huber', loss_params={'delta': 1.0}.",
     "gamma": "Parameters of a loss stand in loss_params, as in loss='focal', loss_params={'gamma': 2.0}.",
     "quantile": "Parameters of a loss stand in loss_params, as in loss='quantile', loss_params={'quantile': 0.9}.",
@@ -265,7 +267,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
         return (
             f"{method} is a method of an estimator, called here on {type(owner).__name__}: make one first, as in "
-            f"OrtGradientRegressor(...).{method}({', '.join(signature.required)})."
+            f"model = OrtGradientRegressor(...) or OrtGradientClassifier(...), model.{method}(...)."
         )
     name = f"{type(owner).__name__}.{method}"
     if unknown := signature.unknown(kwargs):

@@ -92,7 +92,7 @@ ENDINGS = {
         "stopped after 3 of 30; a callback asked for it",
     ),
     "solver": (lambda: line(solver="lbfgs", max_iter=500).fit(X, y), "; the solver has converged"),
-    "one epoch": (lambda: line(max_iter=30).partial_fit(X, y), "1 epochs"),
+    "one epoch": (lambda: line(max_iter=30).partial_fit(X, y), "1 of 1 epochs"),
     "none": (lambda: line(max_iter=0).fit(X, y), "0 of 0 epochs"),
 }
 
@@ -102,6 +102,13 @@ def test_the_ending_says_where_a_fit_stopped_and_why(case):
     fit, expected = ENDINGS[case]
     ending = fit().history_.ending
     assert ending.endswith(expected) if expected.startswith(";") else ending == expected
+
+
+def test_the_ending_is_of_the_fit_not_of_the_parameters_now():
+    stopped = line(max_iter=50, tol=1e9, n_iter_no_change=3).fit(X, y)
+    before = stopped.history_.ending
+    assert "the loss did not fall by tol=1e+09" in before
+    assert stopped.set_params(n_iter_no_change=10, tol=1e-4, max_iter=7).history_.ending == before
 
 
 def test_a_second_fit_counts_its_own_epochs():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.estimators import settings
-from onnxtrain.optim import SGD, Adagrad, Adam
+from onnxtrain.optim import SGD, Adagrad, Adam, Optimizer
 from onnxtrain.training import loop
 from tests.devices import Pretended
 
@@ -145,3 +148,21 @@ def test_memory_of_a_device_of_its_own_has_two_sets(kind, steps, monkeypatch):
     assert [step.in_place for step in steps] == [{"table"}, set()]
     for name, w in expected.items():
         np.testing.assert_array_equal(found[name], w)
+
+
+@dataclass(frozen=True)
+class RatesOfRows(Optimizer):
+    """A rate for each row of the table: 0 for every second one."""
+
+    def update(self, op, w, dw, slots, *scalars, slope=None):
+        """Return the weights after a step."""
+        mask = op.Constant(value=ir.tensor((np.arange(int(w.shape[0])) % 2).astype(np.float32)[:, None]))
+        return op.Sub(w, op.Mul(dw, op.Mul(scalars[0], mask))), ()
+
+
+def test_a_rate_for_each_row_of_the_table_is_not_one_for_each_row_of_the_batch():
+    fitted = OrtGradientClassifier(
+        network("mean"), solver=RatesOfRows(), learning_rate=0.1, max_iter=1, batch_size=10, weights_to_train=["table"]
+    ).fit(X, y)
+    moved = np.flatnonzero(np.abs(fitted.weights_["table"] - TABLE).max(axis=1))
+    np.testing.assert_array_equal(moved, np.setdiff1d(np.unique(X), np.arange(0, ROWS, 2)))

@@ -13,7 +13,7 @@ from distributed import Client
 
 from onnxtrain import estimators as plain
 from onnxtrain.dask.fit import DistributedFit
-from onnxtrain.dask.partitions import is_lazy, len_of, mapped, partitions
+from onnxtrain.dask.partitions import is_lazy, mapped, partitions
 from onnxtrain.dask.rows import DistributedRows
 from onnxtrain.dask.scores import accuracy, r_squared
 from onnxtrain.dask.start import Sample, class_weights_of, encoded, held_out, with_front
@@ -198,8 +198,6 @@ def take_learned(to: OrtGradientEstimator, of: OrtGradientEstimator) -> None:
 def predicted(model: tuple[Any, str, Callable[[np.ndarray], np.ndarray]], X: Any) -> np.ndarray:
     """Return an output of a trained model for a partition."""
     local, output, read = model
-    if not len_of(X):
-        return read(np.empty(0))
     return local._predicted(X, output, read)
 
 

@@ -92,9 +92,13 @@ def mapped(function: Callable[..., np.ndarray], model: Any, X: Any, like: np.nda
     """
     parts = _delayed(X, X)
     lengths = X.chunks[0] if isinstance(X, da.Array) else [math.nan] * len(parts)
-    shared, task = dask.delayed(model, traverse=False, pure=False), dask.delayed(function, pure=False)
+    shared, task = dask.delayed(model, traverse=False, pure=False), dask.delayed(_mapped, pure=False)
     blocks = [
-        da.from_delayed(task(shared, part), shape=(n, *like.shape[1:]), dtype=like.dtype)
+        da.from_delayed(task(function, shared, part, like[:0]), shape=(n, *like.shape[1:]), dtype=like.dtype)
         for part, n in zip(parts, lengths, strict=True)
     ]
     return da.concatenate(blocks)
+
+
+def _mapped(function: Callable[..., np.ndarray], model: Any, X: Any, nothing: np.ndarray) -> np.ndarray:
+    return function(model, X) if len_of(X) else nothing

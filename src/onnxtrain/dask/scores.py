@@ -67,7 +67,8 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     X, y, weight = part
     if not len_of(X):
         return None
-    y, predicted = np.asarray(y), local.predict(X)
+    predicted = local.predict(X)
+    y = np.asarray(y).reshape(predicted.shape)  # labels in a column, or in a frame of one
     right = y == predicted
     if local._model.layout.positional:
         counted = counts(y, local.ignore_index)

@@ -49,8 +49,8 @@ def glance(part: Part, size: int, classifies: bool) -> Glance:
     counted = np.arange(len_of(X)) if weight is None else np.flatnonzero(np.asarray(weight) != 0)
     chosen = [counted[:size]]
     counts: dict[Any, int] = {}
-    if classifies and y.ndim == 1:
-        classes, which = np.unique(y, return_inverse=True)
+    if classifies and y.shape[1:] in ((), (1,)):
+        classes, which = np.unique(y.ravel(), return_inverse=True)
         counts = dict(zip(classes.tolist(), np.bincount(which).tolist(), strict=True))
         chosen += [np.flatnonzero(which == k)[:_OF_EACH] for k in range(len(classes))]
     some = np.unique(np.concatenate(chosen))

@@ -30,6 +30,7 @@ from onnxtrain.estimators.callbacks import (
     CallbackSupportMixin,
     FitTask,
     check_callback,
+    ending,
     is_part_of_more,
     reporter,
     warn_of,
@@ -39,7 +40,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.given import at_hand, features_of, given, hold_out, joined, labelled
 from onnxtrain.estimators.graphs import training_graphs
-from onnxtrain.estimators.history import History, ending_of, history_of
+from onnxtrain.estimators.history import History, history_of
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.positions import row_weights
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, is_onnx, takes_sparse
@@ -421,6 +422,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
             with reporter(self.verbose, n_epochs, fit) as (report, reported):
                 outcome = reported.run(n_epochs, (*report, *listeners))
         finally:
+            fit.state.ending = ending(fit, n_epochs)
             self._finish(model, fit.state)
         if outcome.interrupt is not None and (self.on_interrupt == "raise" or is_part_of_more()):
             raise outcome.interrupt
@@ -480,14 +482,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has history_ once it is fitted.")
-        ending = ending_of(
-            self._state,
-            self.max_iter,
-            tol=self.tol,
-            n_iter_no_change=self.n_iter_no_change,
-            converges=self.solver == "lbfgs",
-        )
-        return history_of(self._state, ending)
+        return history_of(self._state)
 
     def summary(self) -> Summary:
         """Return a table of the layers: operators, shapes, parameters, trained or frozen, and who runs which step.

@@ -157,14 +157,14 @@ def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[List
 
             yield (advance,), fit if data is None else replace(fit, data=replace(data, watch=bar.update))
             bar.set_postfix_str(
-                f"loss {fit.state.loss_curve[-1]:.6g}, {_ending(fit, n_epochs)}"
+                f"loss {fit.state.loss_curve[-1]:.6g}, {ending(fit, n_epochs)}"
                 if fit.state.epoch > fit.state.first_epoch
                 else ""
             )
     else:
         yield (_print_line,), fit
         if fit.state.epoch > fit.state.first_epoch:
-            print(_ending(fit, n_epochs))
+            print(ending(fit, n_epochs))
 
 
 def _progress_bar() -> Any:
@@ -176,7 +176,8 @@ def _progress_bar() -> Any:
     return tqdm
 
 
-def _ending(fit: Fit, n_epochs: int) -> str:
+def ending(fit: Fit, n_epochs: int) -> str:
+    """Return how a fit of `n_epochs` at most has ended, and why."""
     settings = fit.settings
     return ending_of(
         fit.state,

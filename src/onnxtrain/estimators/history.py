@@ -59,9 +59,9 @@ class History:
         return pd.DataFrame({name: values for name, values in columns.items() if values}, index=epochs)
 
 
-def history_of(state: TrainingState, ending: str) -> History:
+def history_of(state: TrainingState) -> History:
     """Return the history that a state has recorded."""
-    n = state.epoch
+    n, ending = state.epoch, state.ending or f"{state.epoch} epochs"
     validation = _for_each(state.validation_loss_curve, n) if state.validation_loss_curve else ()
     return History(tuple(state.loss_curve), validation, _for_each(state.rates, n), state.best_epoch, ending)
 

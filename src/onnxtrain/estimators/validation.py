@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.cache import table
-from onnxtrain.errors import DataError, ParameterError, warn
+from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, take
@@ -166,6 +166,8 @@ def as_data_error() -> Iterator[None]:
         yield
     except DataError:
         raise
+    except TypeError as e:
+        raise e if isinstance(e, OnnxTrainError) else ArgumentTypeError(str(e)) from e
     except ValueError as e:
         raise DataError(f"{e}{_REMEDY_FOR_TEXT if 'could not convert string' in str(e) else ''}") from e
 

@@ -126,6 +126,9 @@ def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarr
     outputs = [onnx.helper.make_empty_tensor_value_info(proto.output[0])]
     opsets = [onnx.helper.make_opsetid("", model.graph.opset_imports[""])]
     alone = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=opsets)
-    with np.errstate(all="ignore"):
-        (result,) = ReferenceEvaluator(alone).run(None, {str(x.name): known[x] for x in operands})
+    try:
+        with np.errstate(all="ignore"):
+            (result,) = ReferenceEvaluator(alone).run(None, {str(x.name): known[x] for x in operands})
+    except Exception:  # what it cannot compute is left to onnxruntime
+        return None
     return np.asarray(result)

@@ -138,8 +138,11 @@ def rows_moved_alone(op: Op, node: ir.Node) -> ir.Value | None:
     zeros, index, updates = scatter.inputs
     if scatter.attributes.get_string("reduction", "none") != "add" or not _is_zero(zeros):
         return None
-    if not _typed(updates, rate) or not same_shape(w, scatter.outputs[0]) or rank(rate) > rank(updates):  # type: ignore[arg-type, operator]
+    if not _typed(updates, rate) or not same_shape(w, scatter.outputs[0]):  # type: ignore[arg-type]
         return None
+    extents = static_shape(rate)  # type: ignore[arg-type]
+    if extents is None or math.prod(extents) != 1 or len(extents) > rank(updates):  # type: ignore[arg-type, operator]
+        return None  # a rate for each row of the table is none for each row of the batch
     return op.ScatterND(w, index, op.Mul(updates, op.Neg(rate)), reduction="add")
 
 

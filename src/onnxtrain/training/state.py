@@ -65,6 +65,8 @@ class TrainingState:
         Of the last step.
     stopped : bool
         Whether this fit has come to its end before the last epoch.
+    ending : str
+        How the last fit ended, and why; empty before its end.
     average : mapping of str to ndarray, optional
         The mean of the weights after each epoch, where one is kept.
     averaged : int
@@ -91,6 +93,7 @@ class TrainingState:
     slots_step: int = 1
     learning_rate: float = 0.0
     stopped: bool = False
+    ending: str = ""
     average: Weights | None = None
     averaged: int = 0
 
@@ -106,7 +109,7 @@ class TrainingState:
         if not one_epoch:
             self.first_step = self.step
         self.first_epoch, self.stopped, self.validated, self.weighted = self.epoch, False, validated, weighted
-        self.first_loss, self.best_weights, self.best_between = None, None, np.inf
+        self.first_loss, self.best_weights, self.best_between, self.ending = None, None, np.inf, ""
         if validated:
             # the best epoch of this fit: an earlier one had another validation set
             self.best_loss, self.bad_epochs = np.inf, 0

@@ -9,4 +9,4 @@ opset 21 and IR version 10. PyTorch is not needed.
 from onnxtrain.training_build.derivation import append_gradients, derive
 from onnxtrain.training_build.native import advice, is_available, require
 
-__all__ = ["advice", "append_gradients", "derive", "installed", "is_available", "require"]
+__all__ = ["advice", "append_gradients", "derive", "is_available", "require"]
