@@ -368,7 +368,7 @@ def page(results: list[Result]) -> str:
         *(f"* *{state}* ({counts[state]}): {words}." for state, words in STATES.items() if counts[state]), "",
         f"Each was tried: the predictions at learning rate 0 are those of the estimator, {STEPS} steps lower the loss "
         "on moved targets, the weights move, and the estimator with the trained weights predicts as the trained model "
-        "does, within 1e-5 of the largest value (1e-4 for a few whose sums or steps magnify the rounding of float32).", "",
+        "does, within 1e-5 of the largest value (1e-4 for a few whose sums or steps magnify rounding).", "",
         ".. list-table::", "   :header-rows: 1", "   :widths: 26 10 30 34", "",
         "   * - Class", "     - ", "     - Weights", "     - Why not",
     ]  # fmt: skip
