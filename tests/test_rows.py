@@ -247,6 +247,14 @@ def test_large_lazy_collections_name_the_remedy(name, monkeypatch):
     OrtGradientRegressor(max_iter=1).fit(rows, target)
 
 
+def test_a_frame_of_dask_is_as_large_as_its_partitions_together(monkeypatch):
+    rows = pytest.importorskip("dask.dataframe").from_pandas(FRAME, npartitions=4)
+    start = rows.divisions[1]  # the first row of the second partition
+    monkeypatch.setattr(lazy, "memory_at_hand", lambda: 2.0 * X.nbytes)
+    with pytest.raises(DataError, match="X is a dask frame of .*more than a quarter"):
+        OrtGradientRegressor().fit(rows.map_partitions(lambda part: part[part.index >= start]), y[start:])
+
+
 def test_the_memory_is_that_of_machine_group_and_process(tmp_path, monkeypatch):
     assert 0 < lazy.memory_at_hand() < 1e15
     group = tmp_path / "a" / "b"

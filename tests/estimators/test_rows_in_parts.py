@@ -146,6 +146,115 @@ def test_validation_parts_and_held_out_rows():
     assert c.best_loss_ == min(c.validation_loss_curve_)
 
 
+# ------------------------------------------------------- weights, lengths
+
+
+def test_parts_of_weight_zero_count_nothing():
+    """In a fit, in the validation set, in losses and in score it is only all parts together that must count."""
+    w = np.where(np.arange(N) < 201, 0.0, weight)
+    parts = parts_of(3, X, y, w)
+    assert not parts.read(0)[2].any()
+    a, b = (OrtGradientClassifier(max_iter=3, random_state=0) for _ in range(2))
+    a.fit(X, y, w, X_val=X, y_val=y, sample_weight_val=w)
+    b.fit(parts, X_val=parts)
+    assert a.loss_curve_ == b.loss_curve_
+    np.testing.assert_allclose(b.validation_loss_curve_, a.validation_loss_curve_, rtol=1e-6)
+    np.testing.assert_allclose(b.losses(parts), a.losses(X, y, w), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(b.score(parts), a.score(X, y, w), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, parts: m.fit(parts),
+        lambda m, parts: m.fit(X, y, X_val=parts),
+        lambda m, parts: m.fit(X, y).losses(parts),
+        lambda m, parts: m.fit(X, y).score(parts),
+        lambda m, parts: m.fit(X, y).losses(X, y, 0 * weight),
+        lambda m, parts: m.fit(X, y).score(X, y, 0 * weight),
+    ],
+    ids=["fit", "X_val", "losses", "score", "losses in memory", "score in memory"],
+)
+def test_weights_that_are_all_zero_are_refused(call):
+    with pytest.raises(DataError, match="Sample weights must contain at least one non-zero number"):
+        call(OrtGradientClassifier(max_iter=1), parts_of(3, X, y, 0 * weight))
+
+
+def test_a_sample_without_weight_asks_for_more_rows():
+    w = np.r_[0.0, np.ones(N - 2), 0.0]
+    with pytest.raises(DataError, match="All 2 rows of the sample have weight zero: .*sample="):
+        OrtGradientClassifier(max_iter=1).fit(parts_of(3, X, y, w, sample=2))
+
+
+def parts_but_one(odd, arrays):
+    """The rows of arrays in forty parts, number 3 with those of other arrays."""
+    source, other = parts_of(40, *arrays), parts_of(40, *odd)
+    lengths = [source.n_rows(i) for i in range(40)]
+    return from_files(range(40), lambda i: (other if i == 3 else source).read(i), n_rows=lengths)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["one with weights", "one without"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, parts: m.fit(parts),
+        lambda m, parts: m.fit(Parts(parts, classes=["no", "yes"])),
+        lambda m, parts: m.fit(X, y, X_val=parts),
+        lambda m, parts: m.fit(X, y).losses(parts),
+        lambda m, parts: m.fit(X, y).score(parts),
+    ],
+    ids=["fit", "classes given", "X_val", "losses", "score"],
+)
+def test_all_parts_have_weights_or_none_has(call, weighted):
+    ways = [(X, y), (X, y, weight)]
+    message = ("none", "sample weights") if weighted else ("sample weights", "none")
+    with pytest.raises(DataError, match=f"Part 3 has {message[0]}, part 0 has {message[1]}"):
+        call(OrtGradientClassifier(max_iter=2), parts_but_one(ways[not weighted], ways[weighted]))
+
+
+def test_a_constant_weight_is_none():
+    a, b = (OrtGradientClassifier(max_iter=2, random_state=0) for _ in range(2))
+    ones = np.full(N, 2.0)
+    a.fit(parts_of(20, X, y)), b.fit(parts_of(20, X, y, ones))
+    check_same(a, b)
+    np.testing.assert_allclose(b.score(parts_of(20, X, y, ones)), a.score(X, y), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, parts: m.fit(Parts(parts, classes=["no", "yes"])),
+        lambda m, parts: m.fit(X, y, X_val=parts),
+        lambda m, parts: m.fit(X, y).score(parts),
+    ],
+    ids=["fit", "X_val", "score"],
+)
+def test_a_part_has_as_many_rows_as_it_says(call):
+    with pytest.raises(DataError, match="Part 3 has 14 rows in X and 14 in y, n_rows\\(3\\) is 15"):
+        call(OrtGradientClassifier(max_iter=1), parts_but_one((X[:560], y[:560]), (X, y)))
+
+
+@pytest.mark.parametrize("n", [603, 5, 2])
+def test_few_rows_are_held_out_as_in_memory(n):
+    model = OrtGradientRegressor(LinearRegression(), early_stopping=True, max_iter=1)
+    model.fit(parts_of(min(n, 5), X[:n], value[:n]))
+    assert np.isfinite(model.validation_loss_curve_).all()
+
+
+def test_a_single_row_is_not_held_out():
+    with pytest.raises(DataError, match="holds out validation_fraction=0.1 of the 1 rows, 1: 0 are left"):
+        OrtGradientRegressor(early_stopping=True).fit(parts_of(1, X[:1], value[:1]))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda m, none: m.predict(none), lambda m, none: m.score(none), lambda m, none: m.losses(none)]
+)
+def test_parts_without_rows_are_named(call):
+    model = OrtGradientClassifier(max_iter=1).fit(X, y)
+    with pytest.raises(DataError, match="The 2 parts have no rows"):
+        call(model, from_files(range(2), lambda i: (X[:0], y[:0])))
+
+
 # -------------------------------------------------------- the first pass
 
 

@@ -1,5 +1,6 @@
 """Rows in parts: an epoch visits each row once, mixed, with few parts in memory; of few parts it is that of arrays."""
 
+import math
 import weakref
 from dataclasses import replace
 
@@ -183,7 +184,7 @@ def test_a_fraction_of_each_part_is_held_out(weighted):
     labels = [np.concatenate([piece.label for piece in visited(side, 64)])[:, 0] for side in (trained, held_out)]
     np.testing.assert_array_equal(np.sort(np.concatenate(labels)), whole.label[whole.rows, 0])
     assert [len(found) for found in labels] == [trained.n_rows, held_out.n_rows]
-    assert held_out.n_rows == int(0.2 * whole.n_rows)
+    assert held_out.n_rows == math.ceil(0.2 * whole.n_rows)
     sums = [found.sum(dtype=np.float64) if weighted else len(found) for found in labels]
     np.testing.assert_allclose([trained.total_weight, held_out.total_weight], sums, rtol=1e-12)
     again = parted(whole, 12).hold_out(0.2, np.random.RandomState(0))[1]

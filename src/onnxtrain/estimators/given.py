@@ -11,15 +11,16 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.protocols import ArrayLike, is_fitted, is_onnx
 from onnxtrain.estimators.rows import check_rows
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.start import start
-from onnxtrain.estimators.survey import Survey, survey
+from onnxtrain.estimators.survey import Survey, check_length, check_weighted, survey
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.lazy import in_memory
-from onnxtrain.rows.parts import Part, Parts, as_parts
+from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData, gather
 from onnxtrain.training.state import TrainingState
@@ -75,16 +76,23 @@ def features_of(X: Any) -> Iterator[Any]:
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
-    """Yield rows with labels and weights: those of each part, or all of an array."""
+    """Yield rows with labels and weights: those of each part, or all of an array.
+
+    Raises
+    ------
+    DataError
+        There are no labels, all weights are zero, or some parts have weights and others have none.
+    """
     found = given(X, y, sample_weight)
-    if isinstance(found, GivenArrays):
-        parts: Iterator[Part] = iter([Part(found.X, found.y, found.weight)])
-    else:  # labels that are kept, while the rows are not, are no views of them
-        parts = (part._replace(y=copy.copy(part.y)) for part in found.parts.in_order())
+    parts = iter([Part(found.X, found.y, found.weight)]) if isinstance(found, GivenArrays) else found.labelled()
+    counts = False
     for part in parts:
         if part.y is None:
             raise DataError("The rows have no y.")
+        counts = counts or part.sample_weight is None or bool(np.any(as_array(part.sample_weight) != 0))
         yield part
+    if not counts:
+        raise DataError(NO_WEIGHT)
 
 
 def joined(values: Iterator[Any]) -> Any:
@@ -131,7 +139,9 @@ class GivenParts:
         with estimator._expecting(found.labels if self.parts.classes is None else np.unique(self.parts.classes)):
             rows, model, state = start(estimator, *found.sample, known)
         model, sample = model.cut(estimator._data(model, rows), 1)
-        reader = _Reader(estimator, model, self.parts, found.weights is not None, _counts(estimator, found))
+        first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
+        differ, counts = found.weights is not None, _counts(estimator, found)
+        reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
         data = PartedData(reader, found.sizes, found.weights, _few(sample), self.parts.open_parts, found.digest)
         if reader.by_label:
             data = data.counted()
@@ -144,14 +154,27 @@ class GivenParts:
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
         sizes = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
-        first = next((i for i, n in enumerate(sizes) if n), None)
-        if first is None:
-            raise DataError(f"The {len(sizes)} parts of X_val have no rows.")
+        first = with_rows(self.parts)[0]
         part = self.parts.read(first)
-        reader = _Reader(estimator, model, self.parts, part.sample_weight is not None, None)
+        given_weights = part.sample_weight is not None
+        reader = _Reader(estimator, model, self.parts, first, given_weights, given_weights, None)
         like = _few(reader.check(first, part))
         data = PartedData(reader, sizes, None, like, self.parts.open_parts, repr(sizes))
-        return data.counted() if reader.weighted or reader.by_label else data
+        if reader.weighted or reader.by_label:
+            data = data.counted()
+        if not data.n_rows:
+            raise DataError(NO_WEIGHT)
+        return data
+
+    def labelled(self) -> Iterator[Part]:
+        """Yield the parts that have rows, if all have labels and weights or none has; labels are no views of rows."""
+        order = with_rows(self.parts)
+        weighted = None
+        for i, part in zip(order, self.parts.in_order(), strict=True):
+            check_length(i, part, self.parts.n_rows(i))
+            weighted = part.sample_weight is not None if weighted is None else weighted
+            check_weighted(i, part, order[0], weighted=weighted)
+            yield part._replace(y=copy.copy(part.y))
 
 
 @dataclass(frozen=True)
@@ -160,6 +183,10 @@ class _Reader:
 
     Attributes
     ----------
+    first : int
+        The first part that has rows.
+    given_weights : bool
+        Whether it has weights, as all others then do.
     weighted : bool
         Whether rows have weights that differ.
     counts : dict or None
@@ -169,6 +196,8 @@ class _Reader:
     estimator: OrtGradientEstimator
     model: TrainedModel
     parts: Parts
+    first: int
+    given_weights: bool
     weighted: bool
     counts: dict[Any, int] | None
 
@@ -186,6 +215,8 @@ class _Reader:
 
     def check(self, i: int, part: Part) -> TrainingData:
         """Return a part behind the front of the model."""
+        check_length(i, part, self.parts.n_rows(i))
+        check_weighted(i, part, self.first, weighted=self.given_weights)
         try:
             rows = check_rows(self.estimator, part.X, part.y, None, self.model)
             rows = rows._replace(weight=self._weight(rows.y, part.sample_weight))

@@ -17,8 +17,8 @@ from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import as_pandas
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import is_frame
-from onnxtrain.estimators.validation import check_sample_weight
-from onnxtrain.rows.parts import Part, Parts, read_ahead
+from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
+from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         A part has no labels, another number of rows than it says, or invalid weights.
     """
     lengths = [parts.n_rows(i) for i in range(len(parts))]
-    order = [i for i, n in enumerate(lengths) if n]
-    if not order:
-        raise DataError(f"The {len(parts)} parts have no rows.")
+    order = with_rows(parts)
     if parts.classes is not None:
         order = [order[k] for k in np.unique(np.linspace(0, len(order) - 1, parts.open_parts).astype(int))]
     places = _places([lengths[i] for i in order], parts.sample)
@@ -86,23 +84,28 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         return _look(i, part, lengths[i], next(places), dtype, classifies=classifies)
 
     found = dict(zip(order, read_ahead(parts.read, look, order), strict=True))
-    weighted = any(part.sample.sample_weight is not None for part in found.values())
-    if weighted and parts.classes is not None:
-        return survey(replace(parts, classes=None), dtype, classifies=classifies)
-    first = found[order[0]].form
+    first = found[order[0]]
     for i, part in found.items():
-        if part.form != first:
-            raise DataError(f"Part {i} has rows of {part.form}, part {order[0]} of {first}.")
+        if part.form != first.form:
+            raise DataError(f"Part {i} has rows of {part.form}, part {order[0]} of {first.form}.")
+        check_weighted(i, part.sample, order[0], weighted=first.sample.sample_weight is not None)
+    if first.sample.sample_weight is not None and parts.classes is not None:
+        return survey(replace(parts, classes=None), dtype, classifies=classifies)
     low, high = zip(*(part.range for part in found.values()), strict=True)
     if max(high) == 0:
-        raise DataError("Sample weights must contain at least one non-zero number.")
+        raise DataError(NO_WEIGHT)
+    sample = Part(*_joined([part.sample for part in found.values()]))
+    if sample.sample_weight is not None and not sample.sample_weight.any():
+        raise DataError(
+            f"All {len(sample.y)} rows of the sample have weight zero: give more, Parts(source, sample=...)."
+        )
     labels, counts = _union(list(found.values()), distinct=classifies)
     flaws = [next((i for i, part in found.items() if flaw in part.flaws), None) for flaw in ("NaN", "infinite")]
     digest = hashlib.sha256(repr(lengths).encode())
     for part in found.values():
         digest.update(part.digest)
     return Survey(
-        Part(*_joined([part.sample for part in found.values()])),
+        sample,
         tuple(found[i].size if i in found else n for i, n in enumerate(lengths)),
         tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if min(low) < max(high) else None,
         labels,
@@ -110,6 +113,22 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         tuple(sorted({i for i in flaws if i is not None})),
         digest.hexdigest(),
     )
+
+
+def check_length(i: int, part: Part, n_rows: int) -> None:
+    """Refuse a part without y, or with another number of rows than it says."""
+    if part.y is None:
+        raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
+    found = _count(part.X), _count(part.y)
+    if found != (n_rows, n_rows):
+        raise DataError(f"Part {i} has {found[0]} rows in X and {found[1]} in y, n_rows({i}) is {n_rows}.")
+
+
+def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
+    """Refuse a part with weights if the first one has none, and one without if it has."""
+    if (part.sample_weight is not None) != weighted:
+        has, had = ("none", "sample weights") if weighted else ("sample weights", "none")
+        raise DataError(f"Part {i} has {has}, part {first} has {had}: give them in all parts, or in none.")
 
 
 def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
@@ -121,12 +140,9 @@ def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
 
 
 def _look(i: int, part: Part, n_rows: int, place: np.ndarray, dtype: str, *, classifies: bool) -> _Found:
-    if part.y is None:
-        raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
+    check_length(i, part, n_rows)
     X, y = as_pandas(part.X), as_array(part.y, "y")
     y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
-    if not _count(X) == len(y) == n_rows:
-        raise DataError(f"Part {i} has {_count(X)} rows in X and {len(y)} in y, n_rows({i}) is {n_rows}.")
     weight = part.sample_weight
     if weight is not None:
         weight = check_sample_weight(weight, y, dtype, keep=True)

@@ -158,6 +158,11 @@ _REMEDY_FOR_TEXT = (
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
 
+NO_WEIGHT = "Sample weights must contain at least one non-zero number."
+
+#: Weights that are all zero pass scikit-learn's check, as they always do before 1.7: other parts may have some.
+_ZERO_WEIGHTS = dict.fromkeys({"allow_all_zero_weights"} & {*inspect.signature(_check_sample_weight).parameters}, True)
+
 
 @contextmanager
 def as_data_error() -> Iterator[None]:
@@ -306,12 +311,12 @@ def warn_of_rounding(X: Features) -> None:
 def check_sample_weight(
     sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
 ) -> np.ndarray | None:
-    """Return the sample weights, (n,), or None if all are equal; with `keep`, as they are.
+    """Return the sample weights, (n,), or None if all are equal; with `keep`, as they are, all zero too.
 
     Raises
     ------
     DataError
-        A weight is negative, infinite or NaN, their number is wrong, or they are all zero.
+        A weight is negative, infinite or NaN, their number is wrong, or they are all zero without `keep`.
     """
     if sample_weight is None:
         return None
@@ -320,11 +325,11 @@ def check_sample_weight(
             f"sample_weight holds a number for each row, got {sample_weight!r:.80}. Weights of classes are the "
             "parameter class_weight of OrtGradientClassifier."
         )
-    weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True)
+    weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights
-    if not weights.any():  # before 1.7 scikit-learn lets them pass
-        raise DataError("Sample weights must contain at least one non-zero number.")
+    if not weights.any():
+        raise DataError(NO_WEIGHT)
     return None if np.all(weights == weights[0]) else weights
 
 

@@ -61,11 +61,7 @@ def _dask_array(X: Any) -> Lazy:
 
 
 def _dask_frame(X: Any) -> Lazy:
-    def n_bytes() -> float:
-        first = X.get_partition(0).compute()
-        return float(_of_frame(first)) * X.npartitions
-
-    return Lazy("dask frame", n_bytes, X.compute)
+    return Lazy("dask frame", lambda: float(X.memory_usage_per_partition(deep=True).sum().compute()), X.compute)
 
 
 def _zarr_array(X: Any) -> Lazy:
@@ -125,11 +121,6 @@ def _first_module(X: Any) -> Any:
     import sys
 
     return sys.modules[type(X).__module__.partition(".")[0]]
-
-
-def _of_frame(X: Any) -> int:
-    used = X.memory_usage(deep=True)
-    return int(used.sum() if hasattr(used, "sum") else used)
 
 
 def _size(n_bytes: float) -> str:

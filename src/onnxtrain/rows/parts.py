@@ -53,7 +53,7 @@ class Source(Protocol):
         """
 
     def read(self, i: int) -> tuple[Any, ...]:
-        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``; called in another thread than ``fit``.
+        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``, all parts alike; in another thread than ``fit``.
 
         Parameters
         ----------
@@ -168,8 +168,7 @@ class Parts:
         >>> [part.y for part in parts.in_order()]
         [[10], [20]]
         """
-        order = [i for i in range(len(self)) if self.n_rows(i)]
-        return read_ahead(self.read, lambda i, part: part, order)
+        return read_ahead(self.read, lambda i, part: part, with_rows(self))
 
 
 class Part(NamedTuple):
@@ -178,6 +177,20 @@ class Part(NamedTuple):
     X: Any
     y: Any = None
     sample_weight: Any = None
+
+
+def with_rows(parts: Parts) -> list[int]:
+    """Return the numbers of the parts that have rows.
+
+    Raises
+    ------
+    DataError
+        None has.
+    """
+    order = [i for i in range(len(parts)) if parts.n_rows(i)]
+    if not order:
+        raise DataError(f"The {len(parts)} parts have no rows.")
+    return order
 
 
 def is_parts(X: object) -> bool:

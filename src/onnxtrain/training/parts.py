@@ -24,6 +24,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import scipy.sparse
 
+from onnxtrain.errors import DataError
 from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
 from onnxtrain.training.data import Batch, Piece, TrainingData, batches, bytes_of_a_row
@@ -155,10 +156,20 @@ class PartedData:
     def hold_out(self, fraction: float, random_state: np.random.RandomState) -> tuple[PartedData, PartedData]:
         """Return the rows without a fraction of each part, and these; parts with weights are read once for their sums.
 
-        Fractions of rows are rounded so that those of all parts add up.
+        Fractions of rows are rounded so that those of all parts add up, to the next integer as in scikit-learn.
+
+        Raises
+        ------
+        DataError
+            No row would be left to train on.
         """
-        ends = np.floor(np.cumsum((0, *self.sizes)) * fraction).astype(np.int64)
+        ends = np.ceil(np.cumsum((0, *self.sizes)) * fraction).astype(np.int64)
         n_held_out = tuple(np.diff(ends).tolist())
+        if not 0 < ends[-1] < self.n_rows:
+            raise DataError(
+                f"early_stopping=True holds out validation_fraction={fraction} of the {self.n_rows} rows, "
+                f"{ends[-1]}: {self.n_rows - ends[-1]} are left. Set early_stopping=False, or give X_val."
+            )
         seeds = tuple(random_state.randint(2**31, size=len(self.sizes)).tolist())
         trained, held_out = (
             replace(self, split=Split(seeds, n_held_out, side), sizes=sizes)
