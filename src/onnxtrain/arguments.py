@@ -244,7 +244,7 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str]) -> str:
 
 
 def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method answer unknown and missing arguments as the constructor does: with what is meant."""
+    """Let a method answer unknown and missing arguments as the constructor does, with the name that is meant."""
     signature = _Signature.of(method)
     least, most = len(signature.required), signature.n_positional
 

@@ -134,7 +134,7 @@ class Registry(Mapping[str, T]):
             raise self.error(f"Unknown {self.kind} {name!r}. {self.hint(name)}") from None
 
     def hint(self, name: object) -> str:
-        """Return the end of a message about an unknown name: what is meant, and what there is."""
+        """Return the end of a message about an unknown name: the nearest one, and all of them."""
         return did_you_mean(name, self._entries, self.synonyms)
 
     def __getitem__(self, name: str) -> T:

@@ -1,4 +1,4 @@
-"""What is installed and what it can do: the text that a report of a problem begins with."""
+"""The installed versions and their abilities: the text that a report of a problem begins with."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _OWN = ("client", "max_failures", "timeout")
 
 
 class OnDask(OrtGradientEstimator):
-    """What the regressor and the classifier on a cluster share."""
+    """The common base of the regressor and the classifier on a cluster."""
 
     client: Client | None
     max_failures: int

@@ -26,7 +26,7 @@ class DistributedFit(Fit):
 
     @property
     def program(self) -> Program:
-        """What the tasks compute."""
+        """The program that the tasks run."""
         settings = self.settings
         return Program(self.objective, settings.builder, settings.device, settings.n_threads or 1)
 

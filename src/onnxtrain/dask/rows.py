@@ -23,7 +23,7 @@ from onnxtrain.training.state import Weights
 
 @dataclass(frozen=True)
 class Program:
-    """What a task computes on its rows, and how: a task is one thread, as Dask runs one task a thread.
+    """The computations of a task on its rows, and their device: a task is one thread, as Dask runs one task a thread.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class Look(NamedTuple):
 
 
 def look(data: TrainingData | None) -> Look:
-    """Return what the client needs to know of a partition; None has no rows."""
+    """Return the summary of a partition for the client; None has no rows."""
     if data is None or not data.n_rows:
         return Look(0, 0.0, False, "")
     return Look(data.n_rows, data.total_weight, data.weight is not None, data.fingerprint())

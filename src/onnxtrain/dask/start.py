@@ -25,7 +25,7 @@ SAMPLE, _OF_EACH = 10_000, 20
 
 
 class Glance(NamedTuple):
-    """What the client sees of a partition.
+    """The summary of a partition that the client gets.
 
     Attributes
     ----------

@@ -670,7 +670,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         return f"<details><summary>{html.escape(line)}</summary>{summary._repr_html_()}</details>"
 
     def __dir__(self) -> list[str]:
-        """Leave out what is not for users: the protocol of skl2onnx, parameters of the other estimator."""
+        """Leave out the names that are not for users: the protocol of skl2onnx, parameters of the other estimator."""
         others = {"output_is", "class_axis"} - set(self._get_param_names())
         return sorted({*super().__dir__()} - others - {n for n in vars(ConvertsToOnnx) if not n.startswith("_")})
 
@@ -982,7 +982,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def __getattr__(self, name: str) -> Any:
-        """Answer for attributes that are learned: Python asks here for what is missing."""
+        """Raise an AttributeError with a hint; Python calls this for attributes that are missing."""
         if name in _LEARNED and not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has {name} once it is fitted: call fit.", name=name, obj=self)
         if name in ("save", "load"):
@@ -1003,7 +1003,7 @@ class OrtGradientEstimator(ConvertsToOnnx, CallbackSupportMixin, NamesItsParamet
         return {**super().__getstate__(), "_onnxtrain_version": __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state of a pickle; one of another version may hold what this one reads otherwise."""
+        """Take the state of a pickle; a version that differs is warned of."""
         written_by = state.pop("_onnxtrain_version", "unknown")
         if written_by != __version__:
             warn(

@@ -55,7 +55,7 @@ _MANY_EPOCHS = 200
 
 
 def check_callback(callback: object) -> None:
-    """Raise a ParameterError if a callback cannot be called with what an epoch says."""
+    """Raise a ParameterError if a callback cannot be called with the summary of an epoch."""
     if callback is None:
         return
     if not callable(callback):
@@ -138,7 +138,7 @@ def is_part_of_more() -> bool:
 
 @contextmanager
 def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[Listener, ...], Fit]]:
-    """Yield what is to be told of each epoch, a progress bar, what prints a line, or nothing, and the fit to be run.
+    """Yield the listeners of each epoch, a progress bar, a printed line or none, and the fit to be run.
 
     The bar is one of epochs, of rows where these are read in parts: the fit that is run tells it of each batch. At the
     end both say how the fit ended.

@@ -39,7 +39,7 @@ def training_graphs(estimator: OrtGradientEstimator) -> dict[str, onnx.ModelProt
 
 
 def _values(estimator: OrtGradientEstimator) -> dict[str, np.ndarray]:
-    """Return what a fitted estimator knows of the inputs of its graphs: weights, constants, strengths of penalties."""
+    """Return the inputs of the graphs that a fitted estimator has: weights, constants, strengths of penalties."""
     trained, settings = estimator._trained, estimator._check()
     strengths = {
         f"{factor}_{i}": np.full((1, 1), value)  # the names of onnxtrain.training.step.columns

@@ -139,7 +139,7 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
 
 
 def _unknown_loss(loss: str, *, classifies: bool) -> str:
-    """Return the message about the name of a loss that does not exist: what is meant, of the losses for the task."""
+    """Return the message about the name of a loss that does not exist; it proposes one of the task."""
     hint = did_you_mean(loss, (name for name, known in LOSSES.items() if known.classifies == classifies), SYNONYMS)
     other = did_you_mean(loss, LOSSES, SYNONYMS).partition("?")[0].removeprefix("Did you mean ")
     if hint.startswith("Known") and not other.startswith("Known"):

@@ -117,7 +117,7 @@ def _start_of_estimator(
 def _whole(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[Rows, TrainedModel, TrainingState] | None:
-    """Return the rows and all of the model; None if rounding the rows moves what its first steps return."""
+    """Return the rows and all of the model; None if rounding the rows moves the results of its first steps."""
     rows = check_first_rows(estimator, X, y, sample_weight)
     model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
     trained, state = _begin(estimator, rows, model)

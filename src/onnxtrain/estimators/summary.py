@@ -1,4 +1,4 @@
-"""A table of what a fitted estimator consists of: steps, layers, shapes, what is trained."""
+"""A table of the parts of a fitted estimator: steps, layers, shapes, trained or frozen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What a fitted estimator consists of: printed as text, shown by a notebook as a table.
+    """The parts of a fitted estimator, printed as text, shown by a notebook as a table.
 
     Attributes
     ----------

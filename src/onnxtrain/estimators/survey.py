@@ -23,7 +23,7 @@ from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
 @dataclass(frozen=True)
 class Survey:
-    """What a pass over rows in parts has found.
+    """The findings of a pass over rows in parts.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Survey:
 
 
 class _Found(NamedTuple):
-    """What one part shows."""
+    """The findings in one part."""
 
     sample: Part
     form: tuple[Any, ...]

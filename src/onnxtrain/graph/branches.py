@@ -96,7 +96,7 @@ def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:
 
 
 def _of_shape(node: ir.Node) -> np.ndarray | None:
-    """Return what a node computes of dimensions that are known: some of a shape, one of it, or the product of all."""
+    """Return the result of a node that follows from known dimensions: some of a shape, one, or the product of all."""
     x = node.inputs[0]
     of = made_by(x, "Shape") if node.op_type == "Gather" else node
     if of is None or of.inputs[0] is None or of.inputs[0].shape is None:

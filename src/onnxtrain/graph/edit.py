@@ -43,7 +43,7 @@ def _computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
 
 
 def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dict[ir.Value, ir.DataType]) -> None:
-    """Give the results of a node the type `dtype`; what it has in the type `before` only is cast on the way."""
+    """Give the results of a node the type `dtype`; operands that it takes in the type `before` only are cast."""
     for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
         if x.dtype != before[x]:
             _cast_before(node, x, before[x])

@@ -1,4 +1,4 @@
-"""The one spelling of models from elsewhere: what different exporters write for one meaning.
+"""The one spelling of models from elsewhere, whose exporters write one meaning in several ways.
 
 Each function states what an exporter writes and what it becomes; :func:`onnxtrain.graph.load` applies them.
 """

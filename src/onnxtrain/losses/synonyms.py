@@ -1,4 +1,4 @@
-"""What Keras, PyTorch, XGBoost and others call our losses: for the error that proposes ours."""
+"""The names of our losses in Keras, PyTorch, XGBoost and others, for the error that proposes ours."""
 
 from __future__ import annotations
 

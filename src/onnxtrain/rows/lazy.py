@@ -100,7 +100,7 @@ def _arrow_column(X: Any) -> Lazy:
 
 
 def _copying(X: Any) -> dict[str, bool]:
-    """Return what lets an array of pyarrow be copied; one in chunks always is."""
+    """Return the arguments that let an array of pyarrow be copied; one in chunks always is."""
     return {} if hasattr(X, "chunks") else {"zero_copy_only": False}
 
 

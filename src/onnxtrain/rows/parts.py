@@ -1,4 +1,4 @@
-"""What rows in parts are, and how they are read: one after the other, the next one ahead."""
+"""Rows in parts, and their reading: one part after the other, the next one ahead."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ _NO_KERNEL = re.compile(
 
 
 def _in_float64(content: bytes, problem: str) -> str:
-    """Return what to do about an operator without kernel for float64, nothing about another problem."""
+    """Return the remedy for an operator without kernel for float64, nothing about another problem."""
     found = _NO_KERNEL.search(problem)
     if found is None:
         return ""

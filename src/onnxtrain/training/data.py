@@ -1,4 +1,4 @@
-"""Rows of the training data: what the trainer asks of them, and those whose arrays are at hand."""
+"""Rows of the training data: the protocol of the trainer, and rows whose arrays are at hand."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class HasFingerprint(Protocol):
     """Rows of a fit, wherever they lie."""
 
     def fingerprint(self) -> str:
-        """Return what a resumed fit compares with the rows of the one that was killed."""
+        """Return a fingerprint that a resumed fit compares with that of the one that was killed."""
 
 
 class EpochRows(HasFingerprint, Protocol):

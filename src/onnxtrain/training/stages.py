@@ -1,4 +1,4 @@
-"""The training step as it is derived, and the stage of each of its nodes: what pictures of it are drawn from.
+"""The training step as it is derived, and the stage of each of its nodes, from which pictures are drawn.
 
 The step that runs does the same with fewer nodes: small weights are packed, sums are products, rows are gathered.
 """
@@ -25,7 +25,7 @@ STAGES = ("forward", "loss", "gradient", "optimizer")
 
 @dataclass(frozen=True)
 class StagedGraph:
-    """A graph, and what each node is for.
+    """A graph, and the stage of each node.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""SimpleImputer of numbers: columns of integers beside those of floats, missing integers, indicators, empty columns."""
+"""SimpleImputer of several types of columns: integers beside floats, missing integers, indicators, empty columns."""
 
 from __future__ import annotations
 
