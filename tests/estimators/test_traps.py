@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.optim import SGD
-from onnxtrain.training.loop import BoundStep
+from onnxtrain.training.bound import BoundStep
 
 X, y = load_diabetes(return_X_y=True)
 X = StandardScaler().fit_transform(X)

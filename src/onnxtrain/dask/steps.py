@@ -12,7 +12,8 @@ from onnxtrain.errors import warn
 from onnxtrain.optim import Optimizer, Proximal
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
-from onnxtrain.training.loop import BoundUpdate, can_lower, check_finite, fill_slots, update_of
+from onnxtrain.training.bound import BoundUpdate
+from onnxtrain.training.loop import can_lower, check_finite, fill_slots, update_of
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
 

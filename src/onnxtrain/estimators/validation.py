@@ -26,7 +26,7 @@ from onnxtrain.cache import table
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, take
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
 
@@ -291,8 +291,8 @@ def warn_of_rounding(X: Features) -> None:
     """
     if not (isinstance(X, np.ndarray) or is_frame(X)) or len(X.shape) != 2:
         return
-    some = np.unique(np.linspace(0, X.shape[0] - 1, 100).astype(int))
-    found = np.asarray(take(X, some))
+    every = max(1, X.shape[0] // 100)
+    found = np.asarray(X.iloc[::every] if is_frame(X) else X[::every])
     if found.dtype.kind not in "fiu" or found.dtype == np.float32:
         return
     given = found.astype(np.float64)

@@ -1,9 +1,8 @@
-"""Steps run: bound to their rows and their state, and looped over epochs and batches."""
+"""Training runs: a step over the batches of an epoch, epoch after epoch."""
 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -14,18 +13,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from onnxtrain.errors import ConvergenceError, DataError
+from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.optim.schedules import Adaptive, Custom
-from onnxtrain.runtime.device import Buffer, Capabilities
-from onnxtrain.runtime.session import BoundRun, Place, Session, recorded
+from onnxtrain.runtime.device import Capabilities
+from onnxtrain.training.bound import BoundStep
 from onnxtrain.training.data import Batch, EpochRows, Piece
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
-from onnxtrain.training.packing import Part, Parts, join
+from onnxtrain.training.packing import Parts
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, Pace, TrainingState
-from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, Wire, build_step
+from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, build_step
 from onnxtrain.training.update import UpdateGraph, build_update
 
 K = TypeVar("K")
@@ -39,174 +38,6 @@ LARGE = 2**26
 
 #: Steps whose per-step scalars are computed and written at once.
 _AHEAD = 256
-
-
-class BoundStep:
-    """A training step bound to its data, its state in two sets of buffers used crosswise.
-
-    :class:`~onnxtrain.training.step.StepGraph` draws the two sets. Bound buffers keep their addresses, unless the
-    step is fed its rows: on a GPU each of the two directions is recorded as a CUDA graph and replayed, if
-    onnxruntime can record the step.
-
-    Parameters
-    ----------
-    step : StepGraph
-    place : Place
-    inputs : mapping of str to ndarray
-        Arrays that stay bound, by the name of the input. On a CPU the memory is shared.
-    last : mapping of str to ndarray
-        Arrays bound instead in the last step of an epoch, whose batch is smaller.
-    state : TrainingState
-        The weights and the memory of the optimizer at first; copied.
-    update : UpdateGraph, optional
-        The update of the weights, if the step ends with gradients.
-    """
-
-    def __init__(
-        self,
-        step: StepGraph,
-        place: Place,
-        inputs: Mapping[str, np.ndarray],
-        last: Mapping[str, np.ndarray],
-        state: TrainingState,
-        update: UpdateGraph | None = None,
-    ):
-        self._step, self._place, device = step, place, place.device
-        self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
-        self._last = {name: device.buffer(array) for name, array in last.items()}
-        zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
-        self._zeros = {name: zeros.get(name, np.zeros(1, np.int64)) for name in step.counters}
-        arrays = {wire.input: self._zeros[name].copy() for name, wire in step.counters.items()}
-        if update is None:
-            arrays |= joined(state.weights, step.weights) | joined(state.slots, step.slots)
-        self._buffers = [
-            {name: device.buffer(array) for name, array in arrays.items()},
-            {name: device.buffer(np.empty_like(a)) for name, a in arrays.items() if name not in step.in_place},
-        ]
-        self._buffers[1] |= {name: self._buffers[0][name] for name in step.in_place}
-        self._outputs: dict[str, Buffer] = {}
-        self._update = None if update is None else BoundUpdate(update, place, state)
-        if self._update is not None:
-            self._inputs |= {wire.input: self._update.weight(w) for w, wire in step.weights.items() if wire.input}
-            for (w, _), wire in step.slots.items():  # a sum of gradients is written over: only the sum reads it
-                self._outputs[wire.output] = self._update.gradient(w)
-                self._inputs |= {wire.input: self._outputs[wire.output]} if wire.input else {}
-        self._turn = 0
-        # a run that fails when it is recorded is run again: its sums of gradients would not be as they were
-        self._open(captured=device.capabilities.records_runs and step.gathered and update is None)
-
-    def _open(self, *, captured: bool) -> None:
-        self._captured = captured
-        self._process = os.getpid()
-        self._sessions: dict[int | None, Session] = {}
-        self._runs: dict[tuple[int, bool, int | None], BoundRun] = {}
-
-    def _session(self, length: int | None) -> Session:
-        """Return the session for batches of so many rows, None for any, opened at its first use."""
-        if length not in self._sessions:
-            onx = self._step.onnx if length is None else self._step.of_length(length)
-            thorough = self._place.device.capabilities.thorough
-            self._sessions[length] = self._place.open(onx, captured=self._captured, thorough=thorough)
-        return self._sessions[length]
-
-    def _length(self, inputs: Mapping[str, Buffer]) -> int | None:
-        """Return the number of rows of the batch that is bound, None if the device does not care."""
-        if not self._place.device.capabilities.constant_batch:
-            return None
-        name, axis = next(iter(self._step.batch_inputs.items()))
-        return int(inputs[name].value.shape()[axis])
-
-    def _bound(self, *, last: bool) -> BoundRun:
-        """Return the next run, the last of an epoch or another, bound at its first use.
-
-        With two steps an epoch two of the four are never used; without them a grid over small models takes 4 % less
-        time.
-        """
-        inputs = self._inputs | self._last if last else self._inputs
-        length = self._length(inputs)
-        which = self._turn, last, length
-        if which not in self._runs or not self._place.device.capabilities.keeps_bindings:
-            read, write = self._buffers[self._turn], self._buffers[1 - self._turn]
-            session = self._session(length)
-            binding = session.io_binding()
-            for name, buffer in inputs.items():
-                binding.bind_ortvalue_input(name, buffer.value)
-            outputs = self._step.state
-            for name in read:
-                binding.bind_ortvalue_input(name, read[name].value)
-                binding.bind_ortvalue_output(outputs[name], write[name].value)
-            for name, buffer in self._outputs.items():
-                binding.bind_ortvalue_output(name, buffer.value)
-            self._runs[which] = BoundRun(session, binding, recorded() if self._captured else None)
-        return self._runs[which]
-
-    def run(self, *, last: bool = False) -> None:
-        """Do one step, the last of an epoch or another: the state just written is read by the next."""
-        run = self._bound(last=last and bool(self._last))
-        try:
-            run.start()
-        except Exception as e:  # see open_session
-            if not self._captured:
-                raise DataError(f"onnxruntime cannot run a step of training: {e}") from e
-            self._open(captured=False)  # the state that was read is as it was
-            self.run(last=last)
-            return
-        self._turn ^= 1
-
-    def update(self, scalars: np.ndarray) -> None:
-        """Update the weights by their gradients, if the step ends with these; `scalars` are those of the step."""
-        if self._update is not None:
-            self._update.run(scalars)
-
-    def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Bind the rows of the next batch, which `run` will read."""
-        self._inputs |= {name: self._place.device.buffer(array) for name, array in inputs.items()}
-        binding = self._bound(last=False).binding
-        for name in inputs:
-            binding.bind_ortvalue_input(name, self._inputs[name].value)
-
-    def write(self, name: str, array: np.ndarray) -> None:
-        """Overwrite a bound input."""
-        self._inputs[name].write(array)
-
-    def restart(self, name: str) -> None:
-        """Set a counter to 0.
-
-        Each epoch begins with one: the session is opened anew where a callback of the fit has forked in between.
-        """
-        if self._process != os.getpid():
-            self._open(captured=self._captured)
-            if self._update is not None:
-                self._update.open()
-        self._counter(name).write(self._zeros[name])
-
-    def count(self, name: str) -> float:
-        """Return a counter."""
-        return self._counter(name).read().item()
-
-    def _counter(self, name: str) -> Buffer:
-        return self._buffers[self._turn][self._step.counters[name].input]
-
-    def weights(self, *, copy: bool = True) -> Parts[str]:
-        """Return the weights, parts of one array share it: copies, unless the update is a graph of its own."""
-        return self._read(self._step.weights) if self._update is None else self._update.weights(copy=copy)
-
-    def slots(self, *, copy: bool = True) -> Parts[tuple[str, str]]:
-        """Return the memory of the optimizer, as :meth:`weights`."""
-        return self._read(self._step.slots) if self._update is None else self._update.slots(copy=copy)
-
-    def _read(self, wires: Mapping[K, Wire]) -> Parts[K]:
-        buffers = self._buffers[self._turn]
-        wholes = {name: buffers[name].read() for name in {wire.input for wire in wires.values()}}
-        return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
-
-
-def joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str, np.ndarray]:
-    """Return a new array for each input, the parts of one put together."""
-    parts: dict[str, dict[K, Part | None]] = {}
-    for key, wire in wires.items():
-        parts.setdefault(wire.input, {})[key] = wire.part
-    return {name: join(arrays, members) for name, members in parts.items()}
 
 
 def _in_pieces(settings: Settings, data: EpochRows) -> Settings:
@@ -289,82 +120,6 @@ def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: O
     state.slots = slots
 
 
-class BoundUpdate:
-    """An update of the weights, bound to one set of buffers, which it writes over if its graph allows that.
-
-    Parameters
-    ----------
-    update : UpdateGraph
-    place : Place
-    state : TrainingState
-        The weights and the memory of the optimizer at first; copied.
-    """
-
-    def __init__(self, update: UpdateGraph, place: Place, state: TrainingState):
-        self._update, self._place, device = update, place, place.device
-        arrays = joined(state.weights, update.weights) | joined(state.slots, update.slots)
-        self._shapes = {name: w.shape for name, w in state.weights.items()}
-        self._buffers = {name: device.buffer(array) for name, array in arrays.items()}
-        self._gradients = {
-            name: device.buffer(np.zeros_like(arrays[update.weights[name].input])) for name in update.gradients
-        }
-        self._scalars = device.buffer(np.zeros((1, update.n_scalars), update.dtype.numpy()))
-        self._written = self._buffers
-        if not update.in_place:
-            self._written = {name: device.buffer(np.empty_like(array)) for name, array in arrays.items()}
-        self.open()
-
-    def open(self) -> None:
-        """Open the session and bind the buffers."""
-        update, device = self._update, self._place.device
-        session = self._place.open(update.onnx, thorough=device.capabilities.thorough)
-        binding = session.io_binding()
-        binding.bind_ortvalue_input(update.step_scalars, self._scalars.value)
-        for name, gradient in update.gradients.items():
-            binding.bind_ortvalue_input(gradient, self._gradients[name].value)
-        for wire in (*update.weights.values(), *update.slots.values()):
-            binding.bind_ortvalue_input(wire.input, self._buffers[wire.input].value)
-            binding.bind_ortvalue_output(wire.output, self._written[wire.input].value)
-        self._session, self._binding = session, binding
-
-    def run(self, scalars: np.ndarray) -> None:
-        """Update the weights; `scalars` has one row."""
-        self._scalars.write(scalars)
-        try:
-            self._session.run_with_iobinding(self._binding)
-        except Exception as e:  # see open_session
-            raise DataError(f"onnxruntime cannot run an update of the weights: {e}") from e
-        if self._written is not self._buffers:
-            for name, buffer in self._buffers.items():
-                buffer.write(self._written[name].read())
-
-    def weight(self, name: str) -> Buffer:
-        """Return the buffer of a weight, in its own shape."""
-        return self._shaped(self._buffers[self._update.weights[name].input], name)
-
-    def gradient(self, name: str) -> Buffer:
-        """Return the buffer of the gradient of a weight, in the shape of the weight."""
-        return self._shaped(self._gradients[name], name)
-
-    def _shaped(self, buffer: Buffer, name: str) -> Buffer:
-        if buffer.array is None or buffer.array.shape == self._shapes[name]:
-            return buffer
-        return self._place.device.buffer(buffer.array.reshape(self._shapes[name]))
-
-    def weights(self, *, copy: bool) -> Parts[str]:
-        """Return the weights; without a `copy` the next steps change them."""
-        return self._read(self._update.weights, copy=copy)
-
-    def slots(self, *, copy: bool) -> Parts[tuple[str, str]]:
-        """Return the memory of the optimizer, as :meth:`weights`."""
-        return self._read(self._update.slots, copy=copy)
-
-    def _read(self, wires: Mapping[K, Wire], *, copy: bool) -> Parts[K]:
-        buffers = {wire.input: self._buffers[wire.input] for wire in wires.values()}
-        wholes = {name: b.read() if copy or b.array is None else b.array for name, b in buffers.items()}
-        return Parts(wholes, {key: (wire.input, wire.part) for key, wire in wires.items()})
-
-
 class StepLoop:
     """Run training steps over the rows, epoch by epoch.
 
@@ -429,6 +184,7 @@ class StepLoop:
         self.place = replace(place, planned=place.planned and not self._large)  # results of large layers are large
         fill_slots(state, self.update or self.step, optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
+        self._counters = ("loss_sum",) if self._at_hand is None else ("loss_sum", "offset")  # 0 as an epoch begins
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
@@ -527,7 +283,7 @@ class StepLoop:
             self._look_ahead()
         first = self._behind // self.n_steps * self.n_batches
         scalars = self._scalars[first : first + self.n_batches]
-        self.bound.restart("loss_sum")
+        self.bound.restart(*self._counters)
         if self._at_hand is not None:
             order = self._rows.copy()
             if random_state is not None:
@@ -595,7 +351,6 @@ class StepLoop:
 
     def _write_order(self, order: np.ndarray, weight: np.ndarray | None) -> None:
         self.bound.write(self.step.inputs["rows"], order)
-        self.bound.restart("offset")
         if weight is not None:
             starts = np.arange(0, len(order), self.batch_size)
             self._set_weights(self._scalars, np.add.reduceat(weight[order, 0], starts))

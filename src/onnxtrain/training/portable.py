@@ -28,7 +28,8 @@ from onnxtrain.errors import DataError, ExportError
 from onnxtrain.graph import Op, tensor
 from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, nodes_on_host
-from onnxtrain.training.loop import fill_slots, joined, step_of
+from onnxtrain.training.bound import joined
+from onnxtrain.training.loop import fill_slots, step_of
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.packing import Part, part_of
 from onnxtrain.training.settings import Settings

@@ -69,7 +69,7 @@ class StepGraph(BatchGraph):
         loss_sum (1, 1)                        --->|        |---> next_loss_sum
         offset (1,), index (1,)            (g) --->+--------+---> next_offset, next_index
 
-    Below the line is the state. :class:`~onnxtrain.training.loop.BoundStep` holds two sets
+    Below the line is the state. :class:`~onnxtrain.training.bound.BoundStep` holds two sets
     of buffers for it, and a turn t that each run flips: it reads set t and writes set 1 - t, so that no run
     copies its state and none writes a buffer that it reads::
 
