@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -75,6 +75,19 @@ def test_several_batches_are_one_of_all_their_rows(case, k):
     if case != "clipped and proximal":  # an objective of an epoch is that on the way
         np.testing.assert_allclose(found.loss_curve_, expected.loss_curve_, rtol=1e-6)
     assert found._state.step == expected._state.step
+
+
+@pytest.mark.parametrize("n_columns, n_outputs", [(6, 1), (1, 6)])
+@pytest.mark.parametrize("penalties", [{"l2": 0.1}, {"l1": 0.1}, {"l1": 0.1, "l1_method": "proximal", "l2": 0.1}])
+def test_gradients_of_one_column_or_row_of_weights_are_summed(n_columns, n_outputs, penalties):
+    rows, targets = X[:, :n_columns], rng.normal(size=(50, n_outputs))
+    line = LinearRegression().fit(rows, targets)
+    settings = {"solver": SGD(0.5), "learning_rate": 0.01, "max_iter": 3, "tol": 0, "random_state": 0} | penalties
+    expected = OrtGradientRegressor(line, dtype="float64", batch_size=24, **settings).fit(rows, targets)
+    found = OrtGradientRegressor(line, dtype="float64", batch_size=8, accumulate=3, **settings).fit(rows, targets)
+    assert expected.weights_["coef"].shape == (n_columns, n_outputs)
+    for name, w in expected.weights_.items():
+        np.testing.assert_allclose(found.weights_[name], w, rtol=1e-9, atol=1e-12)
 
 
 def test_more_batches_than_an_epoch_has():

@@ -314,7 +314,9 @@ def _sums(
         old = None
         if kept is not None:
             old = g.add_input(f"{w.name}.gradient", w.shape)
-            dw = g.op.Add(g.op.Mul(old, _with_axes(g.op, kept, rank(w) or 0)), dw)
+            # the sum is written over `old`, element by element: a factor of shape (1, 1) would let a Gemm multiply it,
+            # which writes its third operand first
+            dw = g.op.Add(g.op.Mul(old, _with_axes(g.op, kept, 0)), dw)
         slots[str(w.name), "gradient"] = State(old, g.op.Identity(dw))  # two weights may have one gradient
     return {str(w.name): State(w, None) for w in g.weights}, slots
 
