@@ -58,15 +58,21 @@ class Options:
         For everybody.
     rows : Path, optional
         A file that each judged figure is appended to, one JSON array a line: ``run.py`` prints them all together.
+    network : tuple of int
+        Sizes of one's own: columns, hidden layers, outputs. Empty: those of the file.
+    batch : int
+        Of that network.
     """
 
     quick: bool = False
     rounds: int = 5
     threads: int = os.cpu_count() or 1
     rows: Path | None = None
+    network: tuple[int, ...] = ()
+    batch: int = 200
 
 
-def options(description: str | None) -> Options:
+def options(description: str | None, *, networks: bool = False) -> Options:
     """Read the command line, set the number of threads, silence warnings on convergence."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes")
@@ -75,9 +81,14 @@ def options(description: str | None) -> Options:
         "--threads", type=int, default=os.cpu_count() or 1, help="threads of each contender (all cores)"
     )
     parser.add_argument("--rows", type=Path, help="a file to append the judged figures to")
+    if networks:
+        parser.add_argument("--network", default="", help="sizes of one's own, as in 48-96-1")
+        parser.add_argument("--batch", type=int, default=200, help="rows of a batch of that network (200)")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # few epochs: nobody converges
-    return Options(given.quick, given.rounds or (3 if given.quick else 5), given.threads, given.rows)
+    rounds = given.rounds or (3 if given.quick else 5)
+    sizes = tuple(map(int, given.network.split("-"))) if networks and given.network else ()
+    return Options(given.quick, rounds, given.threads, given.rows, sizes, given.batch if networks else 200)
 
 
 def need(*modules: str) -> None:
@@ -207,7 +218,8 @@ def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) 
 def environment() -> str:
     """Return one paragraph on the machine and the versions."""
     packages = (
-        "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax dask"
+        "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax onnxsim "
+        "dask"
     )
     found = []
     for name in packages.split():

@@ -6,6 +6,7 @@ user would wait for, conversion and compilation included.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -134,13 +135,16 @@ def pytorch(problem: Problem, *, device: str = "cpu", compiled: bool = False) ->
     X, y = (torch.from_numpy(a).to(device) for a in _torch_data(problem))
     criterion = torch.nn.CrossEntropyLoss() if problem.classifies else torch.nn.MSELoss()
 
+    start = _torch_network(problem, device)
+    drawn = copy.deepcopy(start.state_dict())
+    model = torch.compile(start) if compiled else start  # once: each fit sets its weights anew
+
     def fit(epochs: int) -> float:
-        net = _torch_network(problem, device)
+        start.load_state_dict(drawn)
         if problem.solver == "adam":
-            solver = torch.optim.Adam(net.parameters(), 1e-3, fused=True)
+            solver = torch.optim.Adam(start.parameters(), 1e-3, fused=True)
         else:
-            solver = torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9, fused=True)
-        model = torch.compile(net) if compiled else net
+            solver = torch.optim.SGD(start.parameters(), 1e-3, momentum=0.9, fused=True)
         total = torch.zeros((), device=device)
         for _ in range(epochs):
             order = torch.randperm(len(X), device=device)
@@ -226,6 +230,74 @@ def jax_scan(problem: Problem) -> Fit:
             order = rng.permutation(problem.rows)[: n_whole * problem.batch].reshape(n_whole, problem.batch)
             carry, losses = run(carry, order, *data)
         return float(losses.mean())
+
+    return fit
+
+
+def onnxsim_steps(problem: Problem) -> Fit:
+    """Write the forward pass and the loss oneself; onnxsim derives the rest and runs it in onnxruntime."""
+    _harness.need("onnxsim")
+    from onnx import TensorProto
+    from onnxsim import graph_grad, qat_graph
+
+    X, y = _torch_data(problem)
+    y = np.eye(problem.sizes[-1], dtype=np.float32)[y] if problem.classifies else y
+    rng = np.random.default_rng(0)
+    g, state, shapes = qat_graph.GraphBuilder(), {}, {}
+    h, target = g.gather_rows("X", "rows"), g.gather_rows("y", "rows")
+    first = len(g.nodes)
+    shapes[h] = (problem.batch, problem.sizes[0])
+    for i, (a, b) in enumerate(zip(problem.sizes, problem.sizes[1:], strict=False)):
+        state |= {f"w{i}": rng.normal(size=(a, b), scale=a**-0.5), f"b{i}": np.zeros((1, b))}
+        h = g.op("Gemm", [h, f"w{i}", f"b{i}"])
+        shapes[h] = (problem.batch, b)
+        if i < len(problem.sizes) - 2:
+            h = g.op("Relu", [h])
+            shapes[h] = (problem.batch, b)
+    shapes |= {name: w.shape for name, w in state.items()}
+    forward, n = list(g.nodes[first:]), problem.batch
+    if problem.classifies:
+        slope = g.mul(g.sub(g.op("Softmax", [h], axis=-1), target), g.const(1 / n))
+        logs = g.mul(g.op("LogSoftmax", [h], axis=-1), target)
+        loss = g.mul(g.op("ReduceSum", [logs], keepdims=0), g.const(-1 / n))
+    else:
+        error = g.sub(h, target)
+        slope, loss = g.mul(error, g.const(2 / n)), g.mean_square(error)
+    gradients = graph_grad.build_backward(g, forward, shapes, {h: slope}, list(state))
+    wires, start = {}, {}
+    for name, w in state.items():
+        zeros, memory = np.zeros_like(w), [f"{name}.m", f"{name}.v"]
+        if problem.solver == "adam":
+            new = qat_graph.adam_update(g, name, gradients[name], *memory, "lr", "m_correction", "v_correction")
+        else:
+            new = qat_graph.sgd_momentum_update(g, name, gradients[name], memory[0], "lr")
+        for old, value, output in zip([name, *memory], [w, zeros, zeros], new, strict=False):
+            wires[old], start[old] = (w.shape, output), value.astype(np.float32)
+    step = qat_graph.make_step_graph(
+        g,
+        {"X": (X.shape, TensorProto.FLOAT), "y": (y.shape, TensorProto.FLOAT)},
+        wires,
+        scalars=("lr", "m_correction", "v_correction") if problem.solver == "adam" else ("lr",),
+        loss=loss,
+        per_step={"rows": ((n,), TensorProto.INT64)},
+    )
+    rows = qat_graph.minibatch_indices(problem.rows, n)
+
+    def scalars(t: int) -> dict[str, float]:
+        return {"lr": 1e-3} | (qat_graph.adam_bias_corrections(t) if problem.solver == "adam" else {})
+
+    def fit(epochs: int) -> float:
+        losses: list[float] = []
+        qat_graph.run_step_graph(
+            step,
+            {"X": X, "y": y},
+            start,
+            epochs * problem.steps,
+            scalars=scalars,
+            feeds=lambda t: {"rows": rows(t)},
+            losses=losses,
+        )
+        return float(np.mean(losses[-problem.steps :]))
 
     return fit
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from _harness import Options, Run, Wanted, case, environment, forget, options, timed
-from _networks import CONTENDERS, Problem
+from _networks import CONTENDERS, Problem, onnxsim_steps, pytorch
 
 SMALL = Problem((10, 100, 1), 4000, 32)
 MIDDLE = Problem((64, 100, 100, 10), 4000, 200, classifies=True)
@@ -22,21 +23,30 @@ PASSES = (
     "operators make one each."
 )
 
+COMPILED = "PyTorch, torch.compile"
+RIVALS = {COMPILED: Wanted(0.8), "onnxsim": Wanted(0.8)}
+
 # the ratios that are wanted, ours / theirs
-FITS: list[tuple[Problem, dict[str, Wanted]]] = [
+Table = list[tuple[Problem, dict[str, Wanted]]]
+
+FITS: Table = [
     (SMALL, {"scikit-learn": Wanted(0.25), "skorch": Wanted(0.10), "JAX scan": Wanted(0.50)}),
     (MIDDLE, {"scikit-learn": Wanted(0.45), "skorch": Wanted(0.40)}),
     (WIDE, {"scikit-learn": Wanted(0.55), "PyTorch loop, fused": Wanted(0.95)}),
 ]
-STEPS: list[tuple[Problem, dict[str, Wanted]]] = [
-    (SMALL, {"JAX scan": Wanted(2.0, OPERATORS)}),
-    (replace(SMALL, batch=200), {"JAX scan": Wanted(1.3, OPERATORS)}),
-    (MIDDLE, {"JAX scan": Wanted(1.1)}),
-    (WIDE, {}),
+STEPS: Table = [
+    (SMALL, {"JAX scan": Wanted(2.0, OPERATORS), **RIVALS}),
+    (replace(SMALL, batch=200), {"JAX scan": Wanted(1.3, OPERATORS), **RIVALS}),
+    (MIDDLE, {"JAX scan": Wanted(1.1), **RIVALS}),
+    (WIDE, {**RIVALS}),
     (replace(WIDE, solver="momentum"), {"PyTorch loop, fused": Wanted(0.80)}),
     (HUGE, {"PyTorch loop, fused": Wanted(1.20), "JAX scan": Wanted(1.10, PASSES)}),
     (replace(HUGE, solver="momentum"), {"PyTorch loop, fused": Wanted(1.05), "JAX scan": Wanted(1.05, PASSES)}),
 ]
+
+
+STEPPERS = {name: make for name, make in CONTENDERS.items() if name != "skorch"}
+STEPPERS |= {COMPILED: partial(pytorch, compiled=True), "onnxsim": onnxsim_steps}
 
 
 def whole_fit(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run]:
@@ -69,21 +79,30 @@ def steps_alone(make: Callable, problem: Problem, epochs: int) -> Callable[[], R
     return prepare
 
 
+def problems(given: Options) -> tuple[Table, Table]:
+    """Return what is fitted and of what a step is timed: the tables above, or a network of the user's sizes."""
+    if given.network:
+        own = Problem(given.network, 4000, given.batch, classifies=given.network[-1] > 1)
+        return [(own, {})], [(own, {})]
+    return FITS[: 2 if given.quick else None], STEPS[: 3 if given.quick else None]
+
+
 def main(given: Options) -> None:
     """Print both tables."""
-    for problem, targets in FITS[: 2 if given.quick else None]:
+    fits, steps = problems(given)
+    for problem, targets in fits:
         problem = replace(problem, threads=given.threads)
         epochs = 5 if given.quick else 20
         makers = {name: whole_fit(make, problem, epochs) for name, make in CONTENDERS.items()}
         case(f"{problem.name}: fit, {epochs} epochs", makers, given, targets=targets)
-    for problem, targets in STEPS[: 3 if given.quick else None]:
+    for problem, targets in steps:
         problem = replace(problem, threads=given.threads)
         epochs = max(1, (250 if given.quick else 2000) // (problem.steps * max(1, sum(problem.sizes) // 200)))
-        makers = {n: steps_alone(m, problem, epochs) for n, m in CONTENDERS.items() if n != "skorch"}
+        makers = {name: steps_alone(make, problem, epochs) for name, make in STEPPERS.items()}
         case(f"{problem.name}: one step", makers, given, unit="us", scale=1e6, targets=targets)
 
 
 if __name__ == "__main__":
-    found = options(__doc__)
+    found = options(__doc__, networks=True)
     print(environment())
     main(found)
