@@ -150,6 +150,89 @@ def test_branches_inside_branches_and_outer_names():
     np.testing.assert_array_equal(found, expected)
 
 
+#: Graphs whose inner graphs have names of each other, and of values outside; ``open`` is an input.
+CLASHES = {
+    "two of one name, which a graph inside captures": """
+        r = If (yes) <
+            then_branch = g1 () => (float[N, 4] b) {
+                a = Abs(X)
+                b = If (open) <
+                    then_branch = g2 () => (float[N, 4] a_1) { a_1 = Sub(X, a) },
+                    else_branch = g3 () => (float[N, 4] a_2) { a_1 = Exp(X) a_2 = Sub(a_1, a) }
+                >
+            },
+            else_branch = g4 () => (float[N, 4] c) { c = Abs(X) }
+        >
+        a = Neg(X)
+        q = Add(r, a)""",
+    "neighbours": """
+        r = If (yes) <
+            then_branch = g1 () => (float[N, 4] a) { b = Abs(X) a = Sub(b, X) },
+            else_branch = g2 () => (float[N, 4] a) { b = Neg(X) a = Mul(b, X) }
+        >
+        s = If (no) <
+            then_branch = g3 () => (float[N, 4] b) { a = Abs(r) b = Sub(a, X) },
+            else_branch = g4 () => (float[N, 4] b) { a = Exp(r) b = Mul(a, X) }
+        >
+        q = If (open) <
+            then_branch = g5 () => (float[N, 4] b) { a = Neg(s) b = Sub(a, r) },
+            else_branch = g6 () => (float[N, 4] a) { b = Abs(s) a = Mul(b, r) }
+        >""",
+    "in the body of a Loop": """
+        q = Loop (three, yes, X) <body = turn (int64 i, bool go, float[N, 4] x) => (bool on, float[N, 4] z) {
+            on = Identity(go)
+            a = Neg(x)
+            z = If (yes) <
+                then_branch = g1 () => (float[N, 4] b) {
+                    a_1 = Tanh(x)
+                    b = If (no) <
+                        then_branch = g2 () => (float[N, 4] d) { d = Abs(a_1) },
+                        else_branch = g3 () => (float[N, 4] d) { d = Sub(a_1, a) }
+                    >
+                },
+                else_branch = g4 () => (float[N, 4] b) { a_1 = Abs(x) b = Add(a_1, a) }
+            >
+        }>""",
+    "with a Loop that captures": """
+        q = If (yes) <
+            then_branch = g1 () => (float[N, 4] c) {
+                b = Tanh(X)
+                c = Loop (three, yes, X) <body = turn (int64 i, bool go, float[N, 4] b_1) => (bool on, float[N, 4] b_2) {
+                    on = Identity(go)
+                    b_2 = Sub(b_1, b)
+                }>
+            },
+            else_branch = g2 () => (float[N, 4] c) { c = Abs(X) }
+        >
+        b = Neg(q)""",
+    "in a function, called twice": """
+        a = local.choice(X)
+        b = Neg(a)
+        q = local.choice(b)""",
+}
+
+
+@pytest.mark.parametrize("nodes", CLASHES.values(), ids=CLASHES)
+def test_names_that_clash_once_a_branch_has_taken_the_place_of_its_if(nodes):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        net (float[N, 4] X, bool open) => (float[N, 2] Y)
+        <bool yes = {{1}}, bool no = {{0}}, int64 three = {{3}}, float[4, 2] V> {{ {nodes} Y = MatMul(q, V) }}
+        <domain: "local", opset_import: ["" : 17]> choice (a) => (c) {{
+            yes = Constant<value = bool {{1}}>()
+            c = If (yes) <
+                then_branch = g1 () => (float[N, 4] b) {{ d = Tanh(a) b = Sub(d, a) }},
+                else_branch = g2 () => (float[N, 4] b) {{ d = Abs(a) b = Sub(d, a) }}
+            >
+        }}""")
+    del onx.graph.value_info[:]
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(V, "V"))
+    for open_ in (True, False):
+        feeds = {"X": X, "open": np.array(open_)}
+        (found,), (expected,) = (run(each, feeds) for each in (graph.save(graph.load(onx)), onx))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
 def test_a_saved_estimator_has_the_file(tmp_path):
     found = fitted(model("a fixed input"), inputs={"rate": 16})
     save(found, tmp_path / "model.onnx")

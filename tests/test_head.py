@@ -128,7 +128,7 @@ def test_a_layer_that_is_not_the_last_is_refused(case):
 
 #: Arguments; class and words of the error.
 WRONG = {
-    "no outputs": ({"n_outputs": 0}, ParameterError, "1 output or more, got 0"),
+    "no outputs": ({"n_outputs": 0}, ParameterError, "1 output or more, got n_outputs=0"),
     "an unknown value": ({"n_outputs": 2, "features": "hbb"}, ModelError, "no value 'hbb'. Did you mean 'hb'"),
 }
 

@@ -3,6 +3,8 @@
 import pickle
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import scipy.sparse
 from skl2onnx import to_onnx
@@ -41,6 +43,13 @@ MLP = MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES)
 LINE = to_onnx(LinearRegression().fit(X, y), X[:1].astype(np.float32))
 NETWORK = to_onnx(MLP, IRIS[:1].astype(np.float32), options={"zipmap": False})
 R, C = OrtGradientRegressor, OrtGradientClassifier
+
+
+def onnx_model(text):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+
+
+TWO = onnx_model("(float[n, 10] X) => (float[n, 10] a, float[n, 10] b) { a = Neg(X) b = Abs(X) }")
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +240,60 @@ CALLS = [
         ModelError,
         "has no output 'proba'. Known: label, probabilities",
     ),
+    (
+        lambda _: R(TWO).fit(X, y),
+        ModelError,
+        "a: FLOAT[n,10], b: FLOAT[n,10]. Name one by output=, such as output='a'.",
+    ),
+    (
+        lambda _: R(TWO, output=2).fit(X, y),
+        ModelError,
+        "There is no output 2: the model has 2 (0: 'a', 1: 'b'), one of which output= names.",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(TWO, output_index=1.5),
+        ModelError,
+        "output_index= is a name, a position or None, got 1.5.",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(TWO),
+        ModelError,
+        "Name one by output_index=, such as output_index='a'.",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(NETWORK, output_index="label"),
+        ModelError,
+        "does not hold floats; a loss needs floats. Name another by output_index=: 'probabilities'.",
+    ),
+    (
+        lambda _: R(TWO, output="a").fit(X, np.stack([y] * 10, 1)),
+        WeightError,
+        "Train another output by output=, or give the model a layer to train by head='new'.",
+    ),
+    (
+        lambda _: R(onnx_model("(float[n, 10] X) => (int64[n, 10] a) { a = Cast<to = 7>(X) }")).fit(X, y),
+        ModelError,
+        "None of the outputs holds floats: a: INT64[n,10]. Export the model with its scores or probabilities",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(
+            onnx_model("(float[n, k] X) => (float[n, k] a) { a = Softmax<axis = 1>(X) }"), score_name="log"
+        ),
+        LossError,
+        "Declare its length, as a dim_value of that output in model.graph.output.",
+    ),
+    (
+        lambda _: R(
+            onnx_model("(seq(float[n, 10]) X) => (float[n, 10] a) { a = ConcatFromSequence<axis = 0>(X) }")
+        ).fit(X, y),
+        ModelError,
+        "The input 'X' of the model is no tensor (sequence): rows cannot go in. Export the model with a tensor",
+    ),
+    (
+        lambda _: R(LINE, head="new", features="qqq").fit(X, y),
+        ModelError,
+        "qqq",
+    ),
     # rows
     (lambda _: R().fit(None, y), DataError, "X is None: give the rows"),
     (lambda _: R().fit("rows.csv", y), DataError, "X is the text 'rows.csv': read the file"),
@@ -393,6 +456,19 @@ def test_a_pickle_of_another_version_is_warned_of(fitted, monkeypatch):
     ):
         again = pickle.loads(old)
     np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
+@pytest.mark.parametrize("name", ["rates", "validation_loss_curve", "average", "ending"])
+def test_a_pickle_from_before_a_field_of_the_state(fitted, name):
+    """What its version did not know is as at the start: a fit goes on from it, and its epochs have no such value."""
+    old = R(max_iter=2, warm_start=True, random_state=0).fit(X, y)
+    known = old.loss_curve_
+    del vars(old._state)[name]
+    again = pickle.loads(pickle.dumps(old))
+    np.testing.assert_array_equal(again.predict(X), old.predict(X))
+    assert again.loss_curve_ == known
+    assert np.isnan(again.history_.learning_rate).all() == (name == "rates")
+    assert again.fit(X, y).loss_curve_[:2] == known
 
 
 def test_a_scaled_pipeline_sets_parameters_of_the_model_inside():

@@ -190,12 +190,19 @@ def _dtype(value: onnx.ValueInfoProto) -> np.dtype:
     """Return the type of an input, float32 for any floating-point type."""
     element = value.type.tensor_type.elem_type
     if not element:
-        raise ModelError(f"The input {value.name!r} of the model is no tensor: rows cannot go in.")
+        kind = (value.type.WhichOneof("value") or "none").removesuffix("_type")
+        raise ModelError(
+            f"The input {value.name!r} of the model is no tensor ({kind}): rows cannot go in. Export the model with a "
+            "tensor in its place."
+        )
     if element in graph.FLOATS:
         return np.dtype(np.float32)
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
     if dtype.type.__module__ != "numpy":  # types of 2, 4 and 8 bits
-        raise ModelError(f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers.")
+        raise ModelError(
+            f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers. Put a Cast from a "
+            "type of numpy, such as int8 or float32, in front of it."
+        )
     return dtype
 
 

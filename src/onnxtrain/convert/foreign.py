@@ -23,6 +23,9 @@ _RTOL, _ATOL = 1e-3, 1e-4
 #: Maximum rows of a batch that are run to compare; they are run three times.
 _LARGEST = 2**16
 
+#: What to do about a model for batches of one size.
+_OPEN = "Export it with the axis of the rows left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
+
 
 @graph.as_model_error("The batch of the model cannot be opened")
 def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
@@ -117,7 +120,10 @@ def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
 def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     """Compare a batch of three times the size with three batches."""
     if size > _LARGEST:
-        raise ModelError(f"The model is made for batches of {size} rows: that many cannot be tried out.")
+        raise ModelError(
+            f"The model is made for batches of {size} rows, too many to try out whether other numbers of rows work "
+            f"({_LARGEST} at most). {_OPEN}"
+        )
     rng = np.random.RandomState(0)
     feeds = {value.name: _draw(rng, 3 * size, value.type.tensor_type) for value in _inputs(onx)}
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
@@ -125,10 +131,7 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     parts = [
         run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)
     ]
-    refusal = (
-        f"The model is made for batches of {size} rows, and not every node of it works with more. "
-        "Export it with the axis of the rows left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
-    )
+    refusal = f"The model is made for batches of {size} rows, and not every node of it works with more. {_OPEN}"
     try:
         found = run_session(open_session(graph.save(graph.load(opened)), "cpu", 1), feeds, names)
     except (OnnxTrainError, RuntimeError) as e:

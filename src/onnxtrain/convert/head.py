@@ -94,7 +94,7 @@ def with_new_head(
     [('head.weight', (8, 5)), ('head.bias', (5,))]
     """
     if not isinstance(n_outputs, (int, np.integer)) or isinstance(n_outputs, bool) or n_outputs < 1:
-        raise ParameterError(f"A head has 1 output or more, got {n_outputs!r}.")
+        raise ParameterError(f"A head has 1 output or more, got n_outputs={n_outputs!r}.")
     proto = graph.inline_functions(graph.without_maps(graph.read(model)))
     if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
         proto = rewrite_model(proto)
@@ -318,9 +318,11 @@ def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.ra
     x = _pooled(model, features)
     p = x.shape[-1] if x.shape is not None else None
     if not isinstance(p, int):
-        raise ModelError(f"The number of features of {graph.describe(features)} is not known: name another value.")
+        raise ModelError(
+            f"The number of features of {graph.describe(features)} is not known: name another value by features=."
+        )
     if not graph.is_float(x):
-        raise ModelError(f"The value {graph.describe(features)} holds no floats: name another value.")
+        raise ModelError(f"The value {graph.describe(features)} holds no floats: name another value by features=.")
     weight = _drawn(model, [p, n_outputs], p + n_outputs, x.dtype.numpy(), rng)  # type: ignore[union-attr]
     bias = _initializer(model, BIAS, np.zeros(n_outputs, x.dtype.numpy()))  # type: ignore[union-attr]
     return _appended(model, "Gemm", [x, weight, bias], "head")
@@ -344,7 +346,10 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     """Return features as (n, p): the mean over all other axes."""
     n_axes = graph.rank(features)
     if n_axes is None or n_axes < 2:
-        raise ModelError(f"Features have the axes (n, p) or more, {graph.describe(features)} has not.")
+        raise ModelError(
+            f"Features have the axes (n, p) or more, {graph.describe(features)} has not: name another value by "
+            "features=."
+        )
     if n_axes == 2:
         return features
     axis = _axis_of_features(features)

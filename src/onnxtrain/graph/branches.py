@@ -7,7 +7,7 @@ inputs and known shapes settle them, and the weights of the branch become those 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from onnxtrain.graph.build import names_in, unique_name
-from onnxtrain.graph.query import attribute, constant, is_float, made_by, static_shape
+from onnxtrain.graph.query import attribute, constant, is_float, made_by, static_shape, values_in
 
 #: Operators that conditions are made of.
 _EVALUATED = frozenset(
@@ -63,9 +63,7 @@ def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
     branch.initializers.clear()
     branch.remove(nodes)
     node.attributes.clear()
-    names = names_in(graph)
-    for value in (*weights, *(y for inner in nodes for y in inner.outputs)):
-        value.name = unique_name(str(value.name), names) if value.name else value.name
+    _rename_apart(graph, [*weights, *(y for inner in nodes for y in _results(inner))])
     for weight in weights:
         graph.register_initializer(weight)
     graph.insert_before(node, nodes)
@@ -75,6 +73,26 @@ def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
         graph.insert_before(node, copy)
         ir.convenience.replace_all_uses_with(y, copy.outputs[0], replace_graph_outputs=True)
     graph.remove(node, safe=True)
+
+
+def _rename_apart(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
+    """Rename, in place, the values of a branch whose names a graph has.
+
+    So are those of the graphs inside it: what they read from the branch may get a name that was theirs.
+    """
+    outside = names_in(graph)
+    taken = outside.union(str(value.name) for value in values)
+    for value in values:
+        if value.name in outside:
+            value.name = unique_name(value.name, taken)
+
+
+def _results(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the results of a node, and the values of the graphs inside it."""
+    yield from node.outputs
+    for a in node.attributes.values():
+        if a.type == ir.AttributeType.GRAPH:
+            yield from values_in(a.as_graph())
 
 
 def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:

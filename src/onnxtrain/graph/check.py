@@ -29,6 +29,9 @@ from onnxtrain.registry import did_you_mean
 #: A protobuf message cannot be larger.
 PROTO_LIMIT = 2**31
 
+#: What to do about a model that is larger.
+BESIDE = "write its weights to a file beside it: onnx.save_model(model, path, save_as_external_data=True)"
+
 #: The element types of tensors.
 _TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 

@@ -21,6 +21,7 @@ from onnxtrain.errors import ModelError
 from onnxtrain.graph.branches import take_known_branches
 from onnxtrain.graph.build import Builder
 from onnxtrain.graph.check import (
+    BESIDE,
     PROTO_LIMIT,
     as_model_error,
     check_content,
@@ -94,7 +95,7 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
             raise ModelError(f"{os.fspath(path)!r} is a folder: give the path of an ONNX file.")
         raise ModelError(f"There is no file {os.fspath(path)!r}: a model given as text is the path of an ONNX file.")
     if os.path.getsize(path) >= PROTO_LIMIT:
-        raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message.")
+        raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message: {BESIDE}.")
     try:
         with open(path, "rb") as f:
             return f.read()

@@ -115,7 +115,7 @@ def add_loss_output(
             f"output_is says what a classifier gives, 'scores' or 'probabilities'; got {output_is!r} for the loss "
             f"{score_name!r}."
         )
-    output = choose_output(model, output_index, labels=classifies)
+    output = choose_output(model, output_index, labels=classifies, argument="output_index")
     output_name = str(output.name)
     penalties = find_penalties(model, penalty or {})
     _reserve_names(model, output, {"loss_name": loss_name, "label_name": label_name, "weight_name": weight_name})

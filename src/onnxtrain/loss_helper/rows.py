@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
-from onnxtrain.loss_helper.positions import label_shape, mean_over_positions
+from onnxtrain.loss_helper.positions import DECLARE, label_shape, mean_over_positions
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.link import Link, Scores, n_scores, scores_behind
 from onnxtrain.losses.operands import softplus
@@ -208,7 +208,7 @@ def _class_scores(
     """
     width = n_scores(output, class_axis)
     if width is None:
-        raise LossError(f"The number of classes is not known: {describe(output)}.")
+        raise LossError(f"The number of classes is not known: {describe(output)}. {DECLARE}")
     likelihood = entry.prediction is Prediction.LIKELIHOOD
     scores = scores_behind(output, op, class_axis).said(output, output_is)
     entrywise = (rank(output) or 0) > 2 and class_axis is None

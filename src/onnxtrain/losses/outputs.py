@@ -14,7 +14,9 @@ from onnxtrain.losses.ranges import is_probability
 from onnxtrain.registry import did_you_mean
 
 
-def choose_output(model: ir.Model, output: int | str | None = None, *, labels: bool = False) -> ir.Value:
+def choose_output(
+    model: ir.Model, output: int | str | None = None, *, labels: bool = False, argument: str = "output"
+) -> ir.Value:
     """Return the output to train: by position, by name, or the only floating-point one.
 
     Parameters
@@ -25,6 +27,8 @@ def choose_output(model: ir.Model, output: int | str | None = None, *, labels: b
     labels : bool
         For an output of labels, chosen by its name or as the only output, return
         the scores that the labels are computed from.
+    argument : str
+        What the user calls `output`, for messages.
 
     Raises
     ------
@@ -35,28 +39,39 @@ def choose_output(model: ir.Model, output: int | str | None = None, *, labels: b
     if isinstance(output, str):
         chosen = find(outputs, output, "output")
     elif output is None:
-        chosen = _only_output(outputs, labels=labels)
+        chosen = _only_output(outputs, argument, labels=labels)
     else:
-        chosen = _output_at(outputs, output)
+        chosen = _output_at(outputs, output, argument)
     if is_float(chosen):
         return chosen
     scores = _scores_of_labels(chosen) if labels else None
     if scores is None:
         problem = ", and no scores that it is the largest of were recognised" if labels else ""
-        raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats.")
+        others = [str(v.name) for v in outputs if is_float(v)]
+        remedy = (
+            f"Name another by {argument}=: {', '.join(map(repr, others))}"
+            if others
+            else "Export the model with its scores or probabilities as an output"
+        )
+        raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats. {remedy}.")
     return scores
 
 
-def _output_at(outputs: list[ir.Value], position: int) -> ir.Value:
+def _output_at(outputs: list[ir.Value], position: int, argument: str) -> ir.Value:
     if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
         names = [str(v.name) for v in outputs]
-        raise ModelError(f"An output is a name, a position or None, got {position!r}. {did_you_mean(position, names)}")
+        raise ModelError(
+            f"{argument}= is a name, a position or None, got {position!r}. {did_you_mean(position, names)}"
+        )
     if not -len(outputs) <= position < len(outputs):
-        raise ModelError(f"There is no output {position}: the model has {len(outputs)}.")
+        found = ", ".join(f"{i}: {v.name!r}" for i, v in enumerate(outputs))
+        raise ModelError(
+            f"There is no output {position}: the model has {len(outputs)} ({found}), one of which {argument}= names."
+        )
     return outputs[position]
 
 
-def _only_output(outputs: list[ir.Value], *, labels: bool) -> ir.Value:
+def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.Value:
     """Return the only floating-point output, or the scores of the only output of labels."""
     floats = [v for v in outputs if is_float(v)]
     others = [v for v in outputs if not is_float(v)]
@@ -69,7 +84,12 @@ def _only_output(outputs: list[ir.Value], *, labels: bool) -> ir.Value:
     candidates = floats or outputs
     problem = "There are several outputs to choose from" if floats else "None of the outputs holds floats"
     found = ", ".join(map(describe, candidates))
-    raise ModelError(f"{problem}: {found}. Name one: {[v.name for v in candidates]}.")
+    remedy = (
+        f"Name one by {argument}=, such as {argument}={candidates[0].name!r}."
+        if floats
+        else "Export the model with its scores or probabilities as an output."
+    )
+    raise ModelError(f"{problem}: {found}. {remedy}")
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:

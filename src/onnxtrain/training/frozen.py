@@ -121,7 +121,11 @@ def _checked(pieces: Iterable[dict[str, np.ndarray]], n_rows: int, size: int) ->
     """Yield pieces, or raise a DataError at one that has not the rows it should have."""
     for rows, piece in zip(batches(n_rows, size), pieces, strict=True):
         if any(y.shape[:1] != (rows.stop - rows.start,) for y in piece.values()):
-            raise DataError("The model has a value whose entries are not those of the rows.")
+            found = ", ".join(f"{name} {y.shape}" for name, y in piece.items())
+            raise DataError(
+                f"For {rows.stop - rows.start} rows the model computes {found}: the first axis is not that of the "
+                "rows. Export the model so that each of its values has the rows as its first axis."
+            )
         yield piece
 
 

@@ -176,7 +176,7 @@ def read_model(
     if not weights:
         raise WeightError(
             f"The model has no weight between its inputs and its output {chosen.name!r}."
-            + _of_branches(node.op_type for node in model.graph)
+            + (_of_branches(node.op_type for node in model.graph) or _of_the_output(converted=converted))
         )
     if default is None:
         default = _names(w for w in weights if role_of(w, roles or {}) is Role.PARAMETER)
@@ -405,6 +405,11 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
         "Those of a model that is quantized when it is run are "
         "integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
     )
+
+
+def _of_the_output(*, converted: bool) -> str:
+    """Return the remedy for a file whose output has no weights; an estimator has learned none."""
+    return "" if converted else " Train another output by output=, or give the model a layer to train by head='new'."
 
 
 def _of_branches(operators: Iterable[str]) -> str:

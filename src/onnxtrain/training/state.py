@@ -102,6 +102,8 @@ class TrainingState:
         return vars(self) | {"slots": [(weight, slot, array) for (weight, slot), array in self.slots.items()]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # what a version that wrote a pickle did not know is as at the start: it has no value of the class
+        vars(self).update(vars(TrainingState({})))
         vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
 
     def begin(self, *, validated: bool, weighted: bool = False, one_epoch: bool = False) -> None:
