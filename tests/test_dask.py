@@ -3,7 +3,10 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import onnx
@@ -392,6 +395,86 @@ def test_a_worker_that_is_killed_changes_nothing(processes, solver):
     assert victim not in processes.run(os.getpid).values()
     assert not pending(processes.cluster)
     assert_same_weights(there, here, atol=1e-8 if solver == "lbfgs" else 1e-12)
+
+
+#: A fit in a process of its own, which kills itself at the end of an epoch.
+KILLED = """
+import os, pickle, signal, sys
+import dask.array as da
+from distributed import Client
+address, given, checkpoint = sys.argv[1:]
+with open(given, "rb") as file:
+    model, X, y, chunks = pickle.load(file)
+rows = (da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y))
+kill = lambda info: info.epoch == 2 and os.kill(os.getpid(), signal.SIGKILL)
+model.set_params(client=Client(address)).fit(*rows, checkpoint=checkpoint, callback=kill)
+"""
+
+
+def test_a_client_whose_process_is_killed_resumes_at_the_same_bits(processes, tmp_path):
+    processes.wait_for_workers(2, timeout=300)
+    given, file = tmp_path / "given.pickle", tmp_path / "fit.onnxtrain"
+    model = on_dask.OrtGradientRegressor(REGRESSOR, **COMMON | dict(max_iter=4))
+    given.write_bytes(pickle.dumps((model, X, Y, CHUNKS)))
+    address = processes.scheduler.address
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, address, given, file], timeout=300, check=False, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    model.set_params(client=processes)
+    resumed = clone(model).fit(*on_workers(X, Y), checkpoint=file, resume=True)
+    whole = clone(model).fit(*on_workers(X, Y))
+    assert all(np.array_equal(resumed.weights_[name], w) for name, w in whole.weights_.items())
+    assert resumed.loss_curve_ == whole.loss_curve_
+    assert not pending(processes.cluster)
+
+
+@pytest.mark.parametrize("width, waits", [(4, "tasks"), (500, "weights or the results on their way|tasks")])
+def test_frozen_workers_are_no_hang(width, waits):
+    """They are connected and have tasks: nothing but their silence tells. Weights of 400 KB travel by themselves."""
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(100, 100)), rng.normal(size=100)
+    model = MLPRegressor(hidden_layer_sizes=(width,), **SHORT).fit(rows, y)
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        frozen = client.run(os.getpid)
+
+        def freeze(info):
+            for pid in frozen.values():
+                os.kill(pid, signal.SIGSTOP)
+
+        fit = on_dask.OrtGradientRegressor(model, client=client, timeout=3, max_iter=9, batch_size=50)
+        try:
+            with pytest.raises(
+                ClusterError, match=f"({waits}) show no sign of life after 3 seconds.*stopped"
+            ) as raised:
+                fit.fit(*on_workers(rows, y, chunks=(50, 50)), callback=freeze)
+        finally:
+            for pid in frozen.values():
+                os.kill(pid, signal.SIGCONT)
+    assert any(address in str(raised.value) for address in frozen)
+
+
+def test_a_task_of_a_worker_that_is_heard_of_may_take_longer(client):
+    workers = Workers(client, max_failures=0, timeout=1)
+    assert workers.results(lambda: [client.submit(time.sleep, 5, pure=False)]) == [None]
+
+
+def test_a_task_that_raises_a_timeout_keeps_its_own(client):
+    def read():
+        raise TimeoutError("the disk")
+
+    with pytest.raises(TimeoutError, match="the disk"):
+        Workers(client, max_failures=0, timeout=60).results(lambda: [client.submit(read, pure=False)])
+
+
+def test_weights_that_are_sent_are_those_of_one_fit(client):
+    """Two fits of the same model on a cluster, in threads for example, have weights of the same names."""
+    workers = Workers(client, max_failures=0, timeout=60)
+    sent = [workers.send({"w": np.full(2**15, value)}) for value in (1.0, 2.0)]
+    assert [weights["w"][0] for weights in client.gather(sent)] == [1.0, 2.0]
 
 
 def test_lost_tasks_are_started_again_up_to_a_limit(client):

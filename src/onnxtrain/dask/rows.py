@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +53,8 @@ class Sums(NamedTuple):
     ----------
     loss : float
         Of the losses times the sample weights.
-    gradient : ndarray of shape (n_weights,)
-        Of all weights, end to end.
+    gradient : list of ndarray
+        For each weight: as arrays of their own they travel without a copy.
     weight : float
         Of the sample weights.
     seconds, cpu : float
@@ -61,17 +62,15 @@ class Sums(NamedTuple):
     """
 
     loss: float
-    gradient: np.ndarray
+    gradient: list[np.ndarray]
     weight: float
     seconds: float = 0.0
     cpu: float = 0.0
 
 
 def total(parts: Sequence[Sums]) -> Sums:
-    """Return the sum of all, added in float64 in their order; the longest times."""
-    gradient = parts[0].gradient.astype(np.float64)  # a copy
-    for part in parts[1:]:
-        gradient += part.gradient
+    """Return the sum of all, added in their order; the longest times."""
+    gradient = [reduce(np.add, of_weight) for of_weight in zip(*(part.gradient for part in parts), strict=True)]
     loss, weight = (float(sum(column)) for column in ((p.loss for p in parts), (p.weight for p in parts)))
     return Sums(loss, gradient, weight, max(p.seconds for p in parts), max(p.cpu for p in parts))
 
@@ -134,8 +133,7 @@ class DistributedRows:
         The same bits for any number of workers: partitions are summed each for itself, and added in their order.
         """
         found = total(self._over_parts(sums_of_part, program, weights))
-        names = program.objective.weights
-        return found.loss / found.weight, split(found.gradient / found.weight, [weights[name] for name in names])
+        return found.loss / found.weight, [dw / found.weight for dw in found.gradient]
 
     def mean_loss(self, program: Program, weights: Weights) -> float:
         """Return the weighted mean of the losses of all rows, without penalties."""
@@ -190,12 +188,6 @@ class DistributedRows:
         return total(self.workers.results(submit, self.parts))
 
 
-def split(flat: np.ndarray, like: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the pieces of a vector in the shapes of others."""
-    cuts = np.cumsum([w.size for w in like])[:-1]
-    return [piece.reshape(w.shape) for piece, w in zip(np.split(flat, cuts), like, strict=True)]
-
-
 # what a task does ---------------------------------------------------------------
 
 
@@ -216,11 +208,10 @@ def look(data: TrainingData | None) -> Look:
 
 
 def sums_of_part(data: TrainingData, program: Program, weights: Weights, dtype: Any = np.float64) -> Sums:
-    """Return the sums over a partition, the gradient in float64 or rounded to `dtype`."""
+    """Return the sums over a partition, the gradient in `dtype`."""
     begin, cpu = time.perf_counter(), time.thread_time()
-    loss, dws = sums_of_loss_and_gradient(program.objective, weights, data, program.place, program.builder)
-    gradient = np.concatenate([dw.ravel() for dw in dws], dtype=dtype, casting="same_kind")
-    return Sums(loss, gradient, data.total_weight, time.perf_counter() - begin, time.thread_time() - cpu)
+    loss, dws = sums_of_loss_and_gradient(program.objective, weights, data, program.place, program.builder, dtype)
+    return Sums(loss, dws, data.total_weight, time.perf_counter() - begin, time.thread_time() - cpu)
 
 
 def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from onnxtrain.dask.rows import DistributedRows, Program, Sums, split
+from onnxtrain.dask.rows import DistributedRows, Program, Sums
 from onnxtrain.errors import warn
 from onnxtrain.optim import Optimizer, Proximal
 from onnxtrain.runtime.device import find_device
@@ -109,19 +109,18 @@ class DistributedLoop:
     def _step(self, rows: dict[int, np.ndarray], rate: float) -> float:
         """Do one step; return the objective of its batch times the weight of the batch."""
         begin = time.perf_counter()
-        objective, weights = self.program.objective, dict(self._update.weights(copy=True))
+        weights = self._update.weights(copy=False)  # nobody reads them any more when the update changes them
         found = self.data.sums(self.program, weights, rows)
-        dws = split(found.gradient, [weights[name] for name in objective.weights])
+        loss = found.loss + self._penalties.value(weights) * found.weight
         with np.errstate(over="ignore", invalid="ignore"):  # the end of the epoch tells
-            for name, dw in zip(objective.weights, dws, strict=True):
-                dw /= found.weight
+            for name, sum_ in zip(self.program.objective.weights, found.gradient, strict=True):
+                dw = np.divide(sum_, found.weight, out=self._update.gradient(name).array)  # the update reads it there
                 self._add_penalties(dw, name, weights[name])
-                self._update.gradient(name).write(dw.astype(self._dtype))
         step = self.state.step - self.state.slots_step + 1
         scalars = self.optimizer.scalar_table([rate], [step])[0]
         self._update.run(np.array([[1 / found.weight, *scalars, *self._strengths]], self._dtype))
         self._look_at_costs(found, time.perf_counter() - begin)
-        return found.loss + self._penalties.value(weights) * found.weight
+        return loss
 
     def _add_penalties(self, dw: np.ndarray, name: str, w: np.ndarray) -> None:
         """Add the gradient of the penalties to that of the loss; the proximal step of l1 has none."""

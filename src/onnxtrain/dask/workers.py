@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from distributed import Client, Future, KilledWorker, get_client, wait
@@ -44,7 +45,8 @@ class Workers:
     client : distributed.Client
     max_failures : int
     timeout : float
-        Seconds without a sign of life: no task ends, and none runs on a worker that the scheduler hears of.
+        Seconds without a sign of life: no task ends, and the scheduler hears of no worker that has one to run. A task
+        of a worker that is heard of may take longer.
     """
 
     client: Client
@@ -93,7 +95,10 @@ class Workers:
         """Return weights as an argument of several tasks: large ones travel once, beside the tasks."""
         if sum(w.nbytes for w in weights.values()) < _LARGE:
             return dict(weights)
-        return self.client.scatter(dict(weights), hash=False)
+        # in a list: the keys of a dictionary would be those of the tasks, and another fit's may be the same
+        scatter = partial(self.client.scatter, [dict(weights)], hash=False, timeout=self.timeout)
+        (sent,) = self._within_limit(scatter)
+        return sent
 
     def results(self, submit: Callable[[], Sequence[Future]], needed: Sequence[Future] = ()) -> list[Any]:
         """Return the results of the tasks that `submit` starts.
@@ -115,7 +120,7 @@ class Workers:
             try:
                 futures = submit()
                 self.wait(futures)
-                return self.client.gather(list(futures))
+                return self._within_limit(partial(self.client.gather, list(futures)))
             except _LOST as e:
                 lost = e
             finally:
@@ -135,27 +140,40 @@ class Workers:
         ClusterError
             There was no sign of life for `timeout` seconds.
         """
-        n_done, alive = -1, time.monotonic()
+        n_done, heard, alive = -1, dict[str, float](), time.monotonic()
         while True:
             try:
                 with self.client.as_current():  # wait has no argument for it
                     wait(list(futures), timeout=_LOOK)
                 return
             except TimeoutError:
-                done = sum(f.done() for f in futures)
-            if done > n_done or self._computes():
-                n_done, alive = done, time.monotonic()
+                done, latest = sum(f.done() for f in futures), self._heard()
+            if done > n_done or any(when > heard.get(address, 0.0) for address, when in latest.items()):
+                alive = time.monotonic()
+            n_done, heard = done, latest
             if time.monotonic() - alive > self.timeout:
-                raise ClusterError(
-                    f"{len(futures) - done} of {len(futures)} tasks show no sign of life after {self.timeout:g} "
-                    f"seconds, the limit timeout=; the scheduler knows {len(self.threads)} workers."
-                )
+                raise self._no_sign_of_life(f"{len(futures) - done} of {len(futures)} tasks show", latest)
 
-    def _computes(self) -> bool:
-        """Whether a worker that the scheduler hears of has a task to run."""
-        heard = self.client.scheduler_info(n_workers=-1)["workers"]
-        now = max((w["last_seen"] for w in heard.values()), default=0.0)
-        return any(
-            tasks and address in heard and now - heard[address]["last_seen"] < self.timeout
-            for address, tasks in self.client.processing().items()
+    def _heard(self) -> dict[str, float]:
+        """Return when the scheduler last heard of each worker that has a task to run, by the scheduler's clock."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        busy = self.client.processing().items()
+        return {address: workers[address]["last_seen"] for address, tasks in busy if tasks and address in workers}
+
+    def _within_limit(self, transfer: Callable[..., Any]) -> Any:
+        """Return the result of a method of the client that moves data: a frozen worker would never end it."""
+        begin = time.monotonic()
+        try:
+            return self.client.sync(partial(transfer, asynchronous=True), callback_timeout=self.timeout)
+        except TimeoutError as e:
+            if time.monotonic() - begin < self.timeout:  # that of a task: a file that could not be read, for example
+                raise
+            raise self._no_sign_of_life("The weights or the results on their way show", self.threads) from e
+
+    def _no_sign_of_life(self, subject: str, silent: Iterable[str]) -> ClusterError:
+        names = ", ".join(sorted(silent))
+        return ClusterError(
+            f"{subject} no sign of life after {self.timeout:g} seconds, the limit timeout=; the scheduler knows "
+            f"{len(self.threads)} workers"
+            + (f", and waits for {names}: stopped, swapping, or cut off from the network." if names else ".")
         )

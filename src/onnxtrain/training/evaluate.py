@@ -153,8 +153,9 @@ def sums_of_loss_and_gradient(
     data: EpochRows,
     place: Place,
     builder: str = "builtin",
+    dtype: Any = np.float64,
 ) -> tuple[float, list[np.ndarray]]:
-    """Return the weighted sum of the losses of the rows and its gradient for each weight, in float64."""
+    """Return the weighted sum of the losses of the rows and its gradient for each weight, in `dtype`."""
     g = build_loss_and_gradient(objective, builder)
     session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
@@ -167,10 +168,9 @@ def sums_of_loss_and_gradient(
         value, *gradients = run_session(session, {**feeds, **known})
         loss += float(value)
         if not dws:
-            dws = [dw.astype(np.float64) for dw in gradients]
+            dws = [dw.astype(dtype, copy=False) for dw in gradients]
             continue
-        for dw, part in zip(dws, gradients, strict=True):
-            dw += part
+        dws = [dw + part for dw, part in zip(dws, gradients, strict=True)]
     return loss, dws
 
 
