@@ -13,11 +13,9 @@ from _harness import Missing, Options, Wanted, environment, limit, need, options
 from deep import Deep, encoder, exported, resnet50
 from gradient import chain
 
-COPIES = "Protobuf copies the weights each time they are read or written: four copies of 414 MB are a second."
-
 MODELS = [
     (Deep("ResNet-50", resnet50, (3, 64, 64), 2), Wanted(0.7)),
-    (Deep("BERT-base", lambda: encoder(12, 768, 12, 128, 30522), (128,), 2, tokens=30522), Wanted(2.0, COPIES)),
+    (Deep("BERT-base", lambda: encoder(12, 768, 12, 128, 30522), (128,), 2, tokens=30522), Wanted(2.0)),
 ]
 
 #: Six times the weights, 0.6 of Python and its libraries, and 1.7 of the activations of two sequences of 128.

@@ -11,6 +11,7 @@ from onnx.parser import parse_model
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DataError, ModelError, WeightError
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative, random_feed
+from onnxtrain.graph import held
 from onnxtrain.testing import check_gradient
 
 O = DerivativeOptions  # noqa: E741  as short as the option it stands for
@@ -319,6 +320,20 @@ def test_random_feed_takes_the_inputs_of_a_session():
     session = open_session(parsed())
     feeds = random_feed(session.get_inputs(), batch=2)
     assert [y.shape for y in session.run(None, feeds)] == [(2, 2), (2, 3), (2,)]
+
+
+@pytest.mark.parametrize("options", [O.Zero, O.KeepOutputs | O.FillGrad], ids=str)
+@pytest.mark.parametrize("weights", [None, ["z"], ["b"]], ids=str)
+def test_large_weights_pass_beside_the_graph(monkeypatch, weights, options):
+    onx = parsed()
+    for w in onx.graph.initializer:  # the parser writes lists of numbers
+        w.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(w), w.name))
+    expected, before = onnx_derivative(onx, weights=weights, options=options), onx.SerializeToString()
+    monkeypatch.setattr(held, "LEAST", 1)
+    monkeypatch.setattr(held, "LEAST_IN_ALL", 1)
+    assert held.detached(onx)[1]
+    assert onnx_derivative(onx, weights=weights, options=options) == expected
+    assert onx.SerializeToString() == before
 
 
 def test_random_feed_refuses_strings():

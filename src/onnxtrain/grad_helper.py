@@ -131,7 +131,7 @@ def onnx_derivative(
     (['X', 'Y_grad'], ['X_grad'])
     """
     options = _checked(options, loss, label, builder)
-    proto = graphs.read(onx)
+    proto, _held = _opened(onx) if builder == "builtin" else (graphs.read(onx), {})
     model = graphs.load(expand_functions(proto))
     asked = _asked(model, inputs, weights, options, loss, label)
     if verbose:
@@ -142,13 +142,20 @@ def onnx_derivative(
 
         result = derive(model, asked.inputs, asked.weights, options=int(options), loss=asked.loss)
     else:
-        result = graphs.save(model, outputs=_append_gradients(model, asked, options))
+        result = graphs.attach(graphs.save(model, outputs=_append_gradients(model, asked, options)))
     result = _with_metadata(result, proto)
     if verbose:
         print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
     if path_name is not None:
         onnx.save_model(result, path_name)
     return result
+
+
+def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Return a model, and its large weights, which are beside it as long as somebody has them."""
+    elsewhere: dict[str, np.ndarray] = {}
+    proto, held = graphs.detached(graphs.read(onx, elsewhere))
+    return proto, held | elsewhere
 
 
 def gradients(

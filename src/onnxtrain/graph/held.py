@@ -159,7 +159,7 @@ def put(tensor: onnx.TensorProto, array: np.ndarray) -> None:
     """Set, in place, the data of a tensor."""
     for field in ("float_data", "int32_data", "int64_data", "double_data", "external_data", "data_location"):
         tensor.ClearField(field)
-    tensor.raw_data = onnx.numpy_helper.from_array(array).raw_data
+    tensor.raw_data = array.tobytes() if array.dtype == "<f4" else onnx.numpy_helper.from_array(array).raw_data
 
 
 def held_by_name(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
