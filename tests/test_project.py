@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 import onnxtrain
 from onnxtrain import errors, runtime
+from onnxtrain.estimators import deferred
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "onnxtrain"
@@ -80,8 +81,8 @@ def test_what_an_uninstalled_flavour_left_behind_is_not_onnxruntime(tmp_path):
 
 
 def test_an_onnxruntime_that_is_too_old_is_named():
-    old = "import onnxruntime; onnxruntime.__version__ = '1.18.1'; from onnxtrain import OrtGradientRegressor"
-    said = python(old)
+    old = "import onnxruntime; onnxruntime.__version__ = '1.18.1'; from onnxtrain import OrtGradientRegressor; "
+    said = python(old + "OrtGradientRegressor().fit([[0.0], [1.0]], [0.0, 1.0])")
     assert "DependencyError: onnxtrain needs onnxruntime 1.19 or newer, found 1.18.1 in " in said
     assert "pip install --upgrade onnxruntime" in said
     oldest = ".".join(map(str, runtime.OLDEST))
@@ -101,6 +102,31 @@ def test_every_dependency_has_a_lower_bound_and_ci_tests_it():
 def test_the_import_is_light():
     said = python(f"import sys, onnxtrain; print([m for m in {HEAVY} if m in sys.modules])")
     assert said.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["OrtGradientRegressor", "OrtGradientClassifier"])
+def test_an_estimator_brings_what_it_fits_with_at_its_first_fit(kind):
+    heavy = {"onnx", "onnx_ir", "onnxruntime", "onnxscript", "skl2onnx", "sympy"}
+    code = f"""
+        import copy, sys
+        from onnxtrain import {kind}
+        from sklearn.base import clone
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+        from sklearn.utils import get_tags
+        model = make_pipeline(StandardScaler(), {kind}(max_iter=2))
+        copy.deepcopy(clone(model)).set_params({kind.lower()}__l2=0.1)._repr_html_(), get_tags(model)
+        print(sorted({heavy} & {{*sys.modules}}))
+        model.fit([[0.0], [1.0]], [0, 1])
+        print({heavy} <= {{*sys.modules}})
+    """
+    assert python(textwrap.dedent(code)).split("\n")[:2] == ["[]", "True"]
+
+
+def test_deferred_modules_agree():
+    assert all(getattr(deferred, name).__name__.endswith(f".{name}") for name in deferred.__all__)
+    with pytest.raises(AttributeError, match="module 'onnxtrain.estimators.deferred' has no attribute 'base'"):
+        deferred.base  # noqa: B018
 
 
 @pytest.mark.parametrize("name", onnxtrain.__all__)

@@ -125,7 +125,7 @@ def test_what_is_not_fitted_has_no_history():
 
 @pytest.mark.parametrize("widgets", [True, False])
 def test_the_progress_bar_says_how_it_ended(capsys, monkeypatch, widgets):
-    find = onnxtrain.estimators.callbacks.importlib.util.find_spec
+    find = onnxtrain.estimators.reports.importlib.util.find_spec
     spec = types.SimpleNamespace() if widgets else None
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: spec if name == "ipywidgets" else find(name, *a))
     line(max_iter=30, verbose=1, tol=10, n_iter_no_change=2).fit(X, y, X_val=X, y_val=y)

@@ -4,7 +4,7 @@ from onnxtrain.convert import additions  # noqa: F401  (imported for the convert
 from onnxtrain.convert.bind import Conversion, convert
 from onnxtrain.convert.check import answer, compare
 from onnxtrain.convert.learned import Binding, holds
-from onnxtrain.convert.own import ConvertsToOnnx, converter
+from onnxtrain.convert.own import converter
 from onnxtrain.convert.sklearn import documentation, newest_opset, register_converter, registered_converters
 from onnxtrain.convert.thresholds import HISTOGRAMS
 
@@ -12,7 +12,6 @@ __all__ = [
     "HISTOGRAMS",
     "Binding",
     "Conversion",
-    "ConvertsToOnnx",
     "answer",
     "compare",
     "convert",

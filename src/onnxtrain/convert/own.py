@@ -271,91 +271,45 @@ def _set_types(function: OwnConverter, operator: Operator) -> None:
         variable.type = tensor_type(y, operator.inputs)
 
 
-class ConvertsToOnnx:
-    """Lets ``skl2onnx.to_onnx`` convert an estimator that has ``get_trained_onnx()``."""
+def is_ours(kind: type) -> bool:
+    """Whether a class is one of onnxtrain's estimators, which skl2onnx asks for their nodes."""
+    return hasattr(kind, "get_trained_onnx")
 
-    def get_trained_onnx(self) -> onnx.ModelProto:
-        """Return the model."""
-        raise NotImplementedError
 
-    def onnx_parser(self) -> Callable[..., list[Any]]:
-        """Return the function that skl2onnx calls for the names and types of the outputs.
+def parser_of(estimator: Any) -> Callable[..., list[Any]]:
+    """Return the function that skl2onnx calls for the names and types of the outputs of one of our estimators."""
 
-        Returns
-        -------
-        callable
-            For skl2onnx.
+    def parser(scope: Scope | None = None, inputs: Any = None) -> list[Any]:
+        _allow_options(scope, type(estimator))
+        outputs = estimator.get_trained_onnx().graph.output
+        return [(y.name, tensor_type(y, inputs)) for y in outputs]
 
-        Examples
-        --------
-        >>> from onnxtrain import OrtGradientRegressor
-        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
-        >>> callable(line.onnx_parser())
-        True
-        """
+    return parser
 
-        def parser(scope: Scope | None = None, inputs: Any = None) -> list[Any]:
-            _allow_options(scope, type(self))
-            outputs = self.get_trained_onnx().graph.output
-            return [(y.name, tensor_type(y, inputs)) for y in outputs]
 
-        return parser
+def shape_calculator_of(estimator: Any) -> Callable[[Any], None]:
+    """Return the function that skl2onnx calls to set the types of the outputs of one of our estimators."""
 
-    def onnx_shape_calculator(self) -> Callable[[Any], None]:
-        """Return the function that skl2onnx calls to set the types of the outputs.
+    def calculate(operator: Operator) -> None:
+        for variable, y in zip(operator.outputs, estimator.get_trained_onnx().graph.output, strict=True):
+            variable.type = tensor_type(y, operator.inputs)
 
-        Returns
-        -------
-        callable
-            For skl2onnx.
+    return calculate
 
-        Examples
-        --------
-        >>> from onnxtrain import OrtGradientRegressor
-        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
-        >>> callable(line.onnx_shape_calculator())
-        True
-        """
 
-        def calculate(operator: Operator) -> None:
-            for variable, y in zip(operator.outputs, self.get_trained_onnx().graph.output, strict=True):
-                variable.type = tensor_type(y, operator.inputs)
+def converter_of(estimator: Any) -> Callable[[Any, Any, Any], None]:
+    """Return the function that skl2onnx calls to add the nodes of one of our estimators."""
 
-        return calculate
+    def convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+        onx = estimator.get_trained_onnx()
+        if len(onx.graph.input) != len(operator.inputs):
+            raise ConversionError(
+                f"{type(estimator).__name__} has {len(onx.graph.input)} inputs, "
+                f"the pipeline gives {len(operator.inputs)}."
+            )
+        embed(scope, container, onx, operator)
 
-    def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
-        """Return the function that skl2onnx calls to add the nodes.
-
-        Returns
-        -------
-        callable
-            For skl2onnx.
-
-        Examples
-        --------
-        skl2onnx puts the trained graph inside a pipeline:
-
-        >>> import numpy as np
-        >>> from onnxtrain import OrtGradientRegressor
-        >>> from skl2onnx import to_onnx
-        >>> from sklearn.pipeline import make_pipeline
-        >>> from sklearn.preprocessing import StandardScaler
-        >>> model = make_pipeline(StandardScaler(), OrtGradientRegressor(solver="lbfgs"))
-        >>> model = model.fit([[0.0], [1.0]], [1.0, 3.0])
-        >>> [node.op_type for node in to_onnx(model, np.zeros((1, 1), np.float32)).graph.node][:1]
-        ['Scaler']
-        """
-
-        def convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-            onx = self.get_trained_onnx()
-            if len(onx.graph.input) != len(operator.inputs):
-                raise ConversionError(
-                    f"{type(self).__name__} has {len(onx.graph.input)} inputs, "
-                    f"the pipeline gives {len(operator.inputs)}."
-                )
-            embed(scope, container, onx, operator)
-
-        return convert
+    return convert
 
 
 def addition_of(kind: type) -> Addition:

@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.learned import inside, paths
-from onnxtrain.convert.own import CONVERTERS, ConvertsToOnnx, addition_of, options_of_kind
+from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, assign, find_schema
@@ -94,7 +94,7 @@ def _failure(estimator: BaseEstimator, error: Exception) -> str:
     path, step = steps.get(id(_failed_step(error)), (type(estimator).__name__, estimator))
     if isinstance(error, (MissingConverter, MissingShapeCalculator, KeyError)):
         known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
-        unknown = [at for at in steps.values() if type(at[1]) not in known and not isinstance(at[1], ConvertsToOnnx)]
+        unknown = [at for at in steps.values() if type(at[1]) not in known and not is_ours(type(at[1]))]
         path, step = unknown[0] if unknown else (path, step)
     if isinstance(error, (MissingConverter, MissingShapeCalculator)) or error.args == (type(step),):
         why = f"there is no converter of {type(step).__name__}; onnxtrain.converter registers one."
@@ -230,7 +230,7 @@ def _missing(kinds: set[type]) -> dict[type, Addition]:
 
     unknown = [kind for kind in kinds if kind not in sklearn_operator_name_map]
     known = {**ADDITIONS, **CONVERTERS}
-    made = {kind: addition_of(kind) for kind in unknown if issubclass(kind, ConvertsToOnnx)}
+    made = {kind: addition_of(kind) for kind in unknown if is_ours(kind)}
     boosted = {kind: addition_of_boosted(kind) for kind in unknown if library_of(kind) is not None}
     return {**boosted, **made, **{kind: known[kind] for kind in unknown if kind in known}}
 
@@ -295,10 +295,10 @@ def register_converter() -> None:
     from skl2onnx import update_registered_converter
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
-    pending = ConvertsToOnnx.__subclasses__()
-    for kind in pending:
-        pending.extend(kind.__subclasses__())
-    for kind in (*pending, *ADDITIONS, *CONVERTERS):
+    known = BaseEstimator.__subclasses__()
+    for kind in known:
+        known.extend(kind.__subclasses__())
+    for kind in (*filter(is_ours, known), *ADDITIONS, *CONVERTERS):
         if kind not in sklearn_operator_name_map:
             each = {**ADDITIONS, **CONVERTERS}.get(kind) or addition_of(kind)
             parser, options = _parse_by_task if hasattr(kind, "predict_proba") else None, options_of_kind(kind)

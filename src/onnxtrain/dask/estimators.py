@@ -21,8 +21,10 @@ from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.checkpoint import Checkpoint
+from onnxtrain.estimators.fit import train
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.settings import HALVES
+from onnxtrain.estimators.rows import data_of
+from onnxtrain.estimators.settings import HALVES, settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.validation import random_state_of
 from onnxtrain.training.state import Listener
@@ -138,7 +140,7 @@ class OnDask(OrtGradientEstimator):
         file: Checkpoint,
         callback: Callable[..., Any] | None,
     ) -> None:
-        settings = local._check()
+        settings = settings_of(local)
         local._random_state = file.rng_at("start", random_state_of(local))
         parts = _started(workers, given)
         sample = Sample.of(workers, parts, classifies=local._classifies)
@@ -146,7 +148,7 @@ class OnDask(OrtGradientEstimator):
         self._row = take(sample.X, np.arange(1))
         rows, model, state = start(local, sample.X, sample.y, sample.sample_weight, known)
         n_rows = sum(sample.counts.values()) or len(sample.y)
-        model = with_front(model, local._data(model, rows), self.max_iter, n_rows)
+        model = with_front(model, data_of(local, model, rows), self.max_iter, n_rows)
         encoder = _encoder(local, sample)
         data = encoded(workers, parts, encoder, model)
         del parts
@@ -164,7 +166,7 @@ class OnDask(OrtGradientEstimator):
         if callback is not None:
             listeners.insert(0, callback)
         fit = DistributedFit(model.rest, data, validation, settings, state, so_far, local._random_state)
-        local._train(model, fit, self.max_iter, *listeners)
+        train(local, model, fit, self.max_iter, *listeners)
         file.check_written()
 
     def _predicted(self, X: Any, output: str, read: Callable[[np.ndarray], np.ndarray]) -> Any:

@@ -15,7 +15,7 @@ from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.rows import check_rows
+from onnxtrain.estimators.rows import check_rows, data_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData
@@ -106,7 +106,7 @@ def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> 
         weight = check_sample_weight(weight, rows.y, model.dtype, keep=True)
     if not model.layout.positional:
         weight = estimator._sample_weights(rows.y, weight)
-    return model.behind_front(estimator._data(model, rows._replace(weight=weight)))[1]
+    return model.behind_front(data_of(estimator, model, rows._replace(weight=weight)))[1]
 
 
 def encoded(

@@ -1,28 +1,17 @@
-"""Who is told of a fit: scikit-learn's callbacks, which it has since 1.9; the report of ``verbose``; warnings."""
+"""Callbacks: one function that ``fit`` is given, and those of scikit-learn, which it has since 1.9."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from sklearn.exceptions import ConvergenceWarning
-
-from onnxtrain.errors import ParameterError, warn
-from onnxtrain.estimators.history import ending_of
+from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike
-from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.parts import PartedData
-from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
-from onnxtrain.training.train import Fit, Outcome
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.trained import TrainedModel
+    from onnxtrain.training.state import EpochInfo, TrainingState
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -37,21 +26,7 @@ except ImportError:  # scikit-learn below 1.9
             return method
 
 
-__all__ = [
-    "CallbackSupportMixin",
-    "FitTask",
-    "check_callback",
-    "is_part_of_more",
-    "reporter",
-    "warn_of",
-    "with_callbacks",
-]
-
-#: Modules through which a fit of the user goes: decorators of methods, and a pipeline that ends in the estimator.
-_BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
-
-#: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
-_MANY_EPOCHS = 200
+__all__ = ["CallbackSupportMixin", "FitTask", "check_callback", "with_callbacks"]
 
 
 def check_callback(callback: object) -> None:
@@ -123,113 +98,3 @@ class FitTask:
         """Tell the callbacks that all epochs are done."""
         if self._context is not None:
             self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
-
-
-def is_part_of_more() -> bool:
-    """Whether scikit-learn or joblib called `fit`: a search, a cross-validation, an ensemble, a worker of theirs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__") or ""
-        if module.partition(".")[0] in ("sklearn", "joblib") and not module.startswith(_BETWEEN):
-            return True
-        frame = frame.f_back
-    return False
-
-
-@contextmanager
-def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[Listener, ...], Fit]]:
-    """Yield the listeners of each epoch, a progress bar, a printed line or none, and the fit to be run.
-
-    The bar is one of epochs, of rows where these are read in parts: the fit that is run tells it of each batch. At the
-    end both say how the fit ended.
-    """
-    if not verbose:
-        yield (), fit
-    elif verbose == 1:
-        data = fit.data if isinstance(fit.data, PartedData) and fit.settings.optimizer is not None else None
-        unit, of_epoch = ("epoch", 1) if data is None else ("row", data.n_rows)
-        with _progress_bar()(total=n_epochs * of_epoch, unit=unit, unit_scale=data is not None) as bar:
-
-            def advance(info: EpochInfo) -> bool:
-                bar.set_postfix_str(_losses(info), refresh=False)
-                bar.update(1 if data is None else 0)
-                return False
-
-            yield (advance,), fit if data is None else replace(fit, data=replace(data, watch=bar.update))
-            bar.set_postfix_str(
-                f"loss {fit.state.loss_curve[-1]:.6g}, {ending(fit, n_epochs)}"
-                if fit.state.epoch > fit.state.first_epoch
-                else ""
-            )
-    else:
-        yield (_print_line,), fit
-        if fit.state.epoch > fit.state.first_epoch:
-            print(ending(fit, n_epochs))
-
-
-def _progress_bar() -> Any:
-    """Return the class of the bar: that of a notebook if its widgets are installed, else one of text."""
-    if importlib.util.find_spec("ipywidgets") is None:
-        from tqdm import tqdm  # tqdm.auto would warn in a notebook
-    else:
-        from tqdm.auto import tqdm
-    return tqdm
-
-
-def ending(fit: Fit, n_epochs: int) -> str:
-    """Return how a fit of `n_epochs` at most has ended, and why."""
-    settings = fit.settings
-    return ending_of(
-        fit.state,
-        n_epochs,
-        tol=settings.tol,
-        n_iter_no_change=settings.n_iter_no_change,
-        converges=settings.optimizer is None,
-    )
-
-
-def _print_line(info: EpochInfo) -> bool:
-    line = f"epoch {info.epoch}, {_losses(info)}, learning rate {info.learning_rate:.3g}, {info.time:.1f} s"
-    if info.pace is not None:
-        line += f", {info.pace.rows_per_second:,.0f} rows/s, waiting for rows {info.pace.waited:.0%} of the time"
-    print(line)
-    return False
-
-
-def _losses(info: EpochInfo) -> str:
-    validation = "" if info.validation_loss is None else f", validation loss {info.validation_loss:.6g}"
-    return f"loss {info.loss:.6g}{validation}"
-
-
-def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None:
-    """Warn of a fit that was interrupted, whose loss rose, or, as scikit-learn does, was still falling at its end."""
-    state, rise = fit.state, outcome.rise
-    if rise is not None:
-        message = (
-            f"The loss rose from {rise.first:.3g} to {rise.last:.3g}; the learning rate of the last step was "
-            f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
-        )
-        warn(message, ConvergenceWarning)
-    if outcome.interrupt is not None:
-        message = f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far."
-        warn(message)
-    elif rise is None and (fall := _missed_fall(fit, estimator)):
-        other = "" if fit.settings.optimizer is None else " or learning_rate"
-        message = (
-            f"max_iter={estimator.max_iter} was reached and the loss still fell, by {fall:.3g} in the last "
-            f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
-        )
-        warn(message, ConvergenceWarning)
-
-
-def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:
-    """Return by how much the loss was still falling when max_iter ended a fit; 0 if that was meant.
-
-    A fine-tuning of few epochs, and a fit whose learning rate was planned to its end, is as long as it was meant.
-    """
-    is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
-    is_planned = fit.settings.optimizer is not None and fit.settings.schedule.has_length
-    if fit.state.stopped or is_short or is_planned:
-        return 0.0
-    fall = last_fall(fit.state, estimator.n_iter_no_change)
-    return fall if fall > estimator.tol else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -17,38 +17,21 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain.arguments import given, names_its_arguments
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.frames import Rows
-from onnxtrain.estimators.lora import LoRA
-from onnxtrain.estimators.positions import (
-    check_positions,
-    counts,
-    encode_positions,
-    is_positional,
-    warn_of_padding,
-    weights_of_classes,
-    weights_of_entries,
-)
+from onnxtrain.estimators import deferred
+from onnxtrain.estimators.evaluation import EvaluationMixin
+from onnxtrain.estimators.exports import ExportMixin
+from onnxtrain.estimators.inspection import InspectionMixin
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, takes_labels
-from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.targets import (
-    TO_COME,
-    LabelDecoder,
-    balanced,
-    check_classes,
-    classes_of,
-    encode_classes,
-    labels_of,
-    n_columns,
-    per_row,
-    with_zeros,
-)
-from onnxtrain.estimators.validation import as_data_error
-from onnxtrain.losses import Prediction, find_loss
-from onnxtrain.losses.link import Link
-from onnxtrain.optim import Optimizer, Schedule
-from onnxtrain.rows.parts import Parts
-from onnxtrain.training.model import TrainableModel
+from onnxtrain.rows.parts import Part, Parts
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.frames import Rows
+    from onnxtrain.estimators.lora import LoRA
+    from onnxtrain.estimators.source import Source
+    from onnxtrain.estimators.targets import LabelDecoder
+    from onnxtrain.losses.link import Link
+    from onnxtrain.optim import Optimizer, Schedule
+    from onnxtrain.training.model import TrainableModel
 
 
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
@@ -62,12 +45,17 @@ def _gives_probabilities(self: OrtGradientClassifier) -> bool:
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
-    if self.__sklearn_is_fitted__() and self._trained.source.model.link is Link.PROBABILITY:
+    if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
         raise AttributeError("This model gives probabilities, and no scores that they come from were recognised.")
     return True
 
 
-class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
+def _per_row(n_labels: int) -> str:
+    """Return a description of a row of targets, for messages."""
+    return f"{n_labels} labels a row" if n_labels else "one class a row"
+
+
+class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, EvaluationMixin):
     r"""Train a classifier, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
 
     The objective is that of :class:`OrtGradientRegressor`, with a loss :math:`\ell` of
@@ -313,8 +301,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         >>> model.partial_fit([[2.0], [3.0]], [1, 1]).classes_.tolist()
         [0, 1]
         """
-        positional = is_positional(self, y, self._trained if self.__sklearn_is_fitted__() else None)
-        n_labels = 0 if positional else n_columns(y)
+        positional = deferred.positions.is_positional(self, y, self._trained if self.__sklearn_is_fitted__() else None)
+        n_labels = 0 if positional else deferred.targets.n_columns(y)
         if n_labels > 1:
             if classes is not None and len(classes) != n_labels:
                 raise DataError(f"classes has {len(classes)} entries, y {n_labels} columns of labels.")
@@ -326,7 +314,8 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
                     f"classes={classes.tolist()} differs from those of the first call, {self.classes_.tolist()}."
                 )
         with self._expecting(classes):
-            return self._partial_fit(X, y, sample_weight)
+            deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))
+        return self
 
     @contextmanager
     def _expecting(self, classes: np.ndarray | None) -> Iterator[None]:
@@ -337,44 +326,44 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             del self._expected_classes
 
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
-        labels = check_classes(y)
+        labels = deferred.targets.check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if reset:
             self._n_labels, self._sparse_labels = n_labels, scipy.sparse.issparse(y)
         elif n_labels != self._n_labels:
-            raise DataError(f"y has {per_row(n_labels)}, the model was fitted on {per_row(self._n_labels)}.")
+            raise DataError(f"y has {_per_row(n_labels)}, the model was fitted on {_per_row(self._n_labels)}.")
         return labels
 
     def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
         if reset:
             self._n_labels, self._sparse_labels = 0, False
-        labels = check_positions(y, self.ignore_index)
+        labels = deferred.positions.check_positions(y, self.ignore_index)
         if reset and self.ignore_index == -100 and getattr(self, "_expected_classes", None) is None:
-            warn_of_padding(labels)
+            deferred.positions.warn_of_padding(labels)
         return labels
 
     def _check_estimator(self, estimator: Estimator, X: Features) -> None:
         name = type(estimator).__name__
         if is_fitted(estimator):
-            given = labels_of(estimator, X, self._n_labels)
+            given = deferred.targets.labels_of(estimator, X, self._n_labels)
             if given != self._n_labels:
                 remedy = "" if given else " A column for each class becomes one of classes by y.argmax(axis=1)."
                 raise DataError(
-                    f"y has {per_row(self._n_labels)}, {name} was fitted on {per_row(given)}."
+                    f"y has {_per_row(self._n_labels)}, {name} was fitted on {_per_row(given)}."
                     f"{remedy if self._n_labels else ''}"
                 )
         elif self._n_labels and not takes_labels(estimator):
             raise DataError(
-                f"y has {per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
+                f"y has {_per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
                 "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
             )
 
     def _n_outputs(self, y: np.ndarray) -> int:
         if self._n_labels:
             return self._n_labels
-        classes = self._with_classes_to_come(y if y.ndim == 1 else y[counts(y, self.ignore_index)])
+        classes = self._with_classes_to_come(y if y.ndim == 1 else y[deferred.positions.counts(y, self.ignore_index)])
         if len(classes) < 2:
-            raise DataError(f"y has one class, {classes.tolist()[0]!r}. {TO_COME}")
+            raise DataError(f"y has one class, {classes.tolist()[0]!r}. {deferred.targets.TO_COME}")
         return len(classes)
 
     def _with_classes_to_come(self, labels: np.ndarray) -> np.ndarray:
@@ -392,10 +381,10 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         y = rows.y
         if self._n_labels:  # for the value that labels which are all 0 or all 1 do not have
             constant = (y == y[:1]).all(axis=0)
-            return with_zeros(rows, np.where(constant, 1 - y[:1], 0)) if constant.any() else rows
+            return deferred.targets.with_zeros(rows, np.where(constant, 1 - y[:1], 0)) if constant.any() else rows
         expected = getattr(self, "_expected_classes", None)
         if expected is not None and len(missing := np.setdiff1d(expected, y)):
-            rows = with_zeros(rows, missing)
+            rows = deferred.targets.with_zeros(rows, missing)
         if len(np.unique(rows.y)) < 2:
             raise DataError(
                 f"y holds one class, {y[:1].tolist()[0]!r}; a classifier that is not fitted yet needs two "
@@ -405,34 +394,33 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
 
     def _learn_target(self, y: np.ndarray, source: Source) -> None:
         if source.model.layout.positional:
-            labels = y[counts(y, self.ignore_index)]
-            self.classes_ = classes_of(self._with_classes_to_come(labels), source)
-            self._class_weights = weights_of_classes(labels, self.classes_, self.class_weight)
+            labels = y[deferred.positions.counts(y, self.ignore_index)]
+            self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(labels), source)
+            self._class_weights = deferred.positions.weights_of_classes(labels, self.classes_, self.class_weight)
             return
         if not self._n_labels:
-            self.classes_ = classes_of(self._with_classes_to_come(y), source)
+            self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(y), source)
             return
         if source.model.n_scores != self._n_labels:
             scores = (
                 f"{source.model.n_scores} scores" if source.model.n_scores > 1 else "one score, that of two classes"
             )
-            raise DataError(f"The model has {scores}, y has {per_row(self._n_labels)}: each needs a score.")
+            raise DataError(f"The model has {scores}, y has {_per_row(self._n_labels)}: each needs a score.")
         self.classes_ = np.arange(self._n_labels)
 
     def _is_likely(self, link: Link | None) -> bool:
         """Whether scores are those of probabilities: by the loss, or by the link, as of modified_huber."""
-        loss = find_loss(self.loss, self.loss_params, classifies=True)
-        return link is Link.CLIPPED or loss.prediction is Prediction.LIKELIHOOD
+        loss = deferred.losses.find_loss(self.loss, self.loss_params, classifies=True)
+        return link is deferred.link.Link.CLIPPED or loss.prediction is deferred.losses.Prediction.LIKELIHOOD
 
     def _decoder(self, link: Link) -> LabelDecoder:
-        return LabelDecoder(link, self.classes_, self._n_labels, self._is_likely(link))
+        return deferred.targets.LabelDecoder(link, self.classes_, self._n_labels, self._is_likely(link))
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         if model.layout.positional:
-            return encode_positions(y, self.classes_, self.ignore_index)
-        return y if self._n_labels else encode_classes(y, self.classes_)
+            return deferred.positions.encode_positions(y, self.classes_, self.ignore_index)
+        return y if self._n_labels else deferred.targets.encode_classes(y, self.classes_)
 
-    @as_data_error()
     def _sample_weights(
         self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
     ) -> np.ndarray | None:
@@ -440,7 +428,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
             return sample_weight
         if isinstance(self.class_weight, list) and not self._n_labels:
             raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
-        by_class = compute_sample_weight(self.class_weight if counts is None else balanced(counts), y)
+        with deferred.validation.as_data_error():
+            weights = self.class_weight if counts is None else deferred.targets.balanced(counts)
+            by_class = compute_sample_weight(weights, y)
         return by_class if sample_weight is None else by_class * sample_weight
 
     # predictions ------------------------------------------------------------
@@ -583,9 +573,9 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
     ) -> tuple[Any, Any, ArrayLike | None]:
         if not self._model.layout.positional:
             return y, self.predict(X), sample_weight
-        labels = check_positions(y, self.ignore_index)
-        counted = counts(labels, self.ignore_index)
-        return labels[counted], self.predict(X)[counted], weights_of_entries(sample_weight, counted)
+        labels = deferred.positions.check_positions(y, self.ignore_index)
+        counted = deferred.positions.counts(labels, self.ignore_index)
+        return labels[counted], self.predict(X)[counted], deferred.positions.weights_of_entries(sample_weight, counted)
 
     def _model_decoder(self) -> LabelDecoder:
         return self._decoder(self._model.source.model.link)
@@ -631,4 +621,4 @@ class OrtGradientClassifier(ClassifierMixin, OrtGradientEstimator):
         """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has output_is_ once it is fitted.")
-        return "scores" if self._trained.source.model.link is Link.IDENTITY else "probabilities"
+        return "scores" if self._trained.source.model.link is deferred.link.Link.IDENTITY else "probabilities"

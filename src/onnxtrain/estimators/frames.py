@@ -20,8 +20,8 @@ from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame, is_onnx
-from onnxtrain.estimators.validation import allows_nan, as_data_error, check_features, check_X_y, warn_of_rounding
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, allows_nan, is_frame, is_onnx
+from onnxtrain.estimators.validation import as_data_error, check_features, check_X_y, warn_of_rounding
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.protocols import ArrayLike, is_fitted, is_onnx
-from onnxtrain.estimators.rows import check_rows
+from onnxtrain.estimators.rows import check_rows, data_of
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.survey import Survey, check_length, check_weighted, survey
@@ -112,13 +112,13 @@ class GivenArrays:
     def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
         """Return the model with its state before the first step, and the rows behind its front."""
         rows, model, state = start(estimator, self.X, self.y, self.weight, known)
-        model, data = model.cut(estimator._data(model, rows), n_epochs)
+        model, data = model.cut(data_of(estimator, model, rows), n_epochs)
         return model, state, data
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
         rows = check_rows(estimator, self.X, self.y, self.weight, model)
-        return model.behind_front(estimator._data(model, rows))[1]
+        return model.behind_front(data_of(estimator, model, rows))[1]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class GivenParts:
         _say(estimator, found)
         with estimator._expecting(found.labels if self.parts.classes is None else np.unique(self.parts.classes)):
             rows, model, state = start(estimator, *found.sample, known)
-        model, sample = model.cut(estimator._data(model, rows), 1)
+        model, sample = model.cut(data_of(estimator, model, rows), 1)
         first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
         differ, counts = found.weights is not None, _counts(estimator, found)
         reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
@@ -220,7 +220,7 @@ class _Reader:
         try:
             rows = check_rows(self.estimator, part.X, part.y, None, self.model)
             rows = rows._replace(weight=self._weight(rows.y, part.sample_weight))
-            data = self.estimator._data(self.model, rows)
+            data = data_of(self.estimator, self.model, rows)
         except DataError as e:
             raise DataError(f"Part {i}: {e}") from e
         return self.model.behind_front(data)[1]

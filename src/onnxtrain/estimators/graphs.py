@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.estimators.settings import settings_of
 from onnxtrain.training.stages import StagedGraph, staged_graph
 
 if TYPE_CHECKING:
@@ -27,20 +28,20 @@ def graph_of_part(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
         graph.set_outputs(model, [(str(y.name), y) for y in outputs])
         graph.prune(model)
         return StagedGraph(model, {}, trained.objective.weights)
-    settings, weighted = estimator._check(), estimator._state.weighted
+    settings, weighted = settings_of(estimator), estimator._state.weighted
     return staged_graph(trained.objective, settings, PARTS[part], weighted=weighted)
 
 
 def training_graphs(estimator: OrtGradientEstimator) -> dict[str, onnx.ModelProto]:
     """Return every part of the training step of a fitted estimator as a model; documented at its method."""
-    settings = estimator._check()
+    settings = settings_of(estimator)
     parts = [part for part in PARTS if part != "step" or settings.optimizer is not None]
     return {part: _with_defaults(graph_of_part(estimator, part).model, _values(estimator)) for part in parts}
 
 
 def _values(estimator: OrtGradientEstimator) -> dict[str, np.ndarray]:
     """Return the inputs of the graphs that a fitted estimator has: weights, constants, strengths of penalties."""
-    trained, settings = estimator._trained, estimator._check()
+    trained, settings = estimator._trained, settings_of(estimator)
     strengths = {
         f"{factor}_{i}": np.full((1, 1), value)  # the names of onnxtrain.training.step.columns
         for factor, groups in zip(("l1", "l2"), settings.penalty_groups(trained.objective.penalized), strict=True)

@@ -22,8 +22,8 @@ from onnxtrain.convert.columns import by_column
 from onnxtrain.errors import ConversionError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
-from onnxtrain.estimators.validation import allows_nan, as_data_error
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, allows_nan, is_frame
+from onnxtrain.estimators.validation import as_data_error
 
 #: Entries of the rows that are rounded to float32 together: a tenth of a second.
 _MANY = 2**21

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
@@ -17,6 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
+    import onnx
     from typing_extensions import TypeIs
 
     from onnxtrain.estimators.inputs import Inputs
@@ -66,7 +67,8 @@ Features: TypeAlias = "np.ndarray | scipy.sparse.csr_matrix | Frame | Mapping[st
 
 def is_onnx(model: object) -> TypeIs[OnnxModel]:
     """Whether a user's model is an ONNX model: a ModelProto, its bytes, or a path."""
-    return isinstance(model, (onnx.ModelProto, bytes, bytearray, str, os.PathLike))
+    proto = getattr(sys.modules.get("onnx"), "ModelProto", ())  # whoever has a ModelProto has imported onnx
+    return isinstance(model, (proto, bytes, bytearray, str, os.PathLike))
 
 
 def is_fitted(estimator: Estimator) -> bool:
@@ -87,6 +89,18 @@ def _is_step(step: object) -> bool:
 def takes_sparse(estimator: Model) -> bool:
     """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
     return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
+
+
+def allows_nan(source: object) -> bool:
+    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
+    if not isinstance(source, Pipeline):
+        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
+    for _, step in source.steps:
+        if not allows_nan(step):
+            return False
+        if type(step).__module__.startswith("sklearn.impute"):
+            break
+    return True
 
 
 def takes_labels(estimator: Model) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -14,22 +14,21 @@ from sklearn.utils import Tags, column_or_1d, get_tags
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.frames import Rows
-from onnxtrain.estimators.positions import check_values, weights_of_entries
+from onnxtrain.estimators import deferred
+from onnxtrain.estimators.evaluation import EvaluationMixin
+from onnxtrain.estimators.exports import ExportMixin
+from onnxtrain.estimators.inspection import InspectionMixin
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_onnx
-from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.validation import check_domain, check_target
-from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Parts
-from onnxtrain.training.model import TrainableModel
 
-#: Links of probabilities of classes.
-_OF_CLASSES = (Link.SOFTMAX, Link.NORMALIZED_SIGMOID, Link.SIGMOID, Link.PROBABILITY)
+if TYPE_CHECKING:
+    from onnxtrain.estimators.frames import Rows
+    from onnxtrain.estimators.source import Source
+    from onnxtrain.losses.link import Link
+    from onnxtrain.training.model import TrainableModel
 
 
-class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
+class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, EvaluationMixin):
     r"""Train a regressor, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
 
     The objective over the rows of a batch is
@@ -212,7 +211,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
         return several or tags.target_tags.multi_output
 
     def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
-        return check_values(y, floats_of(self.dtype))
+        return deferred.positions.check_values(y, deferred.settings.floats_of(self.dtype))
 
     def _n_outputs(self, y: np.ndarray) -> int:
         return y.shape[-1 if y.ndim == 3 else 1] if y.ndim > 1 else 1
@@ -250,7 +249,7 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
                     f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
                     f"{model.class_axis}: y must have its shape."
                 )
-        elif model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in _OF_CLASSES:
+        elif model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in deferred.link.OF_CLASSES:
             raise DataError(
                 f"y has {y.shape[1] if y.ndim == 2 else 1} columns, the output {model.output!r} of the model holds the "
                 f"probabilities of {model.width} classes: train it with OrtGradientClassifier."
@@ -259,10 +258,10 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         if model.layout.positional:
-            check_domain(y[~np.isnan(y)], self.loss, self.loss_params)
+            deferred.validation.check_domain(y[~np.isnan(y)], self.loss, self.loss_params)
             return y
-        y = check_target(y, model.width, floats_of(self.dtype))
-        check_domain(y, self.loss, self.loss_params)
+        y = deferred.validation.check_target(y, model.width, deferred.settings.floats_of(self.dtype))
+        deferred.validation.check_domain(y, self.loss, self.loss_params)
         return y
 
     @names_its_arguments
@@ -328,6 +327,6 @@ class OrtGradientRegressor(RegressorMixin, OrtGradientEstimator):
     ) -> tuple[Any, Any, ArrayLike | None]:
         if not self._model.layout.positional:
             return y, self.predict(X), sample_weight
-        values = check_values(y, "float64")
+        values = deferred.positions.check_values(y, "float64")
         counted = ~np.isnan(values)
-        return values[counted], self.predict(X)[counted], weights_of_entries(sample_weight, counted)
+        return values[counted], self.predict(X)[counted], deferred.positions.weights_of_entries(sample_weight, counted)

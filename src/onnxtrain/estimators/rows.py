@@ -10,11 +10,12 @@ import scipy.sparse
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import InputForm, Rows, in_order
-from onnxtrain.estimators.positions import is_positional
+from onnxtrain.estimators.positions import is_positional, row_weights
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_frame
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.training.data import TrainingData
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -42,6 +43,14 @@ def check_first_rows(
         X = in_order(X, names, estimator.estimator)
     rows = _checked(estimator, X, y, sample_weight, form, None)
     return rows._replace(exact=form.exact(X, rows.X))
+
+
+def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:
+    """Return checked rows as the objective of the whole model takes them."""
+    label, weight = estimator._encode_target(rows.y, model.source.model), rows.weight
+    if model.layout.positional:
+        weight = row_weights(label, estimator._class_weights, weight)
+    return model.data(rows.X, label, weight)
 
 
 def _checked(

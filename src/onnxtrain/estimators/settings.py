@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
-from onnxtrain.estimators.validation import check_parameters
+from onnxtrain.estimators.protocols import ArrayLike, is_onnx
+from onnxtrain.estimators.source import check_source
+from onnxtrain.estimators.validation import check_no_inputs, check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.losses.link import Link
@@ -44,8 +46,10 @@ def floats_of(dtype: str) -> str:
     return "float32" if dtype in HALVES else dtype
 
 
-def settings_of(estimator: OrtGradientEstimator) -> Settings:
+def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> Settings:
     """Check every parameter of an estimator that can be checked without data; return those of its training.
+
+    A message may say how rows like `X` are used.
 
     Raises
     ------
@@ -58,6 +62,10 @@ def settings_of(estimator: OrtGradientEstimator) -> Settings:
             f"features={estimator.features!r} names the value that a new last layer takes: set head='new', or "
             "features=None."
         )
+    if not is_onnx(estimator.estimator):
+        check_no_inputs(estimator)
+    if estimator.estimator is not None:
+        check_source(estimator.estimator, X, classifies=estimator._classifies if estimator.output is None else None)
     return Settings(
         optimizer=_optimizer(estimator),
         schedule=make_schedule(estimator.learning_rate),

@@ -86,11 +86,6 @@ class LabelDecoder:
         return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
 
 
-def per_row(n_labels: int) -> str:
-    """Return a description of a row of targets, for messages."""
-    return f"{n_labels} labels a row" if n_labels else "one class a row"
-
-
 def labels_of(estimator: Estimator, X: Features, default: int) -> int:
     """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
     if not hasattr(estimator, "predict") or isinstance(X, Mapping):

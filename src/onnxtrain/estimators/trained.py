@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.targets import LabelDecoder
-from onnxtrain.graph import FLOATS
+from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, Place, run_session
@@ -245,6 +246,10 @@ class TrainedModel:
     def to_onnx(self, *, merge: bool = True) -> onnx.ModelProto:
         """Return the model as it came, with the trained weights; without `merge` low-rank factors are beside them."""
         return self.source.with_weights(self.weights, merge=merge)
+
+    def write(self, onx: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
+        """Write `onx`, this model as it came, with files beside it for the weights that came in some."""
+        write_model(onx, path, self.source.layout)
 
     def with_labels(self, onx: onnx.ModelProto, decoder: LabelDecoder | None) -> onnx.ModelProto:
         """Return `onx`, this model as it came, with the labels of a classifier and probabilities as outputs.

@@ -10,9 +10,7 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.utils import assert_all_finite, check_random_state, get_tags
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -192,18 +190,6 @@ def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def allows_nan(source: object) -> bool:
-    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
-    if not isinstance(source, Pipeline):
-        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
-    for _, step in source.steps:
-        if not allows_nan(step):
-            return False
-        if type(step).__module__.startswith("sklearn.impute"):
-            break
-    return True
 
 
 #: Rounding of a column, relative to its range, that changes predictions visibly; the range of one that is constant

@@ -9,7 +9,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
-from onnxtrain.convert import Binding, Conversion, ConvertsToOnnx, convert
+from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
@@ -69,7 +69,7 @@ def trainable_weights(
     """
     if isinstance(model, Conversion):
         return _bound(model.onnx, model.bindings, output)
-    if isinstance(model, ConvertsToOnnx):  # one of our own
+    if hasattr(model, "get_trained_onnx"):  # one of our own
         check_is_fitted(model)
         return _of_source(vars(model)["_trained"].source, output)
     check_source(model)

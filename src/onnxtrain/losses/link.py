@@ -50,6 +50,10 @@ class Link(enum.Enum):
     PROBABILITY = "probability"  #: probabilities of unknown origin, without scores
 
 
+#: Links of probabilities of classes.
+OF_CLASSES = (Link.SOFTMAX, Link.NORMALIZED_SIGMOID, Link.SIGMOID, Link.PROBABILITY)
+
+
 @dataclass(frozen=True)
 class Scores:
     """A value and the link from it to the output.

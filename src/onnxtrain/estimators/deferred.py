@@ -1,0 +1,58 @@
+"""The modules behind the estimators, each imported at its first use: ``deferred.given.at_hand(X)``.
+
+They bring onnx, onnxruntime, skl2onnx and most of scikit-learn, which takes longer than ``import
+sklearn.neural_network``. An estimator that is made, cloned or shown needs none of them, so the classes of the
+estimators, and nothing else, reach them through this module. They import each other as usual, and none imports
+those classes: ``.importlinter`` holds that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxtrain import losses
+    from onnxtrain.convert import own
+    from onnxtrain.estimators import (
+        fit,
+        given,
+        graphs,
+        positions,
+        rows,
+        settings,
+        step_files,
+        summary,
+        targets,
+        validation,
+    )
+    from onnxtrain.losses import link
+
+__all__ = [
+    "fit",
+    "given",
+    "graphs",
+    "link",
+    "losses",
+    "own",
+    "positions",
+    "rows",
+    "settings",
+    "step_files",
+    "summary",
+    "targets",
+    "validation",
+]
+
+#: The packages of modules that are not in ``onnxtrain.estimators``.
+_PACKAGES = {"link": "onnxtrain.losses", "losses": "onnxtrain", "own": "onnxtrain.convert"}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> ModuleType:
+        """Import a module at its first use."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = module = import_module(f"{_PACKAGES.get(name, 'onnxtrain.estimators')}.{name}")
+        return module

@@ -1,0 +1,163 @@
+"""What a fitted estimator computes for rows: outputs, losses, gradients."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.arguments import names_its_arguments
+from onnxtrain.errors import DataError
+from onnxtrain.estimators import deferred
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.rows.parts import Parts
+
+
+class EvaluationMixin(OrtGradientEstimator):
+    """Methods that take rows."""
+
+    @names_its_arguments
+    def losses(
+        self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Return the loss of each row, without penalties.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
+            As in ``fit``.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            As in ``fit``.
+        sample_weight : array-like of shape (n_samples,), optional
+            Each loss is multiplied by the weight of its row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In the units of the loss.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.losses([[0.0], [1.0]], [1.0, 5.0]).round(3).tolist()  # squared errors
+        [0.0, 4.0]
+        """
+        return deferred.given.joined(self._losses(*part) for part in deferred.given.labelled(X, y, sample_weight))
+
+    def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
+        model, (X, label) = self._model, self._check_labelled(X, y)
+        weight = deferred.validation.check_sample_weight(
+            sample_weight, label, deferred.settings.floats_of(self.dtype), keep=True
+        )
+        losses = model.losses(X, label)
+        return losses if weight is None else losses * weight
+
+    @names_its_arguments
+    def gradient(self, X: ArrayLike, y: ArrayLike | None = None, wrt: str = "X") -> np.ndarray:
+        """Return the gradient with respect to the rows.
+
+        If scikit-learn runs the first steps of a pipeline (:attr:`onnx_status_`), with respect to what these return.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
+        y : array-like, optional
+            With it, the gradient of the loss of each row; without, of each score (of a
+            classifier) or output.
+        wrt : str
+            ``"X"``, or the name of an input of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_scores)
+            The last axis is present for several scores without y.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> model = OrtGradientRegressor(solver="lbfgs", dtype="float64").fit(X, [3.0, 2.0, 5.0])
+        >>> model.gradient(X[:1]).round(6)
+        array([[2., 3.]])
+        """
+        model = self._model
+        if isinstance(y, str):
+            raise DataError(f"y is the text {y!r}: an input is named by wrt={y!r}, as in gradient(X, wrt={y!r}).")
+        if y is None:
+            return model.score_gradient(model.check(self, deferred.given.at_hand(X).X), wrt)
+        rows = deferred.given.at_hand(X, y)
+        return model.loss_gradient(*self._check_labelled(rows.X, rows.y), wrt)
+
+    @names_its_arguments
+    def embed(self, X: ArrayLike, output: str) -> np.ndarray:
+        """Return an intermediate result of the trained model, such as a hidden layer.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            As in ``fit``.
+        output : str
+            The name of a result in :meth:`get_trained_onnx`.
+
+        Returns
+        -------
+        ndarray
+            One entry per row, along the first axis.
+
+        Raises
+        ------
+        ModelError
+            There is no such result.
+
+        Examples
+        --------
+        The hidden layer of a network:
+
+        >>> import numpy as np
+        >>> from sklearn.neural_network import MLPRegressor
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X = np.random.default_rng(0).normal(size=(20, 3))
+        >>> network = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(7,)), init="random", max_iter=1)
+        >>> network.fit(X, X[:, 0]).embed(X, "next_activations").shape
+        (20, 7)
+        """
+        return self._model.embed(self._model.check(self, deferred.given.at_hand(X).X), output)
+
+    def _scored(
+        self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the targets that count, the predictions for them and their weights; those of all parts together."""
+        found = [self._with_prediction(*part) for part in deferred.given.labelled(X, y, sample_weight)]
+        targets, predictions, weights = (deferred.given.joined(iter(values)) for values in zip(*found, strict=True))
+        return targets, predictions, weights
+
+    @abstractmethod
+    def _with_prediction(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
+        """Return the targets that count, the predictions for them and their weights."""
+
+    def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
+        """Return checked rows and their labels for the loss."""
+        model = self._model
+        rows = deferred.rows.check_rows(self, X, y, None, model)
+        return rows.X, self._encode_target(rows.y, model.source.model)
+
+    def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return an output of the trained model for rows, passed through `read`.
+
+        The output is float32 for float32 rows and float64 for all others, as of scikit-learn's estimators.
+        """
+        model = self._model
+        found = []
+        for rows in deferred.given.features_of(X):
+            dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
+            outputs = model.predict(model.check(self, rows), output)
+            found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+        return found[0] if len(found) == 1 else np.concatenate(found)

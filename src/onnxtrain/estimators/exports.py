@@ -1,0 +1,302 @@
+"""What comes out of a fitted estimator: ONNX, scikit-learn's own, the step of training for other runtimes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from onnxtrain.arguments import names_its_arguments
+from onnxtrain.errors import ParameterError
+from onnxtrain.estimators import deferred
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class ExportMixin(OrtGradientEstimator):
+    """Models and files that are made of a fitted estimator."""
+
+    @names_its_arguments
+    def get_trained_onnx(
+        self, part: str = "whole", *, labels: bool = False, path: str | os.PathLike[str] | None = None
+    ) -> onnx.ModelProto:
+        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+
+        It predicts as the estimator, up to the rounding of its type.
+
+        Parameters
+        ----------
+        part : {"whole", "tail"}
+            ``"tail"``: the graph alone, without the steps of a pipeline in front of it that scikit-learn runs
+            (:attr:`onnx_status_`); its rows are what these steps return.
+        labels : bool
+            Of a classifier that came as ONNX: the outputs are ``label``, texts or int64, and ``probabilities`` (n, K),
+            or ``scores`` where the loss has no probabilities; a model that gives labels already has its own.
+        path : path, optional
+            Where the model is written to as well. Weights that came in files beside the model are written to files of
+            the same names there; where another model has such a file, the new one's begins with the name of the model.
+
+        Returns
+        -------
+        onnx.ModelProto
+            A new one; the model that was handed over is unchanged.
+
+        Raises
+        ------
+        ExportError
+            ONNX does not run all steps of the pipeline as scikit-learn does.
+        FileError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> import numpy as np, onnxruntime
+        >>> session = onnxruntime.InferenceSession(line.get_trained_onnx().SerializeToString())
+        >>> session.run(None, {"X": np.array([[5.0]], np.float32)})[0].round(3).tolist()
+        [[11.0]]
+        """
+        if part not in ("whole", "tail"):
+            known = did_you_mean(part, ("whole", "tail"))
+            raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {known} A file is named by path=.")
+        model = self._model
+        if part == "whole":
+            model.form.check_whole()
+        onx = model.to_onnx(merge=getattr(self.weights_to_train, "merge", True))  # of LoRA
+        onx = model.with_labels(onx, self._decoder(model.source.model.link)) if labels else onx
+        if path is not None:
+            model.write(onx, path)
+        return onx
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+
+        Returns
+        -------
+        estimator or pipeline
+            Of the class that was handed over.
+
+        Raises
+        ------
+        ExportError
+            The model was an ONNX file, or a weight has no place in the estimator.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import LinearRegression
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = [[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0]
+        >>> tuned = OrtGradientRegressor(LinearRegression(), solver="lbfgs").fit(X, y)
+        >>> tuned.to_sklearn(), tuned.to_sklearn().coef_.round(3).tolist()
+        (LinearRegression(), [2.0])
+        """
+        return self._model.to_sklearn()
+
+    @names_its_arguments
+    def export_training_step(self, folder: str | os.PathLike, *, target: str = "cpu") -> None:
+        """Write the training step to files that any onnxruntime runs: in a browser, on a telephone, on another server.
+
+        ``step.onnx`` is a step of training from where the estimator stands (``fit`` with ``max_iter=0`` for the start):
+        rows, ``y``, the sample weights if the last fit had some, ``learning_rate`` and the state go in; ``loss`` and
+        the next state come out. The only rule a runner needs: what ``next_S`` gives is fed to ``S``.
+
+        * ``init.onnx`` has no inputs; it returns the state, with the step number ``step``.
+        * ``before.onnx``, if there is a part of the model in front of the trained weights, is run once a row: its
+          outputs are the rows of the step.
+        * ``predict.onnx`` is the whole model; it reads its weights from the state.
+        * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the label of a
+          position without one (``no_label``: -1, in a regression ``"NaN"``; ``ignore_index`` is not fed), the parts of
+          packed state, and what is left to the host: the schedule of the learning rate, shuffling, stopping.
+
+        Penalties, clipping and the optimizer are in the graph; the batch may have any size. If rows have positions, the
+        weight of one is the number of those that count, times its sample weight; a label of -1, or NaN, does not count.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is missing; files of these names are replaced.
+        target : {"cpu", "webgpu"}
+            ``"cpu"`` runs everywhere, WebAssembly too; on the rows of ``fit``, at its learning rates, the weights are
+            those of ``fit``, bit by bit. ``"webgpu"`` is for GPUs: no float64, each weight for itself.
+
+        Raises
+        ------
+        ExportError
+            The solver has no steps (``"lbfgs"``), the rows are sparse or texts, scikit-learn runs a part of the
+            pipeline, or the target lacks an operator.
+        FileError
+            The folder cannot be written.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np, onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = np.array([[0.0], [1.0], [2.0]], np.float32), np.array([1.0, 3.0, 5.0], np.float32)
+        >>> line = OrtGradientRegressor(solver="sgd", init="random", max_iter=0).fit(X, y)
+        >>> folder = tempfile.mkdtemp()
+        >>> line.export_training_step(folder)
+        >>> files = [os.path.join(folder, f"{name}.onnx") for name in ("step", "init")]
+        >>> step, init = map(onnxruntime.InferenceSession, files)
+        >>> state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {})))
+        >>> names = [o.name for o in step.get_outputs()]
+        >>> for _ in range(100):
+        ...     found = step.run(None, {"X": X, "y": y, "learning_rate": np.array([0.1]), **state})
+        ...     state = {name.removeprefix("next_"): x for name, x in zip(names, found) if name != "loss"}
+        >>> line.load_training_state(state).predict([[3.0]]).round(3).tolist()
+        [7.0]
+        """
+        check_is_fitted(self)
+        deferred.step_files.write(folder, self, target)
+
+    def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
+        """Return the graphs that train the model, as they are derived, to be looked at or run.
+
+        The step that ``fit`` runs computes the same with fewer nodes; :meth:`export_training_step` writes that one,
+        with a description of its state.
+
+        Returns
+        -------
+        dict of str to onnx.ModelProto
+            ``"model"``, the part that is trained; ``"loss"``, the objective of a batch; ``"gradient"``, the objective
+            and ``<weight>_grad`` for each trained weight; ``"step"``, the objective and the next state, not with
+            ``"lbfgs"``. Weights and strengths of penalties are inputs with their present values as defaults. Left to
+            be fed are the rows; ``label``, indices of classes for a classifier, ``label_1`` if the model has a
+            ``label``; the sample weights if ``fit`` had some; and ``share``, one over the number of rows, or over the
+            sum of their weights; of a step also the memory of the optimizer, and ``scalar_0``, ..., what its
+            ``scalar_table`` says of this step.
+
+        Raises
+        ------
+        NotFittedError
+            The estimator is not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np, onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = np.array([[0.0], [1.0]], np.float32), np.array([[0.0], [4.0]], np.float32)
+        >>> line = OrtGradientRegressor(solver="sgd", max_iter=0).fit(X, 2 * X.ravel())
+        >>> graphs = line.get_training_graphs()
+        >>> list(graphs)
+        ['model', 'loss', 'gradient', 'step']
+        >>> session = onnxruntime.InferenceSession(graphs["gradient"].SerializeToString())
+        >>> [o.name for o in session.get_outputs()]
+        ['loss', 'coef_grad', 'intercept_grad']
+        >>> feeds = {"X": X, "label": y, "share": np.array([[1 / 2]], np.float32)}
+        >>> loss, slope, _ = session.run(None, feeds)
+        >>> loss.round(3).item(), slope.round(3).item()
+        (2.0, -2.0)
+        """
+        check_is_fitted(self)
+        return deferred.graphs.training_graphs(self)
+
+    def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:
+        """Go on from the state that the files of :meth:`export_training_step` have reached elsewhere.
+
+        Afterwards ``predict``, ``to_sklearn``, ``partial_fit`` and another export begin there. Curves of the loss stay
+        those of the fits in this process.
+
+        Parameters
+        ----------
+        state : mapping of str to array-like, or path
+            The arrays by the names of ``init.onnx``; or a file, ``.npz`` of numpy or ``.onnx`` of the runner for
+            JavaScript; or a folder with ``state.npz`` or ``state.onnx``.
+
+        Returns
+        -------
+        self
+            At that state.
+
+        Raises
+        ------
+        DataError
+            A name or a shape is not that of the step of this estimator, or a value is not finite.
+
+        Examples
+        --------
+        The state of one estimator goes on in another, as it would after training elsewhere:
+
+        >>> import os, tempfile
+        >>> import onnxruntime
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> X, y = [[0.0], [1.0]], [1.0, 3.0]
+        >>> trained = OrtGradientRegressor(learning_rate=0.1, max_iter=5, random_state=0).fit(X, y)
+        >>> folder = tempfile.mkdtemp()
+        >>> trained.export_training_step(folder)
+        >>> init = onnxruntime.InferenceSession(os.path.join(folder, "init.onnx"))
+        >>> state = dict(zip([o.name for o in init.get_outputs()], init.run(None, {})))
+        >>> other = OrtGradientRegressor(init="random", max_iter=0, random_state=1).fit(X, y).load_training_state(state)
+        >>> (other.predict(X) == trained.predict(X)).all().item()
+        True
+        """
+        check_is_fitted(self)
+        self._finish(*deferred.step_files.read(state, self))
+        return self
+
+    # the protocol of skl2onnx ------------------------------------------------
+
+    def onnx_parser(self) -> Callable[..., list[Any]]:
+        """Return the function that skl2onnx calls for the names and types of the outputs.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> callable(line.onnx_parser())
+        True
+        """
+        return deferred.own.parser_of(self)
+
+    def onnx_shape_calculator(self) -> Callable[[Any], None]:
+        """Return the function that skl2onnx calls to set the types of the outputs.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> callable(line.onnx_shape_calculator())
+        True
+        """
+        return deferred.own.shape_calculator_of(self)
+
+    def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
+        """Return the function that skl2onnx calls to add the nodes.
+
+        Returns
+        -------
+        callable
+            For skl2onnx.
+
+        Examples
+        --------
+        skl2onnx puts the trained graph inside a pipeline:
+
+        >>> import numpy as np
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> from skl2onnx import to_onnx
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> model = make_pipeline(StandardScaler(), OrtGradientRegressor(solver="lbfgs"))
+        >>> model = model.fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> [node.op_type for node in to_onnx(model, np.zeros((1, 1), np.float32)).graph.node][:1]
+        ['Scaler']
+        """
+        return deferred.own.converter_of(self)

@@ -1,0 +1,106 @@
+"""A fit: from the rows that were given to an estimator that has learned from them."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sklearn.utils import check_random_state
+
+from onnxtrain.errors import DataError
+from onnxtrain.estimators.callbacks import FitTask, check_callback
+from onnxtrain.estimators.checkpoint import Checkpoint
+from onnxtrain.estimators.given import at_hand, given, hold_out
+from onnxtrain.estimators.reports import ending, is_part_of_more, reporter, warn_of
+from onnxtrain.estimators.settings import settings_of
+from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.validation import unchanged_on_error
+from onnxtrain.rows.parts import Part, is_parts
+from onnxtrain.training.data import TrainingData
+from onnxtrain.training.parts import PartedData
+from onnxtrain.training.state import Listener
+from onnxtrain.training.train import Fit
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+
+def fit(
+    estimator: OrtGradientEstimator,
+    rows: Part,
+    validation_rows: Part,
+    *,
+    callback: Listener | None,
+    checkpoint: str | os.PathLike | None,
+    every: int,
+    resume: bool,
+) -> None:
+    """Train an estimator: the function behind its method ``fit``."""
+    settings = settings_of(estimator, rows.X)
+    check_callback(callback)
+    file = Checkpoint(estimator, checkpoint, every, resume)
+    known = estimator._trained if estimator.warm_start and estimator.__sklearn_is_fitted__() else None
+    with unchanged_on_error(estimator):
+        estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
+        model, state, data = given(*rows).begin(estimator, known, estimator.max_iter)
+        validation = _validation_data(estimator, model, validation_rows)
+        estimator._random_state = file.rng_at("split", estimator._random_state)
+        if validation is None and estimator.early_stopping:
+            data, validation = hold_out(estimator, data)
+        so_far = state.so_far()
+        killed = file.restored(model, data, validation)
+        if killed is None:
+            state.begin(validated=validation is not None, weighted=data.weighted)
+        else:
+            model, state, estimator._random_state = killed
+    task = FitTask(estimator, *rows, model, state)
+    listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
+    if callback is not None:
+        listeners.append(callback)
+    if file.path is not None:
+        listeners.append(partial(file.after_epoch, model, state))
+    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state)
+    train(estimator, model, prepared, estimator.max_iter, *listeners)
+    task.end()
+    file.check_written()
+
+
+def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
+    """Train an estimator for one epoch more, from where it stands."""
+    settings = settings_of(estimator, rows.X)
+    known = estimator._trained if estimator.__sklearn_is_fitted__() else None
+    with unchanged_on_error(estimator):
+        if known is None:
+            estimator._random_state = check_random_state(estimator.random_state)
+        model, state, data = at_hand(*rows).begin(estimator, known, 1)
+    state.begin(validated=False, weighted=data.weighted, one_epoch=True)
+    prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state)
+    train(estimator, model, prepared, n_epochs=1)
+
+
+def _validation_data(
+    estimator: OrtGradientEstimator, model: TrainedModel, rows: Part
+) -> TrainingData | PartedData | None:
+    if rows.X is None and rows.y is None:
+        return None
+    if rows.X is None or (rows.y is None and not is_parts(rows.X)):
+        missing = "X_val" if rows.X is None else "y_val"
+        raise DataError(f"X_val and y_val go together, {missing} is missing: fit(X, y, X_val=..., y_val=...).")
+    try:
+        return given(*rows).further(estimator, model)
+    except DataError as e:
+        raise DataError(f"The validation set, X_val and y_val: {e}") from e
+
+
+def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:
+    """Run the solver; leave the best or last finite weights in place, even after an exception."""
+    try:
+        with reporter(estimator.verbose, n_epochs, fit) as (report, reported):
+            outcome = reported.run(n_epochs, (*report, *listeners))
+    finally:
+        fit.state.ending = ending(fit, n_epochs)
+        estimator._finish(model, fit.state)
+    if outcome.interrupt is not None and (estimator.on_interrupt == "raise" or is_part_of_more()):
+        raise outcome.interrupt
+    warn_of(outcome, fit, estimator)

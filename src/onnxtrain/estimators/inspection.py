@@ -1,0 +1,200 @@
+"""What a fitted estimator shows of itself: weights, history, a table of its layers, diagrams."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.metaestimators import available_if
+
+from onnxtrain.estimators import deferred
+from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.history import History, history_of
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.summary import Summary
+
+
+#: The methods by which skl2onnx asks for the nodes.
+_OF_SKL2ONNX = {"onnx_parser", "onnx_shape_calculator", "onnx_converter"}
+
+
+def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
+    """Whether an estimator is fitted, and has trained an estimator of scikit-learn."""
+    return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
+
+
+class InspectionMixin(OrtGradientEstimator):
+    """Attributes and tables that describe a fitted estimator."""
+
+    @property
+    def weights_(self) -> dict[str, np.ndarray]:
+        """The trained weights, a dictionary of arrays by name; training goes on from changes there.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> {name: w.ravel().round(3).tolist() for name, w in line.weights_.items()}
+        {'coef': [2.0], 'intercept': [1.0]}
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
+        return self._trained.weights
+
+    @property
+    def history_(self) -> History:
+        """The losses and rates by epoch, and how the last fit ended; ``history_.to_frame()`` is a pandas frame.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> def enough(info):
+        ...     return info.epoch == 3
+        >>> model = OrtGradientRegressor(max_iter=30).fit([[0.0], [1.0]], [0.0, 1.0], callback=enough)
+        >>> model.history_
+        <History of 3 epochs: stopped after 3 of 30; a callback asked for it>
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has history_ once it is fitted.")
+        return history_of(self._state)
+
+    def summary(self) -> Summary:
+        """Return a table of the layers: operators, shapes, parameters, trained or frozen, and who runs which step.
+
+        It prints as text, and a notebook shows it as HTML.
+
+        Returns
+        -------
+        Summary
+            With ``layers``, ``steps``, ``n_parameters`` and ``n_trained`` as attributes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> start = LogisticRegression(max_iter=1000).fit(X, y)
+        >>> OrtGradientClassifier(start, weights_to_train="coef", max_iter=2, random_state=0).fit(X, y).summary()
+        OrtGradientClassifier of LogisticRegression, loss log
+        logisticregression: ONNX
+        layer      operator  weights  output  parameters  trained
+        ---------------------------------------------------------
+        coef       MatMul    (4, 3)   (n, 3)          12  trained
+        intercept  Add       (3,)     (n, 3)           3  frozen
+        ---------------------------------------------------------
+        15 parameters: 12 trained, 3 frozen
+        2 of 2 epochs
+        """
+        trained = self._model.source.estimator
+        kind = "an ONNX model" if trained is None else type(trained).__name__
+        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", repr(self.loss))
+        title = f"{type(self).__name__} of {kind}, loss {loss}"
+        return deferred.summary.summary_of(title, self._model, self.history_.ending)
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The coefficients, in the shape of the estimator that was trained.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> line.coef_.round(3).tolist()
+        [2.0]
+        """
+        return self._trained_attribute("coef_")
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercepts, in the shape of the estimator that was trained.
+
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> line = OrtGradientRegressor(solver="lbfgs").fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> round(float(line.intercept_), 3)
+        1.0
+        """
+        return self._trained_attribute("intercept_")
+
+    def _trained_attribute(self, name: str) -> Any:
+        estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None
+        if estimator is None:
+            raise AttributeError(
+                f"{type(self).__name__} has {name} once it is fitted, and has trained an estimator of scikit-learn "
+                f"with {name}; weights_ holds what any model has learned."
+            )
+        if not hasattr(estimator, name):
+            raise AttributeError(f"{type(estimator).__name__} has no {name}: weights_ holds what was trained.")
+        return getattr(self.to_sklearn(), name)
+
+    @property
+    def front_(self) -> Pipeline | None:
+        """The fitted steps that scikit-learn runs, as a pipeline that transforms rows; None if there are none.
+
+        Examples
+        --------
+        The whole pipeline is ONNX here, nothing is left in front:
+
+        >>> from sklearn.linear_model import Ridge
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> model = make_pipeline(StandardScaler(), Ridge())
+        >>> tuned = OrtGradientRegressor(model, max_iter=1).fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> tuned.front_ is None
+        True
+        """
+        return self._model.form.front
+
+    @property
+    def onnx_status_(self) -> dict[str, str]:
+        """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model.
+
+        Examples
+        --------
+        >>> from sklearn.linear_model import Ridge
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from onnxtrain import OrtGradientRegressor
+        >>> model = make_pipeline(StandardScaler(), Ridge())
+        >>> tuned = OrtGradientRegressor(model, max_iter=1).fit([[0.0], [1.0]], [1.0, 3.0])
+        >>> tuned.onnx_status_
+        {'standardscaler': 'ONNX', 'ridge': 'ONNX'}
+        """
+        return self._model.form.runs(self._trained.source.estimator)
+
+    @available_if(_holds_estimator)
+    def _sk_visual_block_(self) -> Any:
+        """Return the diagram of scikit-learn, in which the steps are in two parts, by that which runs them."""
+        model = self._trained
+        front = [] if model.form.front is None else [("scikit-learn", model.form.front)]
+        trained = clone(model.source.estimator)  # without attributes, which would be those before training
+        steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
+        return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()
+
+    def _repr_html_inner(self) -> str:
+        """Return the diagram of scikit-learn, and the summary if fitted."""
+        return super()._repr_html_inner() + self._fitted_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {"text/html": bundle["text/html"] + self._fitted_html()} if "text/html" in bundle else bundle
+
+    def _fitted_html(self) -> str:
+        """Return the summary as HTML, folded under the line that says how training ended; nothing if not fitted."""
+        if not self.__sklearn_is_fitted__():
+            return ""
+        summary = self.summary()
+        line = f"{summary.ending}; {summary.totals}"
+        return f"<details><summary>{html.escape(line)}</summary>{summary._repr_html_()}</details>"
+
+    def __dir__(self) -> list[str]:
+        """Leave out the names that are not for users: the protocol of skl2onnx, parameters of the other estimator."""
+        others = {"output_is", "class_axis"} - set(self._get_param_names())
+        return sorted({*super().__dir__()} - others - _OF_SKL2ONNX)
