@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.estimators.settings import settings_of
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(20, 3)), RNG.normal(size=(20, 2))
@@ -87,7 +88,7 @@ def test_the_step_is_that_of_a_fit(solver):
     before = OrtGradientRegressor(MLP, max_iter=0, **params).fit(X, Y)
     after = OrtGradientRegressor(MLP, max_iter=1, **params).fit(X, Y)
     step = before.get_training_graphs()["step"]
-    optimizer = before._check().optimizer
+    optimizer = settings_of(before).optimizer
     scalars = optimizer.scalar_table([0.1], [1])[0]
     feeds = {f"scalar_{i}": np.array([[s]]) for i, s in enumerate(scalars)}
     feeds |= {f"{w}.{slot}": np.zeros(v.shape) for w, v in before.weights_.items() for slot in optimizer.slots}
