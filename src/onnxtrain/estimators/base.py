@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onnxtrain.losses.link import Link
     from onnxtrain.optim import Optimizer, Schedule
     from onnxtrain.training.model import TrainableModel
-    from onnxtrain.training.state import Listener, TrainingState
+    from onnxtrain.training.state import Listener
 
 #: Attributes that fit sets.
 _LEARNED = frozenset(
@@ -136,6 +136,10 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         cls.__init__.__signature__ = inspect.signature(cls.__init__)  # type: ignore[attr-defined]
 
     # overridden by subclasses -----------------------------------------------
+
+    #: The trained model and how far its training is; a fit sets both.
+    _trained: TrainedModel
+    _state: TrainingState
 
     #: The number of labels for multilabel targets, else 0.
     _n_labels = 0
@@ -329,19 +333,6 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         """
         deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))
         return self
-
-    def _finish(self, model: TrainedModel, state: TrainingState) -> None:
-        """Set the learned attributes from the state; it shares `weights_`: training continues from changes there."""
-        # weights that are held beside a model are those it came with
-        result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
-        state.best_weights = result if state.validated and state.best_weights is not None else None
-        state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
-        self._trained, self._state = model.with_weights(result), state
-        self.loss_curve_ = list(state.loss_curve)
-        self.validation_loss_curve_ = list(state.validation_loss_curve)
-        self.best_loss_ = state.best_loss
-        self.best_iteration_ = state.best_epoch
-        self.n_iter_ = state.epoch
 
     # the trained model ------------------------------------------------------
 

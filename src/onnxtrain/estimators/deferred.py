@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         step_files,
         summary,
         targets,
+        trained,
         validation,
     )
     from onnxtrain.losses import link
@@ -42,6 +43,7 @@ __all__ = [
     "step_files",
     "summary",
     "targets",
+    "trained",
     "validation",
 ]
 

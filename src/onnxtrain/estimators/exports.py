@@ -238,7 +238,7 @@ class ExportMixin(OrtGradientEstimator):
         True
         """
         check_is_fitted(self)
-        self._finish(*deferred.step_files.read(state, self))
+        deferred.trained.set_learned(self, *deferred.step_files.read(state, self))
         return self
 
     # the protocol of skl2onnx ------------------------------------------------

@@ -14,7 +14,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.given import at_hand, given, hold_out
 from onnxtrain.estimators.reports import ending, is_part_of_more, reporter, warn_of
 from onnxtrain.estimators.settings import settings_of
-from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.estimators.validation import unchanged_on_error
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -40,7 +40,7 @@ def fit(
     settings = settings_of(estimator, rows.X)
     check_callback(callback)
     file = Checkpoint(estimator, checkpoint, every, resume)
-    known = estimator._trained if estimator.warm_start and estimator.__sklearn_is_fitted__() else None
+    known = vars(estimator).get("_trained") if estimator.warm_start else None
     with unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
         model, state, data = given(*rows).begin(estimator, known, estimator.max_iter)
@@ -69,7 +69,7 @@ def fit(
 def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     """Train an estimator for one epoch more, from where it stands."""
     settings = settings_of(estimator, rows.X)
-    known = estimator._trained if estimator.__sklearn_is_fitted__() else None
+    known = vars(estimator).get("_trained")
     with unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
@@ -100,7 +100,7 @@ def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epoc
             outcome = reported.run(n_epochs, (*report, *listeners))
     finally:
         fit.state.ending = ending(fit, n_epochs)
-        estimator._finish(model, fit.state)
+        set_learned(estimator, model, fit.state)
     if outcome.interrupt is not None and (estimator.on_interrupt == "raise" or is_part_of_more()):
         raise outcome.interrupt
     warn_of(outcome, fit, estimator)

@@ -24,7 +24,7 @@ from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_
 from onnxtrain.estimators.settings import check_each
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.start import with_objective
-from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.training.state import TrainingState
@@ -398,5 +398,5 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
             setattr(estimator, name, value)
     check_each(estimator)
     trained = with_objective(estimator, source, kept.state.result(), kept.form)
-    estimator._finish(trained, kept.state)
+    set_learned(estimator, trained, kept.state)
     return estimator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -34,6 +34,10 @@ from onnxtrain.training.evaluate import (
 from onnxtrain.training.frozen import Cut, has_texts, split_at_weights
 from onnxtrain.training.model import with_weights
 from onnxtrain.training.objective import Objective, multiplications
+from onnxtrain.training.state import TrainingState
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536
@@ -299,6 +303,20 @@ class TrainedModel:
             )
         weights = self.source.merged(self.weights)
         return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, weights))
+
+
+def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState) -> None:
+    """Set the learned attributes of an estimator; the state shares `weights_`: training goes on from changes there."""
+    # weights that are held beside a model are those it came with
+    result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
+    state.best_weights = result if state.validated and state.best_weights is not None else None
+    state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
+    estimator._trained, estimator._state = model.with_weights(result), state
+    estimator.loss_curve_ = list(state.loss_curve)
+    estimator.validation_loss_curve_ = list(state.validation_loss_curve)
+    estimator.best_loss_ = state.best_loss
+    estimator.best_iteration_ = state.best_epoch
+    estimator.n_iter_ = state.epoch
 
 
 def run_rows(
