@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onnxtrain.losses.link import Link
     from onnxtrain.optim import Optimizer, Schedule
     from onnxtrain.training.model import TrainableModel
-    from onnxtrain.training.state import Listener
+    from onnxtrain.training.state import Listener, TrainingState
 
 #: Attributes that fit sets.
 _LEARNED = frozenset(
