@@ -705,3 +705,72 @@ def test_verbose_says_that_statistics_stay(layer, capsys):
     )
     assert said == (layer != "none")
     assert not {"mean", "variance"} & set(model.weights_)
+
+
+# ------------------------------------------- weights that an exporter wrote twice
+
+EMBEDDING = drawn(6, 3)
+IDS = np.random.default_rng(3).integers(0, 6, (20, 4))
+
+
+def language_model(copy, said=False):
+    """Token ids to scores of the next token: the embedding is also the last layer, a constant of its own if `copy`."""
+    turned = "" if copy else "T = Transpose<perm = [1, 0]>(embedding)"
+    onx = parse(
+        f"(int64[N,4] ids) => (float[N,4,6] scores) {{ E = Gather(embedding, ids) H = Tanh(E) {turned} "
+        "scores = MatMul(H, T) }",
+        embedding=EMBEDDING,
+        **({"T": EMBEDDING.T.copy()} if copy else {}),
+    )
+    if said:
+        onx.graph.value_info.append(helper.make_tensor_value_info("T", TensorProto.FLOAT, [3, 6]))
+        onx.graph.value_info[0].metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value="['embedding']")
+    elif copy:
+        onx.graph.initializer[1].name = onx.graph.node[-1].input[1] = "onnx::MatMul_6"
+    onx.producer_name = "pytorch"
+    return onx
+
+
+def trained_to_go_on(onx, **params):
+    y = np.concatenate([IDS[:, 1:], np.full((len(IDS), 1), -100)], axis=1)
+    steps = {"solver": "sgd", "learning_rate": 0.5, "batch_size": 20, "shuffle": False, "max_iter": 10, "tol": 0}
+    return OrtGradientClassifier(onx, **steps, **params).fit(IDS, y)
+
+
+@pytest.mark.parametrize("said", [False, True], ids=["its name says so", "its metadata says so"])
+def test_a_tied_weight_and_its_transposed_copy_stay_one(said):
+    whole = trained_to_go_on(language_model(copy=False))
+    came = language_model(copy=True, said=said)
+    tuned = trained_to_go_on(came)
+    assert list(tuned.weights_) == ["embedding"]
+    np.testing.assert_allclose(tuned.weights_["embedding"], whole.weights_["embedding"], rtol=1e-5)
+    out = tuned.get_trained_onnx()
+    w, copy = (onnx.numpy_helper.to_array(i) for i in out.graph.initializer)
+    np.testing.assert_array_equal(copy, w.T)
+    assert not np.array_equal(w, EMBEDDING)
+    assert list(out.graph.node) == list(came.graph.node)
+    np.testing.assert_array_equal(run(out, {"ids": IDS})[0].argmax(-1), tuned.predict(IDS))
+
+
+def with_no_maker(onx):
+    onx.producer_name = "by hand"
+
+
+def with_no_metadata(onx):
+    del onx.graph.value_info[:]
+
+
+def with_no_variation(onx):
+    for i in onx.graph.initializer:
+        i.CopyFrom(tensor(i.name, np.zeros(i.dims, np.float32)))
+
+
+def with_other_values(onx):
+    onx.graph.initializer[1].CopyFrom(tensor("T", EMBEDDING.T + 1))
+
+
+@pytest.mark.parametrize("change", [with_no_maker, with_no_metadata, with_no_variation, with_other_values])
+def test_what_no_exporter_transposed_is_trained_by_itself(change):
+    onx = language_model(copy=True, said=True)
+    change(onx)
+    assert list(trained_to_go_on(onx).weights_) == ["embedding", "T"]

@@ -22,6 +22,7 @@ from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
+from onnxtrain.convert.tied import tied
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.fitting import Given, drawn_parameters, fingerprint, fit, some_rows
@@ -181,7 +182,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         with graph.as_model_error("The model cannot be read"):
             proto.CopyFrom(listed)
         graph.leave_out_defaults(proto.graph)
-    found = with_master_copies(separate_merged(rewrite_model(proto)))
+    found = with_master_copies(separate_merged(rewrite_model(tied(proto))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape

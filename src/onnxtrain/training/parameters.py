@@ -6,7 +6,6 @@ a normalization, masks, tables of sines, scalars of a formula.
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
+from onnxtrain.convert.tied import folded_from
 from onnxtrain.errors import WeightError
 from onnxtrain.registry import did_you_mean
 
@@ -38,8 +38,8 @@ class Role(Enum):
 #: Where torch.onnx.export(dynamo=True) writes the role of an initializer.
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
-#: Where it writes the names of the values that an initializer was folded from, and its names of unnamed values.
-_FOLDED, _UNNAMED = "pkg.onnxscript.optimizer.folded_from", re.compile(r"val_\d+")
+#: Its names of unnamed values.
+_UNNAMED = re.compile(r"val_\d+")
 
 #: Names of statistics in PyTorch and Keras.
 _STATISTICS = ("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*")
@@ -107,18 +107,18 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(_KIND))}
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and "::" not in i.name)
-        return _made_by_code(onx, said) | dict.fromkeys(scalars, Role.PARAMETER)
+        return _made_by_code(onx) | dict.fromkeys(scalars, Role.PARAMETER)
     roles = {name: Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER for name, kind in kinds.items()}
-    return roles | _made_by_code(onx, said)
+    return roles | _made_by_code(onx)
 
 
-def _made_by_code(onx: onnx.ModelProto, said: Mapping[str, Mapping[str, str]]) -> dict[str, Role]:
+def _made_by_code(onx: onnx.ModelProto) -> dict[str, Role]:
     """Return as buffers the values that no module held: the code of a module contained them, or computed them."""
-    results = {y for node in onx.graph.node for y in node.output}
+    results, sources_of = {y for node in onx.graph.node for y in node.output}, folded_from(onx)
 
     def is_folded(name: str) -> bool:
         # from nothing that a module held: results whose shape was asked for, and unnamed values
-        sources = ast.literal_eval(said.get(name, {}).get(_FOLDED, "[]"))
+        sources = sources_of.get(name, [])
         return bool(sources) and all(source in results or _UNNAMED.fullmatch(source) for source in sources)
 
     constants = (node.output[0] for node in onx.graph.node if node.op_type == "Constant" and not _has_integers(node))
