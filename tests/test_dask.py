@@ -28,6 +28,7 @@ from onnxtrain.optim import SGD, Adam
 from onnxtrain.optim.base import OPTIMIZERS
 
 distributed = pytest.importorskip("distributed", reason="onnxtrain.dask needs dask and distributed")
+dask = pytest.importorskip("dask", reason="onnxtrain.dask needs dask")
 da = pytest.importorskip("dask.array", reason="onnxtrain.dask needs dask[array]")
 dd = pytest.importorskip("dask.dataframe", reason="onnxtrain.dask needs dask[dataframe]")
 pd = pytest.importorskip("pandas")
@@ -514,6 +515,12 @@ REFUSED = {
     "y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0]), DataError, "X_val and y_val go together"),
     "weights": (lambda m: m.fit(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row whose sample weight"),
     "negative": (lambda m: m.fit(*ROWS, -da.ones(90, chunks=30)), DataError, "[Nn]egative"),
+    "delayed": (lambda m: m.fit(dask.delayed(X), ROWS[1]), ArgumentTypeError, "X must be a Dask array or frame, got Delayed"),
+    "score": (lambda m: m.fit(*ROWS).score(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row whose"),
+    "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client is a distributed.Client.*, got 'tcp://h:1'"),
+    "failures": (lambda m: m.set_params(max_failures=-1).fit(*ROWS), ParameterError, "max_failures is an integer, 0 or more, got -1"),
+    "limit": (lambda m: m.set_params(timeout=0).fit(*ROWS), ParameterError, "timeout is a number of seconds above 0, got 0"),
+    "limit in words": (lambda m: m.set_params(timeout="5m").fit(*ROWS), ParameterError, "timeout is a number .* got '5m'"),
     "half": (lambda m: m.set_params(dtype="bfloat16").fit(*ROWS), ParameterError, "dtype='bfloat16' is for one device"),
     "checkpoint": (lambda m: m.set_params(solver="lbfgs").fit(*ROWS, checkpoint="x"), ParameterError, "checkpoint is for the solvers of steps"),
 }  # fmt: skip
@@ -524,6 +531,12 @@ def test_refused_with_a_reason(client, name):
     call, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         call(on_dask.OrtGradientRegressor(REGRESSOR, client=client, **COMMON))
+
+
+def test_an_accuracy_of_no_rows_is_refused(client):
+    model = on_dask.OrtGradientClassifier(CLASSIFIER, client=client, **COMMON).fit(*on_workers(X, CLASSES))
+    with pytest.raises(DataError, match="No partition has a row whose sample weight is not zero"):
+        model.score(*on_workers(X, CLASSES, np.zeros(90)))
 
 
 def test_without_a_client_there_is_no_cluster():

@@ -233,7 +233,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
 
     Rows stay on the workers; the client has the weights, the optimizer and every decision. ``solver="lbfgs"`` is what
     pays first: an evaluation sums each partition for itself, and the result is the same, bit by bit, for any number of
-    workers. The solvers of steps visit the rows in the batches of the plain estimator, and need large ones:
+    workers. The solvers of steps visit up to 2**23 rows in the batches of the plain estimator, and need large ones:
     :doc:`/guide/cluster` says how large.
 
     ``predict`` of a Dask array or frame is a lazy array; ``score`` adds sums of the partitions. Other methods take rows

@@ -9,6 +9,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import is_dataframe_like, is_series_like
 
 from onnxtrain.errors import ArgumentTypeError, DataError
 
@@ -17,8 +18,8 @@ Part = tuple[Any, Any, Any]
 
 
 def is_lazy(X: object) -> bool:
-    """Whether X is a Dask array or frame."""
-    return dask.is_dask_collection(X) and hasattr(X, "to_delayed")
+    """Whether X is a Dask array, frame or series."""
+    return isinstance(X, da.Array) or (dask.is_dask_collection(X) and (is_dataframe_like(X) or is_series_like(X)))
 
 
 def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
@@ -51,7 +52,8 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
         if len(parts) != n_parts:
             raise DataError(
                 f"{name} has {len(parts)} partitions, X {n_parts}: they must be the same. Of arrays with known chunks "
-                "they are made so; compute_chunk_sizes() of an array finds them."
+                "they are made so: compute_chunk_sizes() of an array finds them, and to_dask_array(lengths=True) of a "
+                "frame."
             )
     rest = [found.get(name, [None] * n_parts) for name in ("y", "sample_weight")]
     return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]

@@ -9,19 +9,20 @@ import numpy as np
 
 from onnxtrain.dask.partitions import Part, len_of, partitions
 from onnxtrain.dask.workers import Workers
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.positions import counts
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the accuracy of a classifier; of several labels a row, all must be right."""
-    found = [one for one in _over(_hits, estimator, X, y, sample_weight) if one is not None]
+    found = _over(_hits, estimator, X, y, sample_weight)
     right, of = (sum(column) for column in zip(*found, strict=True))
     return float(right / of)
 
 
 def r_squared(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     r"""Return R² of a regressor, the mean over its outputs, :math:`1 - \sum w (y - f)^2 / \sum w (y - \bar y)^2`."""
-    found = [one for one in _over(_moments, estimator, X, y, sample_weight) if one is not None]
+    found = _over(_moments, estimator, X, y, sample_weight)
     whole = found[0]
     for part in found[1:]:
         whole = whole.with_(part)
@@ -53,10 +54,14 @@ class Moments(NamedTuple):
 
 
 def _over(function: Callable[..., Any], estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """Return the sums of the partitions that have a row that counts."""
     workers = Workers.of(estimator.client, estimator.max_failures, estimator.timeout)
     parts = workers.client.compute(partitions(X, y, sample_weight))
     local = workers.client.submit(_itself, estimator.to_local(), pure=False)
-    return workers.results(lambda: workers.submit(function, parts, local), parts)
+    found = workers.results(lambda: workers.submit(function, parts, local), parts)
+    if not (counted := [one for one in found if one is not None]):
+        raise DataError("No partition has a row whose sample weight is not zero.")
+    return counted
 
 
 def _itself(local: Any) -> Any:
@@ -76,7 +81,8 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     else:
         right = right if right.ndim == 1 else right.all(axis=1)
         weights = _weights(weight, len(y))
-    return float((right * weights).sum()), float(weights.sum())
+    of = float(weights.sum())
+    return (float((right * weights).sum()), of) if of else None
 
 
 def _moments(part: Part, local: Any) -> Moments | None:

@@ -28,9 +28,9 @@ class DistributedLoop:
     """Run training steps over rows on the workers, epoch by epoch.
 
     The order of the rows is drawn by the client as :class:`~onnxtrain.training.loop.StepLoop` draws it, so that the
-    batches are those of one process, whatever the number of workers. A batch is a task a thread, on the rows that its
-    worker holds. The client adds the gradients and updates the weights: it has the whole state after each step, and a
-    step that failed is done again.
+    batches are those of one process, whatever the number of workers; only very many rows are shuffled in blocks there.
+    A batch is a task a thread, on the rows that its worker holds. The client adds gradients and updates weights:
+    it has the whole state after each step, and a step that failed is done again.
 
     Parameters
     ----------

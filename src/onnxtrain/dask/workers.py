@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from distributed import Client, Future, KilledWorker, get_client, wait
@@ -55,14 +56,29 @@ class Workers:
 
     @classmethod
     def of(cls, client: Client | None, max_failures: int, timeout: float) -> Workers:
-        """Return the workers of a client, of the current one for None."""
+        """Return the workers of a client, of the current one for None.
+
+        Raises
+        ------
+        ParameterError
+            There is no client, or it is none; a limit is not positive.
+        """
         try:
-            return cls(get_client() if client is None else client, max_failures, timeout)
+            client = get_client() if client is None else client
         except ValueError as e:
             raise ParameterError(
                 "There is no cluster: make a client first, distributed.Client(...), which is then found; or give it as "
                 "client=."
             ) from e
+        if not isinstance(client, Client) or client.asynchronous:
+            raise ParameterError(
+                f"client is a distributed.Client(...) that was not made with asynchronous=True, got {client!r}."
+            )
+        if not isinstance(max_failures, Integral) or max_failures < 0:
+            raise ParameterError(f"max_failures is an integer, 0 or more, got {max_failures!r}.")
+        if not isinstance(timeout, Real) or not timeout > 0:
+            raise ParameterError(f"timeout is a number of seconds above 0, got {timeout!r}.")
+        return cls(client, max_failures, timeout)
 
     @property
     def threads(self) -> dict[str, int]:
