@@ -439,6 +439,16 @@ TABLES = {
         POLARS,
         SPENT,
     ),
+    "polars, gaps in texts": (
+        make_pipeline(
+            make_column_transformer(
+                (OneHotEncoder(handle_unknown="ignore"), ["city"]), (SimpleImputer(), ["visits"]), remainder="drop"
+            ),
+            LogisticRegression(),
+        ),
+        pl.DataFrame({"city": _with_gaps(POLARS["city"].to_list()), "visits": _with_gaps(POLARS["visits"].to_list())}),
+        BOUGHT,
+    ),
     "polars, texts": (
         make_pipeline(make_column_transformer((TfidfVectorizer(), "note"), remainder="drop"), LogisticRegression()),
         POLARS,

@@ -297,12 +297,16 @@ def _is_polars(X: object) -> TypeGuard[Any]:
 
 
 def as_pandas(X: ArrayLike) -> ArrayLike:
-    """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is."""
+    """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is.
+
+    Texts stay objects: in a column of texts of pandas a missing one is NaN, to scikit-learn another category than None.
+    """
     if not _is_polars(X):
         return X
     import pandas as pd
 
-    return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
+    columns = {name: X.get_column(name).to_numpy() for name in X.columns}
+    return pd.DataFrame({name: pd.Series(values, dtype=values.dtype) for name, values in columns.items()})
 
 
 def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:
