@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cross_decomposition import CCA, PLSCanonical
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor, VotingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, VotingRegressor
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
@@ -137,11 +138,32 @@ def test_a_threshold_goes_around_what_is_trained():
     y = (KIND > 0).astype(int)
     fitted = TunedThresholdClassifierCV(LOGISTIC, cv=3, random_state=0).fit(WINE, y)
     assert fitted.best_threshold_ != 0.5
-    with pytest.raises(ConversionError, match="put the threshold around"):
+    with pytest.raises(ConversionError, match=rf"put the threshold around.*, threshold={fitted.best_threshold_}\)"):
         OrtGradientClassifier(fitted).fit(WINE, y)
     inside = OrtGradientClassifier(fitted.estimator_, max_iter=1, learning_rate=1e-30)
     around = FixedThresholdClassifier(inside, threshold=fitted.best_threshold_).fit(WINE, y)
     np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
+def test_a_threshold_for_the_first_class_goes_around_too():
+    y = np.where(KIND > 0, "yes", "no")
+    fitted = FixedThresholdClassifier(LOGISTIC, threshold=0.7, pos_label="no").fit(WINE, y)
+    with pytest.raises(ConversionError, match=r"threshold=0.7, pos_label='no'\)"):
+        OrtGradientClassifier(fitted).fit(WINE, y)
+    inside = OrtGradientClassifier(fitted.estimator_, max_iter=0)
+    around = FixedThresholdClassifier(inside, threshold=0.7, pos_label="no").fit(WINE, y)
+    np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
+@pytest.mark.skipif(
+    sklearn.__version__.startswith(("1.6", "1.7")), reason="scikit-learn calibrates by temperature since 1.8"
+)
+def test_a_temperature_of_leaves_without_a_class_is_refused_and_a_sigmoid_is_not():
+    forest = RandomForestClassifier(5, random_state=0)
+    with pytest.raises(ConversionError, match=r"counts as 1.7e-7 there.*CalibratedClassifierCV\(method='sigmoid'\)"):
+        OrtGradientClassifier(CalibratedClassifierCV(forest, method="temperature", cv=2)).fit(WINE, KIND)
+    fitted = CalibratedClassifierCV(forest, method="sigmoid", cv=2).fit(WINE, KIND)
+    close(OrtGradientClassifier(fitted, max_iter=0).fit(WINE, KIND).predict_proba(WINE), fitted.predict_proba(WINE))
 
 
 def test_scores_and_probabilities_of_one_estimator_are_not_both_in_a_graph():

@@ -11,11 +11,13 @@ import scipy.sparse
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -248,6 +250,33 @@ def test_lbfgs_finds_the_coefficients_of_logistic_regression(name):
     at_zero = ours.decision_function(zero)
     np.testing.assert_allclose((ours.decision_function(np.eye(5)) - at_zero).T, coef, atol=1e-3 * np.abs(coef).max())
     np.testing.assert_allclose(at_zero[0], intercept, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        RandomForestClassifier(5, max_depth=3, random_state=0),
+        GaussianNB(),
+        LinearSVC(random_state=0),
+        GradientBoostingClassifier(n_estimators=2, max_depth=1, init="zero", learning_rate=1e-9),  # all rows are ties
+    ],
+    ids=lambda member: type(member).__name__,
+)
+def test_the_classifier_of_each_label_is_of_any_class(member):
+    rows = X.astype(np.float32).astype(np.float64)
+    fitted = MultiOutputClassifier(member).fit(rows, Y)
+    start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, Y)
+    if hasattr(fitted, "predict_proba"):
+        P = np.column_stack([p[:, 1] for p in fitted.predict_proba(rows)])
+        np.testing.assert_allclose(start.predict_proba(rows), P, atol=1e-5)
+    if not isinstance(member, GradientBoostingClassifier):
+        np.testing.assert_array_equal(start.predict(rows), fitted.predict(rows))
+    trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, Y)
+    assert trained.losses(rows, Y).mean() < start.losses(rows, Y).mean()
+    np.testing.assert_array_equal(trained.to_sklearn().predict(rows), trained.predict(rows))
+    nodes = trained.get_trained_onnx().graph.node
+    outputs = {o.name for o in trained.get_trained_onnx().graph.output}
+    assert {y for node in nodes for y in node.output} <= {x for node in nodes for x in node.input} | outputs
 
 
 INTEGER = np.random.RandomState(0).randint(0, 3, len(X))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer
 from sklearn.pipeline import Pipeline
@@ -168,12 +170,12 @@ def check(
 
 def _check_scores(
     estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers, tolerance: float
-) -> np.ndarray | None:
-    """Compare the floating-point outputs; return a single one in the shape that the estimator gives, else None."""
+) -> list[np.ndarray]:
+    """Compare the floating-point outputs; return them in the shapes that the estimator gives."""
     floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
     method = _scores_method(estimator, len(found))
     if not floats or not hasattr(estimator, method):
-        return None
+        return []
     expected = _ask(estimator, method, X, answers)
     expected = expected[0] if method == "kneighbors" else expected
     several = isinstance(expected, list) and len(expected) == len(floats) > 1
@@ -181,7 +183,7 @@ def _check_scores(
         _compare(estimator, method, name, array, _dense(expected[i] if several else expected), tolerance)
         for i, (name, array) in enumerate(floats.items())
     ]
-    return None if several else scores[-1]
+    return scores if several else scores[-1:]
 
 
 def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any:
@@ -271,16 +273,12 @@ def _vanished(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _compare_labels(
-    estimator: BaseEstimator, name: str, found: np.ndarray, expected: np.ndarray, scores: np.ndarray | None
+    estimator: BaseEstimator, name: str, found: np.ndarray, expected: np.ndarray, scores: Sequence[np.ndarray]
 ) -> None:
     differs = found.reshape(expected.shape) != expected
+    differs &= ~_undecided(estimator, scores, differs.shape)
     if expected.ndim > 1:
         differs = differs.any(axis=1)
-    if scores is not None and scores.ndim == 2 and scores.shape[1] > 1:
-        best = np.sort(scores, axis=1)
-        differs &= best[:, -1] - best[:, -2] > _TIE
-    elif scores is not None and scores.ndim == 1:
-        differs &= np.abs(scores) > _TIE
     if np.any(differs):
         row = int(np.argmax(differs))
         raise ConversionError(
@@ -288,6 +286,23 @@ def _compare_labels(
             f"{int(differs.sum())} of {len(differs)} rows, first in row {row}: {found[row]!r} instead of "
             f"{expected[row]!r}. {remedy_of_labels(estimator)}"
         )
+
+
+def _undecided(estimator: BaseEstimator, scores: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Return where rounding decides on a label: the scores are those of all classes, or an array for each label."""
+    if len(shape) == 2 and [each.shape for each in scores] == [shape]:  # a column for each label
+        return np.abs(scores[0] - (0.5 if hasattr(estimator, "predict_proba") else 0.0)) <= _TIE
+    if len(scores) != math.prod(shape[1:]):
+        return np.zeros(shape, bool)
+    return np.stack([_ties(each) for each in scores], axis=-1).reshape(shape)
+
+
+def _ties(scores: np.ndarray) -> np.ndarray:
+    """Return the rows in which rounding decides between two classes."""
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        best = np.sort(scores, axis=1)
+        return best[:, -1] - best[:, -2] <= _TIE
+    return np.abs(scores) <= _TIE if scores.ndim == 1 else np.zeros(len(scores), bool)
 
 
 #: Why trees differ on rows that float32 rounds.
@@ -303,6 +318,11 @@ def remedy_of(estimator: BaseEstimator) -> str:
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
             "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
+        )
+    if any(_takes_logarithms_of_leaves(found) for found in inside(estimator)):
+        return (
+            "A class that no row of a leaf has counts as 1.7e-7 there, so that it can be trained; a temperature takes "
+            "its logarithm: CalibratedClassifierCV(method='sigmoid') takes the probability itself."
         )
     if _has_trees_behind(estimator):
         return (
@@ -328,6 +348,12 @@ def remedy_of_labels(estimator: BaseEstimator) -> str:
                     f"says: fit {name}(break_ties=True), which predicts by it."
                 )
     return remedy_of(estimator)
+
+
+def _takes_logarithms_of_leaves(estimator: BaseEstimator) -> bool:
+    """Whether an estimator is calibrated by a temperature, from probabilities in the leaves of trees."""
+    by_temperature = isinstance(estimator, CalibratedClassifierCV) and estimator.method == "temperature"
+    return by_temperature and next(find_trees(estimator.calibrated_classifiers_[0].estimator), None) is not None
 
 
 def _has_trees_behind(estimator: BaseEstimator) -> bool:

@@ -157,8 +157,18 @@ def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
     outputs = [v for v in model.graph.outputs if is_float(v)]
     found = [scores_behind(v, op) for v in outputs] if 2 <= n_labels == len(outputs) else []
     kinds = {(scores.link, n_columns(scores.value)) for scores in found}
+    if kinds == {(Link.PROBABILITY, 2)}:  # of trees
+        return op.Concat(*(_column(op, v, 1) for v in outputs), axis=1)
+    if kinds in ({(Link.SOFTMAX, 2)}, {(Link.EXP, 2)}):  # those of naive Bayes are logarithms of probabilities
+        differences = [op.Sub(_column(op, z.value, 1), _column(op, z.value, 0)) for z in found]
+        return op.Sigmoid(op.Concat(*differences, axis=1))
     if kinds not in ({(Link.SIGMOID, 1)}, {(Link.IDENTITY, 1)}):
         return None
     parts = [z.value if rank(z.value) == 2 else op.Unsqueeze(z.value, [1]) for z in found]
     joined = op.Concat(*parts, axis=1)
     return op.Sigmoid(joined) if found[0].link is Link.SIGMOID else joined
+
+
+def _column(op: Op, value: ir.Value, i: int) -> ir.Value:
+    """Return a column as shape (n, 1)."""
+    return op.Slice(value, [i], [i + 1], [1])

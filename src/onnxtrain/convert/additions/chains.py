@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 from sklearn.base import is_classifier, is_regressor
-from sklearn.ensemble import AdaBoostClassifier
+from sklearn.ensemble import AdaBoostClassifier, StackingClassifier
 from sklearn.model_selection import FixedThresholdClassifier, RandomizedSearchCV, TunedThresholdClassifierCV
 from sklearn.model_selection._search_successive_halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _ConstantPredictor
@@ -65,6 +65,33 @@ def _handed_on(op: Nodes, link: Any, X: ir.Value, method: str) -> ir.Value:
     return score(op, link, X, method)
 
 
+def _stacked(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the output of the last classifier for the results of the others, and the rows if they are passed on."""
+    columns = [
+        op.result(each, X, method)
+        if method == "predict_proba" and len(estimator.classes_) > 2
+        else _handed_on(op, each, X, method)
+        for each, method in zip(estimator.estimators_, estimator.stack_method_, strict=True)
+    ]
+    rows = op.Concat(*columns, *([X] if estimator.passthrough else []), axis=1)
+    return op.result(estimator.final_estimator_, rows, response(estimator.final_estimator_))
+
+
+_STACKED = addition(_stacked)
+
+
+@repair(StackingClassifier)
+def one_score_for_two_classes(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Write one column for each classifier of two classes: skl2onnx writes two, unless all have probabilities."""
+    stack = operator.raw_operator
+    if len(stack.classes_) == 2 and set(stack.stack_method_) != {"predict_proba"}:
+        _STACKED.convert(scope, operator, container)
+    else:
+        convert(scope, operator, container)
+
+
 @built_in(OutputCodeClassifier)
 def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return minus the squared distance of the scores to the code of each class."""
@@ -120,12 +147,14 @@ def scores_without_probabilities(
 @built_in(FixedThresholdClassifier, TunedThresholdClassifierCV)
 def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the output of the classifier inside, whose labels change at another threshold only if it is 1/2 or 0."""
-    threshold = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
+    threshold: Any = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
     plain = 0.5 if hasattr(estimator, "predict_proba") else 0.0
-    if threshold not in ("auto", plain) or getattr(estimator, "pos_label", None) not in (None, estimator.classes_[1]):
+    positive = getattr(estimator, "pos_label", None)
+    if threshold not in ("auto", plain) or positive not in (None, estimator.classes_[1]):
+        label = "" if positive is None else f", pos_label={positive!r}"
         raise ConversionError(
             f"{type(estimator).__name__} predicts at the threshold {threshold} of its classifier's scores, the graph "
-            f"at {plain}. Train the classifier inside and put the threshold around: "
-            "FixedThresholdClassifier(OrtGradientClassifier(fitted.estimator_), threshold=...)."
+            f"at {plain}. Hand over model, the estimator with its estimator_ in place of it, and put the threshold "
+            f"around: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}{label})."
         )
     return op.result(estimator.estimator_, X, response(estimator))

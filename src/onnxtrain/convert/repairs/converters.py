@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,18 +252,15 @@ class _WithoutZipmap(Container):
 def classifiers_of_any_class(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write pipelines, one for each target, which skl2onnx cannot."""
+    """Write the classifier of each target with its own labels: skl2onnx takes no pipelines, and labels by scores."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.data_types import FloatTensorType
 
     members = operator.raw_operator.estimators_
-    if not any(isinstance(member, Pipeline) for member in members):
-        convert(scope, operator, container)
-        return
     outputs = []
     for member in members:
         for each in (scope, container):
-            each.add_options(id(member), {"zipmap": False})
+            each.add_options(id(member), {"zipmap": False} if container.has_options(member, "zipmap") else {})
         inner = scope.declare_local_operator(sklearn_operator_name_map[type(member)], member)
         inner.inputs = operator.inputs
         kinds = {"label": type(operator.outputs[0].type), "probabilities": FloatTensorType}
@@ -348,22 +345,42 @@ def _transformed_target(scope: Scope, operator: Operator, container: ModelCompon
     inner.inputs = operator.inputs
     y = scope.declare_local_variable("transformed_target", FloatTensorType([None, None]))
     inner.outputs.append(y)
+
+    def node(op_type: str, *inputs: str | np.ndarray, output: str | None = None) -> str:
+        names = [x if isinstance(x, str) else constant(x) for x in inputs]
+        output = output or scope.get_unique_variable_name("target")
+        container.add_node(op_type, names, [output], name=scope.get_unique_operator_name(op_type), op_version=14)
+        return output
+
+    def constant(array: np.ndarray) -> str:
+        name = scope.get_unique_variable_name("inverse")
+        container.add_initializer(name, 1, list(array.shape), array.astype(np.float32).ravel().tolist())
+        return name
+
     name = y.onnx_name
-    steps = list(_inverse(model.transformer_))
-    for op_type, constant in steps:
-        inputs = [name]
-        if constant is not None:
-            inputs.append(scope.get_unique_variable_name("inverse"))
-            container.add_initializer(inputs[-1], 1, list(constant.shape), constant.astype(np.float32).ravel().tolist())
-        name = scope.get_unique_variable_name("target")
-        container.add_node(op_type, inputs, [name], name=scope.get_unique_operator_name(op_type), op_version=14)
-    container.add_node(
-        "Identity",
-        [name],
-        [operator.outputs[0].full_name],
-        name=scope.get_unique_operator_name("Identity"),
-        op_version=14,
-    )
+    for op_type, array in _inverse(model.transformer_):
+        name = node(op_type, name, *([] if array is None else [array]))
+    if isinstance(model.transformer_, PowerTransformer):
+        name = _inverse_power(node, model.transformer_, name)
+    node("Identity", name, output=operator.outputs[0].full_name)
+
+
+def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: str) -> str:
+    r"""Undo Yeo and Johnson's transformation, or Box and Cox's.
+
+    .. math::
+
+        y = (\lambda t_+ + 1)^{1 / \lambda} - (1 + (2 - \lambda) t_-)^{1 / (2 - \lambda)},
+        \qquad y = (\lambda t + 1)^{1 / \lambda}
+    """
+
+    def root(x: str, exponents: np.ndarray) -> str:
+        return node("Pow", node("Add", node("Mul", x, exponents), _ONE), 1 / exponents)
+
+    exponents = transformer.lambdas_
+    if transformer.method == "box-cox":
+        return root(t, exponents)
+    return node("Sub", root(node("Relu", t), exponents), root(node("Relu", node("Neg", t)), 2 - exponents))
 
 
 def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
@@ -376,11 +393,16 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
         yield from (("Sub", transformer.min_), ("Div", transformer.scale_))
     elif isinstance(transformer, MaxAbsScaler):
         yield ("Mul", transformer.scale_)
+    elif isinstance(transformer, PowerTransformer) and not np.isin(transformer.lambdas_, [0, 2]).any():
+        yield from _inverse(transformer._scaler) if transformer.standardize else ()
     elif isinstance(transformer, FunctionTransformer) and transformer.inverse_func in _FUNCTIONS:
         yield from _FUNCTIONS[transformer.inverse_func]
     else:
         what = getattr(transformer, "inverse_func", None) or type(transformer).__name__
-        raise ConversionError(f"TransformedTargetRegressor: {what} of the target cannot be undone in ONNX.")
+        raise ConversionError(
+            f"TransformedTargetRegressor: {what} of the target cannot be undone in ONNX. Train the regressor inside: "
+            "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...)."
+        )
 
 
 _ONE = np.ones(1)
