@@ -23,12 +23,13 @@ from sklearn.ensemble import (
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
+from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
@@ -62,6 +63,39 @@ MODELS = {
     "bags of columns": (BaggingRegressor(splines(Ridge()), 2, max_features=0.5, random_state=0), X, Y, 2),
     "bags of a frame": (BaggingRegressor(splines(Ridge()), 2, random_state=0), FRAME, Y, 2),
     "stack": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
+    "stack with its rows": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())], passthrough=True), X, Y, 1),
+    "stack with its rows, of classes": (
+        StackingClassifier(
+            [("a", splines(LOGISTIC)), ("b", splines(SVC()))],
+            make_pipeline(StandardScaler(), LOGISTIC),
+            passthrough=True,
+            cv=2,
+        ),
+        WINE,
+        KINDS,
+        2,
+    ),
+    "stack of two classes": (
+        StackingClassifier([("a", splines(LinearSVC())), ("b", splines(LOGISTIC))], cv=2),
+        WINE,
+        KINDS > 0,
+        2,
+    ),
+    "sparse columns beside dense ones": (
+        StackingRegressor(
+            [("a", make_pipeline(SplineTransformer(sparse_output=True), Ridge())), ("b", splines(SVR()))], cv=2
+        ),
+        X,
+        Y,
+        2,
+    ),
+    "frozen, calibrated": (
+        CalibratedClassifierCV(FrozenEstimator(words(LinearSVC()).fit(TEXTS, MARKS))),
+        TEXTS,
+        MARKS,
+        1,
+    ),
+    "at a threshold": (FixedThresholdClassifier(words(LOGISTIC)), TEXTS, MARKS == "+", 1),
     "target": (TransformedTargetRegressor(splines(Ridge()), func=np.log, inverse_func=np.exp), X, Y, 1),
     "targets": (MultiOutputRegressor(splines(Ridge())), X, np.c_[Y, -Y], 2),
     "search": (GridSearchCV(splines(Ridge()), {"ridge__alpha": [1, 2]}), X, Y, 1),
@@ -160,27 +194,17 @@ def test_the_columns_of_the_tail_are_those_of_front_():
     assert tuned(Ridge(), X, Y, max_iter=1).front_ is None
 
 
-REFUSED = {
-    "chain": (RegressorChain(splines(Ridge())), "regressorchain", "Ridge"),
-    "stack with its rows": (
-        StackingRegressor([("a", splines(Ridge()))], passthrough=True),
-        "stackingregressor",
-        "splinetransformer cannot be converted",
-    ),
-}
+def test_pipelines_that_see_more_than_the_rows_are_refused_with_a_remedy():
+    both = np.c_[Y, -Y]
+    with pytest.raises(ConversionError, match=r"regressorchain: .* make_pipeline\(steps, RegressorChain\(...\)\)\."):
+        tuned(RegressorChain(splines(Ridge())), X, both, max_iter=0)
+    model = make_pipeline(SplineTransformer(n_knots=3), RegressorChain(Ridge())).fit(X, both)
+    np.testing.assert_allclose(tuned(model, X, both, max_iter=0).predict(X), model.predict(X), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_pipelines_that_see_more_than_the_rows_are_refused_with_a_remedy(name):
-    model, path, _ = REFUSED[name]
-    y = np.c_[Y, -Y] if name == "chain" else Y
-    with pytest.raises(ConversionError, match=rf"{path}: .* make_pipeline\(steps, {type(model).__name__}\(...\)\)\."):
-        tuned(model, X, y, max_iter=0)
-
-
-def test_the_remedy_works():
-    model = make_pipeline(SplineTransformer(n_knots=3), StackingRegressor([("a", Ridge())], passthrough=True)).fit(X, Y)
-    np.testing.assert_allclose(tuned(model, X, Y, max_iter=0).predict(X), model.predict(X), rtol=1e-4)
+def test_a_frozen_estimator_of_pipelines_is_divided():
+    model = VotingRegressor([("a", splines(Ridge())), ("b", Ridge())]).fit(X, Y)
+    np.testing.assert_allclose(tuned(FrozenEstimator(model), X, Y, max_iter=0).predict(X), model.predict(X), rtol=1e-5)
 
 
 def test_an_estimator_that_shows_its_pipelines_other_columns_is_refused():

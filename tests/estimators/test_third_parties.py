@@ -5,14 +5,14 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ExportError, ModelError
@@ -140,3 +140,57 @@ def test_a_transformer_of_others_in_front(name, tmp_path):
     names = str(refused.value).partition("trusted=[")[2].partition("]")[0].split(",")
     again = load(tmp_path / "trained", trusted=[name.strip("' ") for name in names])
     np.testing.assert_allclose(getattr(again, method)(rows), found, rtol=1e-6)
+
+
+class Undersampled(BaseEstimator):
+    """A sampler as those of imbalanced-learn: it takes rows away in ``fit``, and does nothing in ``predict``."""
+
+    def fit(self, X, y):
+        return self
+
+    def fit_resample(self, X, y):
+        return X[::2], y[::2]
+
+
+class SamplingPipeline(Pipeline):
+    """The contract of imbalanced-learn's pipeline, for those who do not have it."""
+
+    def fit(self, X, y):
+        for _, step in self.steps[:-1]:
+            X, y = step.fit_resample(X, y) if hasattr(step, "fit_resample") else (step.fit(X, y).transform(X), y)
+        self.steps[-1][1].fit(X, y)
+        return self
+
+    def predict_proba(self, X):
+        for _, step in self.steps[:-1]:
+            X = X if hasattr(step, "fit_resample") else step.transform(X)
+        return self.steps[-1][1].predict_proba(X)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def own_pipeline(*steps):
+    return SamplingPipeline([(type(step).__name__.lower(), step) for step in steps])
+
+
+def their_pipeline(*steps):
+    samplers = pytest.importorskip("imblearn", reason="imbalanced-learn is not installed")
+    sampler = samplers.under_sampling.RandomUnderSampler(random_state=0)
+    return samplers.pipeline.make_pipeline(*(sampler if isinstance(step, Undersampled) else step for step in steps))
+
+
+@pytest.mark.parametrize("make", [own_pipeline, their_pipeline])
+@pytest.mark.parametrize("first", [StandardScaler(), SplineTransformer(n_knots=3)], ids=["ONNX", "scikit-learn"])
+@pytest.mark.parametrize("sampled", ["first", "last"])
+def test_a_sampler_does_nothing_to_the_rows_that_are_predicted(make, first, sampled):
+    rows = FRAME[NUMBERS].to_numpy()
+    steps = [Undersampled(), first] if sampled == "first" else [first, Undersampled()]
+    fitted = make(*clone(steps), clone(LOGISTIC)).fit(rows, BOUGHT)
+    start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, BOUGHT)
+    np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), atol=1e-5)
+    trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, BOUGHT)
+    assert trained.losses(rows, BOUGHT).mean() < start.losses(rows, BOUGHT).mean()
+    back = trained.to_sklearn()
+    assert list(back.named_steps) == list(fitted.named_steps)
+    np.testing.assert_allclose(back.predict_proba(rows), trained.predict_proba(rows), atol=1e-5)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from onnxtrain.rewrite.trees import to_free, to_simplex
@@ -105,6 +106,11 @@ def parts(holder: Any) -> list[tuple[Any, Any]]:
     return []
 
 
+def is_idle(step: object) -> bool:
+    """Whether a step of a pipeline does nothing to the rows that are predicted: a passthrough, or a sampler."""
+    return step is None or isinstance(step, str) or (hasattr(step, "fit_resample") and not hasattr(step, "transform"))
+
+
 def is_estimator(part: object) -> bool:
     """Whether an object is an estimator; those of CatBoost are none of scikit-learn's classes."""
     return isinstance(part, BaseEstimator) or (type(part).__module__.startswith("catboost.") and hasattr(part, "fit"))
@@ -135,6 +141,8 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     yield path, estimator
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     held = getattr(estimator, steps) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
+    if isinstance(estimator, FrozenEstimator):
+        held = {"estimator": estimator.estimator}
     for name, value in held.items():
         members = {name: value} if is_estimator(value) else dict(parts(value))
         for key, member in members.items():

@@ -6,6 +6,7 @@ Classes that skl2onnx does not know at all have to stand in its tables while an 
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import os
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
 from onnxtrain.convert.columns import input_types
-from onnxtrain.convert.learned import inside, paths
+from onnxtrain.convert.learned import inside, is_idle, paths
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
@@ -75,6 +77,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     ConversionError
         There is no converter, or it fails.
     """
+    estimator = _without_frozen(estimator)
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -127,11 +130,17 @@ def documentation(estimator: BaseEstimator) -> str:
     return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"
 
 
+def _without_frozen(estimator: BaseEstimator) -> BaseEstimator:
+    """Return a copy with the estimators inside each FrozenEstimator, which skl2onnx does not know, in its place."""
+    frozen = {id(found): found.estimator for found in inside(estimator) if isinstance(found, FrozenEstimator)}
+    return copy.deepcopy(estimator, frozen) if frozen else estimator
+
+
 def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:
     """Return a pipeline without the steps that do nothing, which skl2onnx does not know."""
     if not isinstance(estimator, Pipeline):
         return estimator
-    steps = [(n, _without_passthrough(s)) for n, s in estimator.steps if s is not None and not isinstance(s, str)]
+    steps = [(name, _without_passthrough(step)) for name, step in estimator.steps if not is_idle(step)]
     return Pipeline(steps)
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from onnxtrain.convert.learned import Path, get, inside, paths
+from onnxtrain.convert.learned import Path, get, inside, is_idle, paths
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -32,6 +33,9 @@ _MEMBERS = ("estimators_", "calibrated_classifiers_", "best_estimator_", "regres
 
 #: Classes with an attribute `estimator` that is fitted, and sees these rows.
 _HOLDERS = ("FrozenEstimator", "_CalibratedClassifier")
+
+#: Classes with an attribute `estimator_` that sees these rows.
+_AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTrainingClassifier")
 
 #: Attributes that say which columns the holder takes.
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
@@ -80,13 +84,13 @@ class Division:
         old = [step for _, step in _flat(self.whole)[-len(new) :]]
         if self.inside:
             new[-1] = _with_fronts(old[-1], new[-1])
-        if not isinstance(self.whole, Pipeline):
-            return new[-1]
         return copy.deepcopy(self.whole, {id(a): b for a, b in zip(old, new, strict=True)})
 
 
 def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
     """Whether an estimator is a pipeline with steps in front of one that predicts, holds some, or splits categories."""
+    if isinstance(estimator, FrozenEstimator):
+        return is_divisible(estimator.estimator)
     if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
         return hasattr(_flat(estimator)[-1][1], "fit")
     return _holds_pipelines(estimator) or isinstance(estimator, HISTOGRAMS)
@@ -153,11 +157,17 @@ def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
 
 
 def _flat(estimator: Any) -> list[tuple[str, Any]]:
-    """Return the steps of a pipeline, those of a pipeline that is the last step instead of it; others as one step."""
+    """Return the steps of a pipeline, those of a pipeline that is the last step instead of it; others as one step.
+
+    Samplers, which are no steps of scikit-learn's pipelines, are left out.
+    """
+    if isinstance(estimator, FrozenEstimator):
+        return _flat(estimator.estimator)
     if not isinstance(estimator, Pipeline):
         return [(type(estimator).__name__.lower(), estimator)]
     *front, (name, last) = estimator.steps
-    return [*front, *(_flat(last) if isinstance(last, Pipeline) else [(name, last)])]
+    front = [(each, step) for each, step in front if not hasattr(step, "fit_resample") or not is_idle(step)]
+    return [*front, *(_flat(last) if isinstance(last, (Pipeline, FrozenEstimator)) else [(name, last)])]
 
 
 def _holds(estimator: object) -> bool:
@@ -190,7 +200,9 @@ def _members(estimator: Any) -> list[Path]:
     """Return where an estimator holds those fitted ones that see the rows that it sees."""
     if type(estimator).__name__ in _HOLDERS:
         return [("estimator",)]
-    if hasattr(estimator, "order_") or getattr(estimator, "passthrough", False):  # they see predictions as well
+    if type(estimator).__name__ in _AROUND_ONE:
+        return [("estimator_",)]
+    if hasattr(estimator, "order_"):  # the links of a chain see predictions as well
         return []
     found: list[Path] = []
     for name in _MEMBERS:
@@ -225,18 +237,33 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
     if not parts:
         return None
     ends = np.cumsum([part.tail.n_features_in_ for part in parts.values()])
-    total = int(ends[-1])
-    fronts, changed = [], {}
+    n_passed_on = _n_passed_on(estimator)
+    total = int(ends[-1]) + n_passed_on
+    fronts: list[tuple[str, Any]] = []
+    changed: dict[int, Any] = {}
     for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
         chosen = Columns(np.arange(end - part.tail.n_features_in_, end), total)
         changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
         fronts.append((_name(path), Pipeline(_select(estimator, i, part) + part.front.steps)))
+    if n_passed_on:
+        fronts.append(("rows", Pipeline([("columns", Columns(np.arange(n_passed_on), n_passed_on))])))
+        final = estimator.final_estimator_
+        n_seen = final.n_features_in_ + total - n_passed_on  # predictions, the columns of the members, the rows
+        kept = np.delete(np.arange(n_seen), np.s_[final.n_features_in_ - n_passed_on : n_seen - n_passed_on])
+        changed[id(final)] = Pipeline([("columns", Columns(kept, n_seen)), ("final", final)])
     tail = copy.deepcopy(estimator, changed)
     vars(tail).pop("feature_names_in_", None)
     for name, value in {"n_features_in_": total, "estimators_features_": [np.arange(total)] * len(parts)}.items():
         if name in vars(tail):
             setattr(tail, name, value)
     return Fronts(fronts), tail
+
+
+def _n_passed_on(estimator: Any) -> int:
+    """Return the number of columns of the rows that the last estimator of a stack sees besides the predictions."""
+    if not getattr(estimator, "passthrough", False):
+        return 0
+    return int(estimator.final_estimator_.n_features_in_ - sum(estimator._n_feature_outs))
 
 
 def _name(path: Path) -> str:
@@ -259,6 +286,8 @@ def _with_fronts(estimator: Any, trained: Any) -> Any:
     if splits_categories(estimator):
         return with_categories(estimator, trained)
     whole = {id(get(trained, p)): part.around(get(trained, p)[-1]) for p, part in _parts(estimator).items()}
+    if _n_passed_on(estimator):
+        whole[id(trained.final_estimator_)] = trained.final_estimator_[-1]
     copied = copy.deepcopy(trained, whole)
     for name in _OF_COLUMNS:
         if name in vars(estimator):

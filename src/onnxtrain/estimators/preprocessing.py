@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
-from onnxtrain.convert.columns import by_column
+from onnxtrain.convert.columns import at_most, by_column
 from onnxtrain.errors import ConversionError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
@@ -123,6 +123,9 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     whole, tail = division.whole, division.tail
     methods = [m for m in ("predict_proba", "decision_function", "predict") if hasattr(whole, m)]
     columns = division.front.transform(rows)
+    n_rows = at_most(columns, columns.shape[0])
+    rows = rows.iloc[:n_rows] if is_frame(rows) else rows[:n_rows]
+    columns = _dense(columns[:n_rows])  # sparse columns of one member make those of all sparse, which SVR refuses
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns)) for m in methods):
