@@ -89,6 +89,11 @@ try {
     if (width > TELEPHONE.width) problems.push(`${name}: ${width} pixels wide on a telephone`);
   }
   await page.setViewportSize(SCREEN);
+  name = "operators.html";
+  await page.goto(root + name);
+  await page.locator("input.filter").first().fill("LSTM");
+  const left = await page.locator("table").first().locator("tbody tr:visible").allTextContents();
+  if (left.length === 0 || left.some((row) => !row.includes("LSTM"))) problems.push(`${name}: the filter for LSTM leaves ${left.length} rows`);
   for (const [term, expected] of Object.entries(TERMS)) {
     name = `search for ${term}`;
     await page.goto(`${root}search.html?q=${encodeURIComponent(term)}`);

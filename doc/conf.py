@@ -42,7 +42,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["_build", "auto_examples/*.ipynb", "walk.rst", "loss_table.rst"]  # which other pages include
+exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "walk.rst", "loss_table.rst"]  # which other pages include
 
 # The theme of scikit-learn, NumPy and pandas: a reader of theirs knows where everything is. Sections are in its head,
 # pages of a section at the left, wide tables scroll.
@@ -50,6 +50,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"onnxtrain {release}"
 html_static_path = ["static"]
 html_css_files = ["onnxtrain.css"]
+html_js_files = ["filter.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "onnxtrain"},
@@ -83,6 +84,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
+    "subsection_order": [f"../examples/{theme}" for theme in ("losses", "models", "training", "parts", "files")],
     "within_subsection_order": "FileNameSortKey",
     "write_computation_times": False,
     "show_memory": False,

@@ -241,7 +241,7 @@ def test_the_citation_has_the_version_of_the_package():
     assert re.search(r"^license: (.+)$", said, re.M)[1] == METADATA["project"]["license"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("plot_*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("plot_*.py")), ids=lambda p: p.stem)
 def test_an_example_asks_one_question(path):
     title = ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
     assert title.endswith("?"), f"{path.name} is called {title!r}"
@@ -253,6 +253,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     names = {}
     exec(textwrap.dedent(first), names)
     assert isinstance(onnx.load("tuned.onnx"), onnx.ModelProto)
+    assert pathlib.Path("loss.png").stat().st_size > 1000
     assert set(names["search"].best_params_) == {f"ortgradientregressor__{name}" for name in ("loss", "l1", "l2")}
     # the second block needs a GPU and a file of one's own; here it gets a CPU and a file from scikit-learn
     X, y = names["X"], names["y"] > 140

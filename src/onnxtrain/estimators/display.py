@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.errors import ArgumentTypeError
 from onnxtrain.estimators.protocols import Estimator
 
 
@@ -19,6 +21,26 @@ def _axes(ax: Any) -> Any:
     except ImportError as e:
         raise ImportError("Displays need matplotlib: pip install matplotlib.") from e
     return plt.subplots()[1]
+
+
+def _trained(model: Any) -> Estimator:
+    """Return the estimator of ours that a search found, or that is the last step of a pipeline.
+
+    Raises
+    ------
+    ArgumentTypeError
+        There is none in it.
+    NotFittedError
+    """
+    found = getattr(model, "best_estimator_", model)
+    found = found[-1] if isinstance(found, Pipeline) else found
+    if not hasattr(type(found), "get_trained_onnx"):
+        raise ArgumentTypeError(
+            f"What is drawn is of a fit by OrtGradientRegressor or OrtGradientClassifier: give one, or a pipeline or a "
+            f"search that ends with one and is fitted, got {type(found).__name__}."
+        )
+    check_is_fitted(found)
+    return found
 
 
 class LossCurveDisplay:
@@ -69,8 +91,8 @@ class LossCurveDisplay:
 
         Parameters
         ----------
-        estimator : OrtGradientRegressor or OrtGradientClassifier
-            Fitted.
+        estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
+            Fitted. Of a pipeline the last step, of a search its best estimator.
         rate : bool
             Draw the learning rate as well, on an axis of its own.
         ax : matplotlib Axes, optional
@@ -90,8 +112,7 @@ class LossCurveDisplay:
         >>> LossCurveDisplay.from_estimator(line).ax_.get_ylabel()
         'loss'
         """
-        check_is_fitted(estimator)
-        history = estimator.history_
+        history = _trained(estimator).history_
         best = history.best_epoch if history.validation_loss else None
         rates = history.learning_rate if rate else ()
         return cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
@@ -176,8 +197,8 @@ class WeightsDisplay:
 
         Parameters
         ----------
-        estimator : OrtGradientRegressor or OrtGradientClassifier
-            Fitted.
+        estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
+            Fitted. Of a pipeline the last step, of a search its best estimator.
         ax : matplotlib Axes, optional
             Where it is drawn; new ones if left out.
         **kwargs : dict
@@ -195,8 +216,7 @@ class WeightsDisplay:
         >>> WeightsDisplay.from_estimator(line).ax_.get_ylabel()
         'value of the weight'
         """
-        check_is_fitted(estimator)
-        return cls(estimator.weights_).plot(ax, **kwargs)
+        return cls(_trained(estimator).weights_).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the boxes; further arguments go to matplotlib's ``boxplot``.

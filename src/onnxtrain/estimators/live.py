@@ -15,14 +15,14 @@ class LiveLossCurve:
     """A callback for ``fit``: draws the loss of each epoch while training runs.
 
     In a notebook the picture is replaced in place; with a `path` it is written there. Elsewhere nothing is drawn, and
-    the values are kept for :meth:`plot`.
+    the values are kept for :meth:`plot`. Given to several fits, those of a search, it draws the earlier ones in gray.
 
     Parameters
     ----------
     path : path, optional
         A file of matplotlib's, ``"loss.png"`` or ``"loss.svg"``, that is written anew each time.
     every : int
-        Draw after every so many epochs.
+        Draw after every so many epochs of a fit.
     rate : bool
         Draw the learning rate as well.
 
@@ -31,6 +31,9 @@ class LiveLossCurve:
     loss : list of float
     validation_loss : list of float
     learning_rate : list of float
+        Those of the fit that runs, or was the last.
+    earlier : list of list of float
+        The losses of the fits before it.
 
     Examples
     --------
@@ -49,10 +52,16 @@ class LiveLossCurve:
         self.loss: list[float] = []
         self.validation_loss: list[float] = []
         self.learning_rate: list[float] = []
+        self.earlier: list[list[float]] = []
+        self._epoch = 0
         self._shown: Any = None
 
     def __call__(self, info: EpochInfo) -> None:
         """Take the losses after an epoch; never stop the fit."""
+        if info.epoch <= self._epoch:  # of another fit
+            self.earlier.append(self.loss)
+            self.loss, self.validation_loss, self.learning_rate = [], [], []
+        self._epoch = info.epoch
         self.loss.append(info.loss)
         self.learning_rate.append(info.learning_rate)
         if info.validation_loss is not None:
@@ -82,7 +91,10 @@ class LiveLossCurve:
         4
         """
         rates = self.learning_rate if self.rate else ()
-        return LossCurveDisplay(self.loss, self.validation_loss, learning_rate_curve=rates).plot(ax)
+        display = LossCurveDisplay(self.loss, self.validation_loss, learning_rate_curve=rates).plot(ax)
+        for loss in self.earlier:
+            display.ax_.plot(range(1, len(loss) + 1), loss, color="0.85", linewidth=1, zorder=0)
+        return display
 
     def _draw(self) -> None:
         show = _notebook_display()

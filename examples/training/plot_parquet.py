@@ -1,0 +1,72 @@
+"""
+Can a model learn from a file that does not fit into memory?
+============================================================
+
+A parquet file has row groups, and ``fit`` takes them as parts: a few are open at a time, and batches have rows of all
+of them. How many must be open? The rows here are sorted by their label, the worst order there is.
+"""
+
+import os
+import tempfile
+import tracemalloc
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
+
+from onnxtrain import OrtGradientClassifier
+from onnxtrain.rows import Parts, from_parquet
+
+# %%
+# A file of 100,000 digits: those of the first writers with noise, first all zeros, then all ones. It is written one row
+# group after the other, so that the table is never in memory as a whole.
+
+X, y = load_digits(return_X_y=True, as_frame=True)
+X_train, y_train, X_test, y_test = X[:1200], y[:1200], X[1200:], y[1200:]
+rng = np.random.default_rng(0)
+
+
+def row_group(digit, n_rows=2000):
+    pixels = X_train.iloc[rng.choice(np.flatnonzero(y_train == digit), n_rows)]
+    pixels = (pixels + 3 * rng.standard_normal(pixels.shape)).astype(np.float32)
+    return pa.Table.from_pandas(pixels.assign(digit=digit), preserve_index=False)
+
+
+path = os.path.join(tempfile.mkdtemp(), "digits.parquet")
+with pq.ParquetWriter(path, row_group(0).schema) as file:
+    for digit in np.repeat(range(10), 5):
+        file.write_table(row_group(digit))
+
+rows = from_parquet(path, label="digit")
+table_bytes = 100_000 * 64 * 4
+print(f"{len(rows)} row groups, {table_bytes / 1e6:.0f} MB as a table of float32")
+
+# %%
+# With one row group open at a time, its digit is learned and the others are forgotten. With 16 open, a batch has nearly
+# all digits, and the memory stays below that of the table.
+
+network = MLPClassifier((64,))
+model = OrtGradientClassifier(network, init="random", max_iter=1, random_state=0)
+model.fit(X_train, y_train)  # compiled once, which takes memory as well
+open_parts = [1, 4, 16]
+memory, accuracy = [], []
+for n in open_parts:
+    tracemalloc.start()
+    model.fit(Parts(rows, open_parts=n))
+    memory.append(tracemalloc.get_traced_memory()[1] / table_bytes)
+    tracemalloc.stop()
+    accuracy.append(model.score(X_test, y_test))
+    print(
+        f"{n} open: memory {memory[-1]:.0%} of the table, accuracy {accuracy[-1]:.1%}"
+    )
+assert accuracy[0] < 0.8 < 0.88 < accuracy[-1]
+assert memory[0] < memory[-1] < 0.9
+
+fig, axes = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")
+labels = ["accuracy on later writers", "memory of the fit / that of the table"]
+for ax, values, label in zip(axes, [accuracy, memory], labels, strict=True):
+    ax.plot(open_parts, values, "o-")
+    ax.set(xlabel="row groups open at a time", ylabel=label, ylim=(0, 1))
