@@ -85,7 +85,7 @@ _REMEDIES = {
     "ElasticNet, half of each for that of SGDClassifier.",
     "delta": "Parameters of a loss stand in loss_params, as in loss='huber', loss_params={'delta': 1.0}.",
     "gamma": "Parameters of a loss stand in loss_params, as in loss='focal', loss_params={'gamma': 2.0}.",
-    "quantile": "Parameters of a loss stand in loss_params, as in loss='quantile', loss_params={'quantile': 0.9}.",
+    "quantile": "Parameters of a loss stand in loss_params, as in loss='quantile', loss_params={'q': 0.9}.",
     "dropout": "Dropout is off in training: the model is trained as it predicts.",
     "hidden_layer_sizes": "A model is handed over: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)).",
     "fit_intercept": "A model is handed over, as LinearRegression(fit_intercept=False).",
@@ -196,6 +196,13 @@ class NamesItsParameters:
         signature = _signature(type(self))
         if unknown := signature.unknown(key.partition("__")[0] for key in params):
             raise ParameterError(_unknown_parameter(type(self), unknown, signature.names))
+        for outer, _, inner in (key.partition("__") for key in params):
+            value = params.get(outer, getattr(self, outer))
+            if inner and not hasattr(value, "set_params"):
+                raise ParameterError(
+                    f"{outer}__{inner} is a parameter of {outer}, and {outer}={value!r:.80} has none: give {outer} one "
+                    "of scikit-learn's estimators first."
+                )
         return super().set_params(**params)  # type: ignore[misc]
 
 

@@ -1,25 +1,33 @@
 """Mistakes of a first hour, and the answers: what was found, and what to do."""
 
+import os
+import pathlib
 import pickle
+import re
+import warnings
 
+import joblib
 import numpy as np
 import onnx
 import onnx.parser
+import pandas as pd
 import pytest
 import scipy.sparse
 from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.exceptions import InconsistentVersionWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.metrics import mean_absolute_error
 from sklearn.model_selection import GridSearchCV
-from sklearn.neural_network import MLPClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import onnxtrain
-from onnxtrain import Inputs, LoRA, OrtGradientClassifier, OrtGradientRegressor, arguments
+from onnxtrain import Inputs, LoRA, LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, arguments
 from onnxtrain.errors import (
     ArgumentTypeError,
     DataError,
@@ -35,7 +43,7 @@ from onnxtrain.errors import (
 )
 from onnxtrain.losses import LOSSES
 from onnxtrain.losses.synonyms import SYNONYMS
-from onnxtrain.optim import SGD, Cosine
+from onnxtrain.optim import SGD, Adam, Cosine
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -50,6 +58,12 @@ def onnx_model(text):
 
 
 TWO = onnx_model("(float[n, 10] X) => (float[n, 10] a, float[n, 10] b) { a = Neg(X) b = Abs(X) }")
+
+#: A table of a user: numbers, text, dates.
+TABLE = pd.DataFrame(
+    {"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10, "since": pd.to_datetime(["2020-01-01", "2021-01-01"] * 10)}
+)
+RENT = np.arange(20.0)
 
 
 @pytest.fixture(scope="module")
@@ -415,8 +429,166 @@ CALLS = [
     (lambda _: onnxtrain.average_states(3), DataError, "states is a list of states"),
 ]
 
+MORE_CALLS = [
+    # tables
+    (
+        lambda _: R().fit(TABLE[["area", "town"]], RENT),
+        DataError,
+        "'Bern'. The rows hold text, the model takes numbers: put",
+    ),
+    (lambda _: C().fit(TABLE[["area", "town"]], RENT > 9), DataError, "put an encoder in front of it"),
+    (lambda _: R(MLPRegressor()).fit(TABLE[["area", "town"]], RENT), DataError, "put an encoder in front of it"),
+    (lambda _: R().fit(TABLE[["area", "since"]], RENT), ArgumentTypeError, "(X['date'] - X['date'].min()).dt.days"),
+    (
+        lambda _: R(make_pipeline(make_column_transformer((StandardScaler(), ["area", "since"])), Ridge())).fit(
+            TABLE, RENT
+        ),
+        ArgumentTypeError,
+        "The rows hold dates, the model takes numbers: replace a column of dates by its days",
+    ),
+    (
+        lambda _: (
+            R(make_pipeline(OneHotEncoder(), Ridge()))
+            .fit(TABLE[["town"]], RENT)
+            .predict(pd.DataFrame({"town": ["Rom"]}))
+        ),
+        DataError,
+        "a category that the encoder was not fitted on: OneHotEncoder(handle_unknown='ignore') takes any.",
+    ),
+    (
+        lambda _: R(max_iter=1).fit(TABLE[["area"]], RENT).predict(TABLE[["area"]].assign(z=1.0)),
+        DataError,
+        "unseen at fit time:\n- z",
+    ),
+    # rows and targets
+    (lambda _: R().fit(X, y.reshape(1, -1)), DataError, "X has 442 rows, y has 1. y lies on its side: give y.ravel()."),
+    (lambda _: R().fit(X, np.c_[y, y].T), DataError, "y has 2. y lies on its side: give y.T."),
+    (lambda _: R().fit(X.T, y), DataError, "X has 10 rows, y has 442. X lies on its side: give X.T."),
+    (lambda _: R().fit(X, y[:-1]), DataError, "X has 442 rows, y has 441."),
+    (
+        lambda _: R().fit(TABLE[["area"]], "area"),
+        DataError,
+        "y is 'area', a single value, and X has a target for each row: the column",
+    ),
+    (lambda _: R().fit(X, 3.0), DataError, "y is 3.0, a single value, and X has a target for each row."),
+    (
+        lambda _: R().fit(X, np.where(y > 300, np.nan, y)),
+        DataError,
+        "y contains NaN. Leave out the rows without a target",
+    ),
+    (lambda _: R().fit(np.where(X > 0.1, np.nan, X), y), DataError, "using an imputer transformer in a pipeline"),
+    (lambda _: R().fit(X[:0], y[:0]), DataError, "Found array with 0 sample(s) (shape=(0, 10))"),
+    (lambda _: R(loss="poisson").fit(X, y - 200), DataError, "The loss 'poisson' takes y >= 0, got -175."),
+    (
+        lambda _: C(class_weight={0: -1, 1: 2, 2: 1}).fit(IRIS, SPECIES),
+        DataError,
+        "a number >= 0 for each class, got {0: -1",
+    ),
+    (
+        lambda _: C(class_weight={"0": 1, "1": 2, "2": 1}).fit(IRIS, SPECIES),
+        DataError,
+        "the number 1 and not the text '1'",
+    ),
+    # models
+    (
+        lambda _: R(StandardScaler()).fit(X, y),
+        ParameterError,
+        "StandardScaler is a transformer, which learns without y",
+    ),
+    (lambda _: R(make_pipeline(StandardScaler())).fit(X, y), ParameterError, "Pipeline ends with a transformer"),
+    (lambda _: R([Ridge(), Ridge()]).fit(X, y), ParameterError, "its bytes or a path, got list."),
+    (lambda _: R(pathlib.Path("no/such.onnx")).fit(X, y), ModelError, "There is no file 'no/such.onnx'"),
+    (
+        lambda _: R(b"PK\3\4" + bytes(20)).fit(X, y),
+        ModelError,
+        "It is a zip archive, as PyTorch and Keras write: load it there",
+    ),
+    (
+        lambda _: R(pickle.dumps(Ridge())).fit(X, y),
+        ModelError,
+        "It is a pickle: load it by joblib.load or pickle.load, and give",
+    ),
+    (lambda _: R(b"hello").fit(X, y), ModelError, "5 bytes cannot be read as an ONNX model"),
+    # parameters
+    (
+        lambda _: R().set_params(estimator__alpha=1),
+        ParameterError,
+        "and estimator=None has none: give estimator one of scikit-learn's",
+    ),
+    (
+        lambda _: R(LINE).set_params(estimator__alpha=1),
+        ParameterError,
+        "estimator__alpha is a parameter of estimator, and",
+    ),
+    (lambda _: R(l1=-1).fit(X, y), ParameterError, "must be a float in the range [0.0, inf). Got -1 instead."),
+    (
+        lambda _: R(batch_size=None).fit(X, y),
+        ParameterError,
+        "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
+    ),
+    (
+        lambda _: R(early_stopping=10).fit(X, y),
+        ParameterError,
+        "n_iter_no_change is the number of epochs without progress",
+    ),
+    (lambda _: R(init="he_normal").fit(X, y), ParameterError, "Got 'he_normal' instead. Keras' and PyTorch's"),
+    (
+        lambda _: R(max_iter=None).fit(X, y),
+        ParameterError,
+        "n_iter_no_change and early_stopping end a fit before max_iter epochs",
+    ),
+    (lambda _: R(n_threads=0).fit(X, y), ParameterError, "Got 0 instead. None takes one for a small model"),
+    (
+        lambda _: R(random_state=np.random.default_rng(0)).fit(X, y),
+        ParameterError,
+        "random_state=int(generator.integers(2**31))",
+    ),
+    (lambda _: R(tol=None).fit(X, y), ParameterError, "tol=0 with n_iter_no_change=max_iter never stops early."),
+    (lambda _: R(early_stopping=True, validation_fraction=20).fit(X, y), ParameterError, "A tenth of the rows is 0.1."),
+    (
+        lambda _: R(learning_rate="auto").fit(X, y),
+        OptimizerError,
+        "Unknown learning rate schedule 'auto'. Known: adaptive, constant",
+    ),
+    (lambda _: R(learning_rate=Adam()).fit(X, y), OptimizerError, "is an optimizer: give it as solver=."),
+    (
+        lambda _: R(solver=Cosine(0.1)).fit(X, y),
+        OptimizerError,
+        "final_ratio=0.0). A schedule is given as learning_rate=.",
+    ),
+    (lambda _: R(solver="newton-cg").fit(X, y), OptimizerError, "Did you mean 'lbfgs'?"),
+    (
+        lambda _: R(loss=mean_absolute_error).fit(X, y),
+        LossError,
+        "called with (op, y_true, y_pred): too many positional arguments. Did you mean 'absolute_error'?",
+    ),
+    (
+        lambda _: R(loss=lambda a, b: a - b).fit(X, y),
+        LossError,
+        "An example: lambda op, y_true, y_pred: abs(y_true - y_pred).",
+    ),
+    (lambda _: C(loss="binary:logistic").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
+    (lambda _: R(device=0).fit(X, y), DeviceError, "Did you mean 'cuda:0'?"),
+    (lambda _: R(device="CUDAExecutionProvider").fit(X, y), DeviceError, "Did you mean 'cuda'?"),
+    # what comes out
+    (lambda r: onnxtrain.save(r, None), ArgumentTypeError, "save takes the path of a file, got None."),
+    (lambda r: onnxtrain.save(r, os.curdir), FileError, "Is a directory. Give a name in it: './model.onnx'."),
+    (
+        lambda _: LossCurveDisplay.from_estimator(Ridge()),
+        ArgumentTypeError,
+        "a search that ends with one and is fitted, got Ridge.",
+    ),
+    (
+        lambda r: r.evaluate(X, y),
+        AttributeError,
+        "OrtGradientRegressor has no evaluate: score(X, y) does it, or losses(X, y).",
+    ),
+    (lambda r: r.state_dict(), AttributeError, "OrtGradientRegressor has no state_dict: it is weights_."),
+    (lambda r: r.to("cuda"), AttributeError, "the device is a parameter of the estimator, device='cuda'."),
+]
 
-@pytest.mark.parametrize("call, error, message", CALLS, ids=[message[:60] for _, _, message in CALLS])
+
+@pytest.mark.parametrize("call, error, message", CALLS + MORE_CALLS, ids=[row[2][:60] for row in CALLS + MORE_CALLS])
 def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fitted):
     with pytest.raises(error) as e:
         call(fitted)
@@ -426,6 +598,42 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fit
     assert "OrtGradientEstimator" not in said
     assert "onnxtrain.estimators" not in said
     assert "np." not in said
+
+
+@pytest.mark.parametrize(
+    "write, remedy", [(joblib.dump, "It is a pickle"), (onnx.save, "Another ONNX model is not loaded")]
+)
+def test_a_file_that_save_did_not_write_is_told_apart(write, remedy, tmp_path):
+    path = tmp_path / "model"
+    write(LINE, path)
+    with pytest.raises(
+        ModelError, match=f"was not written by onnxtrain.save.*its checksum is missing or wrong. {remedy}"
+    ):
+        onnxtrain.load(path)
+
+
+@pytest.mark.parametrize("name", ["delta", "gamma", "quantile", "epsilon"])
+def test_a_remedy_that_names_a_parameter_of_a_loss_is_right(name):
+    loss, _, parameter = re.search(r"(?:loss='(\w+)', )?(loss_params={'(\w+)')", arguments._REMEDIES[name]).groups()
+    R(loss=loss or "epsilon_insensitive", loss_params={parameter: 0.5}, max_iter=0).fit(X, y) if loss != "focal" else C(
+        loss=loss, loss_params={parameter: 0.5}, max_iter=0
+    ).fit(IRIS, SPECIES)
+
+
+def test_batches_of_another_library_are_told_what_to_give():
+    loader = type("DataLoader", (), {"__module__": "torch.utils.data.dataloader", "__iter__": lambda self: iter([])})()
+    with pytest.raises(ArgumentTypeError, match="X is a DataLoader, and fit draws batches by itself: give the rows"):
+        R().fit(loader, y)
+
+
+@pytest.mark.parametrize(
+    "estimator", [make_pipeline(R(max_iter=3)), GridSearchCV(R(max_iter=3), {"l2": [0, 1]}, cv=2)], ids=repr
+)
+def test_a_curve_is_drawn_of_what_holds_the_estimator(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        display = LossCurveDisplay.from_estimator(estimator.fit(X, y))
+    assert len(display.lines_[0].get_xdata()) == 3
 
 
 # --------------------------------------------------------------------------- hinge

@@ -52,6 +52,24 @@ _LEARNED = frozenset(
 )
 
 
+#: What other libraries call our methods and attributes.
+_OF_OTHERS = {
+    "compile": "loss and solver are parameters of the estimator",
+    "evaluate": "score(X, y) does it, or losses(X, y)",
+    "export": "get_trained_onnx(path=...) does it",
+    "get_onnx": "it is get_trained_onnx()",
+    "get_weights": "it is weights_",
+    "history": "it is history_",
+    "onnx_": "it is get_trained_onnx()",
+    "parameters": "they are weights_; trainable_weights(model) names them",
+    "save_model": "onnxtrain.save(estimator, path) does it, or get_trained_onnx(path=...)",
+    "state_dict": "it is weights_",
+    "to": "the device is a parameter of the estimator, device='cuda'",
+    "to_onnx": "it is get_trained_onnx()",
+    "train": "it is fit(X, y)",
+}
+
+
 class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimator, ABC):
     """Base class of the estimators; the parameters are documented there."""
 
@@ -351,6 +369,9 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         if name in ("save", "load"):
             call = "save(estimator, path)" if name == "save" else "load(path)"
             raise AttributeError(f"{name} is a function: onnxtrain.{call}.", name=name, obj=self)
+        if name in _OF_OTHERS:
+            said = f"{type(self).__name__} has no {name}: {_OF_OTHERS[name]}."
+            raise AttributeError(said, name=name, obj=self)
         return object.__getattribute__(self, name)  # again: a property may have a reason of its own
 
     # copies -----------------------------------------------------------------

@@ -75,7 +75,11 @@ def write(
     try:
         _replace(Path(path), content + _trailer(content))
     except OSError as e:
-        raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.") from e
+        raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e
+
+
+#: Of a file that has no format of others.
+_NOT_OURS = " Another ONNX model is not loaded but trained: OrtGradientRegressor(path), OrtGradientClassifier(path)."
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -100,6 +104,10 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _in_folder(path: str | os.PathLike[str]) -> str:
+    return f" Give a name in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
 
 
 def remove_parts(path: str | os.PathLike) -> None:
@@ -128,7 +136,7 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     if trailer != _trailer(content):
         raise ModelError(
             f"{os.fspath(path)!r} was not written by onnxtrain.save, or it was cut short or changed afterwards: "
-            "its checksum is missing or wrong."
+            f"its checksum is missing or wrong.{graph.other_format(content) or _NOT_OURS}"
         )
     proto = graph.read(content)
     header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))

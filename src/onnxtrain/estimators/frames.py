@@ -21,7 +21,7 @@ from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, allows_nan, is_frame, is_onnx
-from onnxtrain.estimators.validation import as_data_error, check_features, check_X_y, warn_of_rounding
+from onnxtrain.estimators.validation import as_data_error, check_features, check_lengths, check_X_y, warn_of_rounding
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
@@ -350,8 +350,9 @@ def check_named(
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         if is_frame(X):
             _check_no_gaps(X)
-        check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]), y)
+        check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]))
         if y is not None:
+            check_lengths(next(iter(X.values())) if isinstance(X, Mapping) else X, y)
             y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
     return X, y
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.columns import at_most, by_column
@@ -23,7 +23,7 @@ from onnxtrain.errors import ConversionError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, allows_nan, is_frame
-from onnxtrain.estimators.validation import as_data_error
+from onnxtrain.estimators.validation import as_data_error, check_lengths
 
 #: Entries of the rows that are rounded to float32 together: a tenth of a second.
 _MANY = 2**21
@@ -66,7 +66,8 @@ class PreprocessedForm(InputForm):
         if not reset and is_frame(X) and self.division is not None and hasattr(estimator, "feature_names_in_"):
             X = in_order(X, estimator.feature_names_in_, self.division.whole)
         with as_data_error():
-            check_consistent_length(X, y)
+            if y is not None:
+                check_lengths(X, y)
             _check_names(estimator, X, reset=reset)
             if y is not None:
                 dtype = "numeric" if numeric else None

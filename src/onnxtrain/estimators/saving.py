@@ -89,6 +89,8 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
             " The estimator comes first, save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
         )
         raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(f"save takes the path of a file, got {path!r:.80}.")
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
 

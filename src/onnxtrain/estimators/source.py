@@ -212,10 +212,14 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         kind = get_tags(estimator).estimator_type
-        if kind == "clusterer":
+        if kind is None and not hasattr(estimator, "predict"):
+            kind = "transformer"
+        if kind in ("clusterer", "transformer"):
+            verb = "ends with" if isinstance(estimator, Pipeline) else "is"
             raise ParameterError(
-                f"{type(estimator).__name__} is a {kind}, which learns without y: there is no loss to train it by. "
-                "Give a regressor or a classifier; a clusterer may stand in front of it, in a pipeline."
+                f"{type(estimator).__name__} {verb} a {kind}, which "
+                "learns without y: there is no loss to train it by. "
+                f"Give a regressor or a classifier; a {kind} may stand in front of it, in a pipeline."
             )
         if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
             kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")

@@ -120,7 +120,8 @@ def _whole(
     """Return the rows and all of the model; None if rounding the rows moves the results of its first steps."""
     rows = check_first_rows(estimator, X, y, sample_weight)
     model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
-    trained, state = _begin(estimator, rows, model)
+    with as_data_error():  # it may have to be fitted first, by scikit-learn
+        trained, state = _begin(estimator, rows, model)
     if rounds(trained.source.estimator, X):
         return None
     rows.form.warn_of_rounding(rows.exact)

@@ -137,7 +137,7 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
     try:
         validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
-        raise ParameterError(str(e)) from e
+        raise ParameterError(f"{e} {_INSTEAD.get(name, '')}".rstrip()) from e
 
 
 _check_once = table(maxsize=256, typed=True)(_check_parameter)
@@ -150,11 +150,36 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in known if parameter.name in PARAMETERS}
 
 
-#: What to do with rows that scikit-learn cannot turn into numbers.
-_REMEDY_FOR_TEXT = (
+_FOR_TEXT = (
     ". The rows hold text, the model takes numbers: put an encoder in front of it, as in "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
+_FOR_DATES = (
+    ". The rows hold dates, the model takes numbers: replace a column of dates by its days, "
+    "(X['date'] - X['date'].min()).dt.days, or leave it out."
+)
+
+#: What to do about the values of rows and targets, by a part of scikit-learn's message.
+_REMEDIES = {
+    "could not convert string": _FOR_TEXT,
+    "DateTime64DType": _FOR_DATES,
+    "'Timestamp'": _FOR_DATES,
+    "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
+    "same order as they were in fit": "X[model.feature_names_in_] has the columns in that order.",
+    "are not in class_weight": ": its keys are labels as they stand in y, the number 1 and not the text '1'.",
+}
+
+#: What to set instead of a value that a parameter does not take.
+_INSTEAD = {
+    "batch_size": "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
+    "early_stopping": "early_stopping=True holds out rows, n_iter_no_change is the number of epochs without progress.",
+    "init": "Keras' and PyTorch's initializations are not among them: 'random' draws anew as the model was drawn.",
+    "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
+    "n_threads": "None takes one for a small model, else all that this process may use.",
+    "random_state": "numpy's newer generators give a seed: random_state=int(generator.integers(2**31)).",
+    "tol": "tol=0 with n_iter_no_change=max_iter never stops early.",
+    "validation_fraction": "A tenth of the rows is 0.1.",
+}
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number."
 
@@ -167,12 +192,11 @@ def as_data_error() -> Iterator[None]:
     """Raise errors of scikit-learn's validation as errors of our own family too, with the same words."""
     try:
         yield
-    except DataError:
+    except OnnxTrainError:
         raise
-    except TypeError as e:
-        raise e if isinstance(e, OnnxTrainError) else ArgumentTypeError(str(e)) from e
-    except ValueError as e:
-        raise DataError(f"{e}{_REMEDY_FOR_TEXT if 'could not convert string' in str(e) else ''}") from e
+    except (TypeError, ValueError) as e:
+        remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
+        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(f"{e}{remedy}") from e
 
 
 def random_state_of(estimator: Estimator) -> np.random.RandomState:
@@ -216,6 +240,8 @@ def check_X_y(
     """
     if y is None and not reset and _is_clean(X, estimator, ndim) and dtype.kind == "f":
         return X.astype(dtype, copy=False), None
+    if y is not None:
+        check_lengths(X, y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # of another length than those of fit
@@ -240,6 +266,30 @@ def check_X_y(
             "OrtGradientClassifier; numbers that are written as text by y.astype(float)."
         )
     return rows, targets
+
+
+def check_lengths(X: Any, y: Any) -> None:
+    """Compare the number of rows with that of targets.
+
+    Raises
+    ------
+    DataError
+        They differ; the message says which of them lies on its side.
+    """
+    if isinstance(y, str) or not hasattr(y, "__len__") or getattr(y, "shape", None) == ():
+        column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
+        raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
+    rows, targets = (getattr(values, "shape", None) or (len(values),) for values in (X, y))
+    if rows[0] == targets[0]:
+        return
+    hint = ""
+    if targets[1:] == rows[:1]:
+        hint = f" y lies on its side: give {'y.ravel()' if targets[0] == 1 else 'y.T'}."
+    elif rows[1:] == targets[:1]:
+        hint = " X lies on its side: give X.T."
+    raise DataError(
+        f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}.{hint}"
+    )
 
 
 #: A sum of squares below it has no element that is NaN, infinite or too large for float32.

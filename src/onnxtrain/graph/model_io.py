@@ -107,7 +107,28 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
-        raise ModelError(f"{what} cannot be read as an ONNX model: {e}") from e
+        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{other_format(data)}") from e
+
+
+#: The first bytes of files that are taken for ONNX models, and what to do with them.
+_OTHER_FORMATS = {
+    b"\x80": "It is a pickle: load it by joblib.load or pickle.load, and give the object.",
+    b"PK": "It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.",
+    b"\x89HDF": "It is an HDF5 file, as Keras writes: load it there, and export it to ONNX.",
+    b"<": "It is a page or an XML file: the model was not downloaded, or is not one.",
+    b"version https://git-lfs": "It is a pointer of Git LFS: run git lfs pull.",
+}
+
+
+def other_format(data: bytes) -> str:
+    """Return the end of an error message: which format data have that are no ONNX model, or nothing.
+
+    Examples
+    --------
+    >>> other_format(b"PK...")
+    ' It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.'
+    """
+    return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
 
 
 def load(onx: ModelLike) -> ir.Model:

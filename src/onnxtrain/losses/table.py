@@ -184,10 +184,20 @@ def row_loss(
     except OnnxTrainError:
         raise
     except (AttributeError, TypeError) as e:
-        way = f". {WAY}" if "Operand" in str(e) else ""  # a function of another library, such as PyTorch
-        raise LossError(f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}{way}") from e
+        raise LossError(
+            f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}. {_way(loss, e)}"
+        ) from e
     _check_rows(name, rows, y_true)
     return rows
+
+
+def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
+    """Return what to do about a function that is no loss: one of another library, or one of other arguments."""
+    theirs = getattr(loss, "__name__", type(loss).__name__)  # MSELoss() of PyTorch has none
+    ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
+    if ours is not None:
+        return f"Did you mean {ours!r}?"
+    return WAY if "Operand" in str(failure) else "An example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:

@@ -332,7 +332,8 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
         return OPTIMIZERS.find(solver)()
     if isinstance(solver, type) and issubclass(solver, Optimizer):
         raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}: write {solver.__name__}().")
+    schedule = " A schedule is given as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
     raise OptimizerError(
         f"Expected the name of a solver ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
-        f"SGD(momentum=0.9), got {solver!r}."
+        f"SGD(momentum=0.9), got {solver!r}.{schedule}"
     )

@@ -23,7 +23,7 @@ from typing import ClassVar, TypeAlias
 
 from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import OptimizerError, as_number
-from onnxtrain.optim.base import check_ranges
+from onnxtrain.optim.base import Optimizer, check_ranges
 from onnxtrain.registry import Registry
 
 
@@ -359,6 +359,8 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         if not 0 < as_number(learning_rate) < math.inf:
             raise OptimizerError(f"learning_rate must be a number in (0, inf), got {learning_rate!r}.")
         return Constant(learning_rate)
+    if isinstance(learning_rate, Optimizer):
+        raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer: give it as solver=.")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."

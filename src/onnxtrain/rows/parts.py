@@ -198,6 +198,10 @@ def is_parts(X: object) -> bool:
     return all(callable(getattr(type(X), name, None)) for name in ("__len__", "n_rows", "read"))
 
 
+#: Modules of objects that deal out batches in training loops of other libraries.
+_LOADERS = ("torch.utils.data", "tensorflow.python.data")
+
+
 def as_parts(X: Any) -> Parts | None:
     """Return rows in parts, None for anything else.
 
@@ -206,6 +210,11 @@ def as_parts(X: Any) -> Parts | None:
     ArgumentTypeError
         X is a generator, or another iterator.
     """
+    if not hasattr(X, "shape") and type(X).__module__.startswith(_LOADERS):
+        raise ArgumentTypeError(
+            f"X is a {type(X).__name__}, and fit draws batches by itself: give the rows as arrays, X and y, or as "
+            "parts of which a few are in memory at a time, onnxtrain.rows.from_files(files, read)."
+        )
     if isinstance(X, Iterator):
         raise ArgumentTypeError(
             f"X is a {type(X).__name__}, which can be read once, and each epoch needs a pass over all rows. Give parts "

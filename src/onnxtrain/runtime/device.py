@@ -323,6 +323,14 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
     return known | {tensor.name: list(tensor.dims) for tensor in graph.initializer}
 
 
+def _meant(name: object) -> str:
+    """Return the end of an error message: which device a number, torch.device or a provider stands for."""
+    if isinstance(name, int):
+        return f" Did you mean 'cuda:{name}'?"
+    spelt = str(name).casefold()
+    return next((f" Did you mean {kind!r}?" for kind in KINDS if kind in spelt), "")
+
+
 def find_device(name: str) -> Device:
     """Return the device called `name`.
 
@@ -345,7 +353,7 @@ def find_device(name: str) -> Device:
     if found is None or kind is None or (found["index"] and not KINDS[kind].numbered):
         raise DeviceError(
             f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution "
-            "provider of onnxruntime has been tried; a GPU of any make is 'webgpu'."
+            f"provider of onnxruntime has been tried; a GPU of any make is 'webgpu'.{_meant(name)}"
         )
     device = Device(kind, int(found["index"] or 0))
     fault = _fault(device.kind, device.index, os.getpid())

@@ -281,9 +281,15 @@ def run_session(
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
-        raise DataError(f"onnxruntime cannot run the model: {e}{_integers(feeds)}") from e
+        raise DataError(
+            f"onnxruntime cannot run the model: {e}{_UNKNOWN if 'Unknown Category' in str(e) else _integers(feeds)}"
+        ) from e
     # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
     return [y.copy() if any(_may_share_memory(x, y) for x in feeds.values()) else y for y in found]
+
+
+#: What to do about a category that the OneHotEncoder of a model has not seen.
+_UNKNOWN = " X has a category that the encoder was not fitted on: OneHotEncoder(handle_unknown='ignore') takes any."
 
 
 def _integers(feeds: Mapping[str, Any]) -> str:
