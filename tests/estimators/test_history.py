@@ -192,6 +192,18 @@ def test_the_live_curve_is_replaced_in_a_notebook(monkeypatch):
     assert shown == [("display", 1), ("update", 2), ("update", 3)]
 
 
+def test_the_live_curve_of_several_fits_begins_anew_with_each():
+    live = LiveLossCurve()
+    for _ in range(2):
+        line(max_iter=3).fit(X, y, callback=live)
+    going_on = line(max_iter=2, warm_start=True).fit(X, y, callback=live)
+    going_on.fit(X, y, callback=live)
+    assert [len(loss) for loss in live.earlier] == [3, 3]
+    assert len(live.loss) == 4  # a fit that goes on is one
+    drawn = [len(curve.get_xdata()) for curve in live.plot().ax_.lines]
+    assert drawn == [4, 3, 3]
+
+
 def test_elsewhere_nothing_is_drawn(monkeypatch):
     imported = builtins.__import__
 
