@@ -182,11 +182,33 @@ def test_rows_that_do_not_fit_the_model(X, y, message):
         (np.full(len(X), -1.0), "Negative values"),
         (np.ones(3), "sample_weight"),
         (spoiled(np.ones(len(X)), np.nan), "NaN"),
+        (1e-46 * np.arange(len(X)), "out of the range of float32: divide all by one number"),
+        (1e37 * np.arange(len(X)), "out of the range of float32"),
     ],
 )
 def test_sample_weights(weight, message):
     with pytest.raises(DataError, match=message):
-        OrtGradientRegressor().fit(X, y, sample_weight=weight)
+        OrtGradientRegressor(FITTED).fit(X, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, np.inf, "a"])
+def test_weights_of_classes_are_finite_and_not_negative(weight):
+    """A loss of negative weight has no minimum."""
+    with pytest.raises(ParameterError, match=rf"not negative, got {weight!r} for 1"):
+        OrtGradientClassifier(class_weight={0: 1, 1: weight}).fit(IRIS, SPECIES)
+
+
+def test_weights_of_classes_that_are_all_zero():
+    with pytest.raises(DataError, match="at least one non-zero"):
+        OrtGradientClassifier(LogisticRegression(max_iter=500).fit(IRIS, SPECIES), class_weight={0: 0, 1: 0, 2: 0}).fit(
+            IRIS, SPECIES
+        )
+
+
+def test_equal_sample_weights_may_be_tiny():
+    weighted, plain = (OrtGradientRegressor(FITTED, max_iter=2, random_state=0) for _ in range(2))
+    weighted.fit(X, y, sample_weight=np.full(len(X), 1e-50))
+    assert weighted.loss_curve_ == plain.fit(X, y).loss_curve_
 
 
 def test_classes_the_model_does_not_know():

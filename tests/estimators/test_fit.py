@@ -88,6 +88,26 @@ def test_a_row_of_weight_zero_is_absent(diabetes):
     assert same(a.weights_, b.weights_)
 
 
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_row_of_weight_zero_may_have_no_loss(diabetes, solver):
+    """Of training or validation: the logarithm of its label is infinite, and zero times that would be NaN."""
+
+    def squared_log_error(op, y_true, y_pred):
+        return (np.log(y_true) - y_pred) ** 2
+
+    X, y = diabetes
+    weight = (np.arange(len(X)) % 3).astype(float)
+    kept = weight > 0
+    y = np.where(kept, y, 0.0)
+    linear = LinearRegression().fit(X[kept], np.log(y[kept]))
+    params = dict(loss=squared_log_error, solver=solver, dtype="float64", batch_size=64, max_iter=5, random_state=0)
+    all_rows, some = OrtGradientRegressor(linear, **params), OrtGradientRegressor(linear, **params)
+    all_rows.fit(X, y, weight, X_val=X, y_val=y, sample_weight_val=weight)
+    some.fit(X[kept], y[kept], weight[kept], X_val=X[kept], y_val=y[kept], sample_weight_val=weight[kept])
+    np.testing.assert_allclose(all_rows.validation_loss_curve_, some.validation_loss_curve_, rtol=1e-9)
+    np.testing.assert_allclose(all_rows.predict(X), some.predict(X), rtol=1e-9)
+
+
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 5.0, 2: 0.5}])
 def test_class_weight_is_sample_weight(class_weight):
     X, y = load_iris(return_X_y=True)

@@ -112,13 +112,20 @@ class GivenArrays:
     def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
         """Return the model with its state before the first step, and the rows behind its front."""
         rows, model, state = start(estimator, self.X, self.y, self.weight, known)
-        model, data = model.cut(data_of(estimator, model, rows), n_epochs)
+        model, data = model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
         return model, state, data
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
         rows = check_rows(estimator, self.X, self.y, self.weight, model)
-        return model.behind_front(data_of(estimator, model, rows))[1]
+        return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
+
+
+def _counted(data: TrainingData) -> TrainingData:
+    """Return the same rows, if some of them count: the weights of their classes may be zero."""
+    if not data.n_rows:
+        raise DataError(NO_WEIGHT)
+    return data
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.targets import LabelDecoder
+from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
@@ -112,7 +113,7 @@ class TrainedModel:
 
     def data(self, X: Features, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
         """Return checked rows with their labels, for the objective of the whole model."""
-        column = None if weight is None else np.ascontiguousarray(weight, dtype=self.dtype).reshape(-1, 1)
+        column = None if weight is None else rounded_weights(weight, self.dtype).reshape(-1, 1)
         n_scores = self.source.model.width if self.layout.positional else 1
         dtypes = dict(self.source.model.features)
         return TrainingData(self._feeds(X), label, column, dtypes, self.constants, n_scores=n_scores)

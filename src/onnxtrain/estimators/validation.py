@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.cache import table
-from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
+from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, as_number, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame
@@ -92,6 +93,19 @@ def check_parameters(estimator: Estimator) -> None:
         _check_lora(wanted, estimator)
     elif wanted is not None and not isinstance(wanted, str):
         _check_words(wanted)
+    _check_class_weight(getattr(estimator, "class_weight", None))
+
+
+def _check_class_weight(wanted: Any) -> None:
+    """Check that weights of classes are finite and not negative: a negative one would make a class less likely."""
+    if wanted is None or isinstance(wanted, str):
+        return
+    for of_label in wanted if isinstance(wanted, list) else [wanted]:
+        for label, weight in of_label.items():
+            if not 0 <= as_number(weight) < math.inf:
+                raise ParameterError(
+                    f"class_weight must hold finite numbers that are not negative, got {weight!r} for {label!r}."
+                )
 
 
 def _check_words(wanted: Any) -> None:
@@ -367,6 +381,23 @@ def check_sample_weight(
     if not weights.any():
         raise DataError(NO_WEIGHT)
     return None if np.all(weights == weights[0]) else weights
+
+
+def rounded_weights(weights: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
+    """Return sample weights in a floating-point type.
+
+    Raises
+    ------
+    DataError
+        Their sum would be infinite, or the largest has lost digits.
+    """
+    limits, largest = np.finfo(dtype), weights.max(initial=0.0)
+    if largest and not limits.tiny <= largest <= limits.max / len(weights):
+        raise DataError(
+            f"The largest sample weight is {largest:.3g}, out of the range of {limits.dtype}: divide all by one "
+            "number, only their ratios count."
+        )
+    return np.ascontiguousarray(weights, dtype=dtype)
 
 
 def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str = "X") -> None:

@@ -273,8 +273,8 @@ class TrainingData:
         return map(self.piece, self.batches(size))
 
     def batches(self, size: int) -> Iterator[np.ndarray | slice]:
-        """Yield the rows that count in order, `size` at a time."""
-        if self.chosen is None:
+        """Yield the rows that count in order, `size` at a time; slices where all of them do."""
+        if self.chosen is None and (self.weight is None or self.weight.all()):
             yield from batches(len(self.label), size)
         else:
             rows = self.rows
