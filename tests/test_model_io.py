@@ -302,6 +302,7 @@ DAMAGED = {
     "data of two types": (tensor(data_type=11, dims=[1], double_data=[1], float_data=[1]), "'W' of type DOUBLE holds data of another type"),
     "terabytes": (tensor(data_type=1, dims=[2**40, 1], raw_data=bytes(16)), "must hold 4398046511104 bytes"),
     "terabytes of nothing": (tensor(data_type=1, dims=[0, 2**62], raw_data=b""), "dimensions too large"),
+    "a segment": (lambda onx: setattr(onx.graph.initializer[0].segment, "begin", 0), "'W' is a segment of another one"),
     "raw texts": (tensor(data_type=8, dims=[1], raw_data=b"ab"), "must hold 0 bytes"),
     "no element type": (tensor(dims=[4, 1], raw_data=bytes(16)), "unknown element type 0"),
     "an unknown element type": (tensor(data_type=99, dims=[4, 1], raw_data=bytes(16)), "unknown element type 99"),
@@ -565,6 +566,13 @@ def test_rows_of_types_that_numpy_lacks(kind):
 def test_an_output_of_another_type_than_declared():
     onx = parse_model(LINE.partition("{ Y =")[0] + "{ h = MatMul(X, W) z = Sub(h, h) Y = Equal(h, z) }")
     with pytest.raises(OnnxTrainError):
+        check_gradient(onx, {"X": X})
+
+
+def test_a_tensor_declared_as_a_sequence():
+    onx = parse_model(LINE)
+    onx.graph.output[0].type.sequence_type.elem_type.tensor_type.elem_type = 1
+    with pytest.raises(ModelError, match="declared as a sequence; what comes is a tensor"):
         check_gradient(onx, {"X": X})
 
 

@@ -164,7 +164,10 @@ class _Function:
         self.evaluate = evaluate
         self.point = point
         self.rng = rng
-        outputs = list(zip(evaluate(point), real, strict=True))
+        found = evaluate(point)
+        if len(found) != len(real):
+            raise ModelError("An output is declared as a sequence; what comes is a tensor.")
+        outputs = list(zip(found, real, strict=True))
         for y, is_real in outputs:
             if is_real and y.dtype.kind != "f":
                 raise ModelError(f"An output is declared as double; what comes is {y.dtype}.")

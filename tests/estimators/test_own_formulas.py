@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import make_regression
+from sklearn.linear_model import LinearRegression
 
 from onnxtrain import OrtGradientRegressor
-from onnxtrain.errors import LossError
+from onnxtrain.errors import ExportError, LossError
 from onnxtrain.losses import LOSSES, loss
 from onnxtrain.optim.base import Optimizer
 from onnxtrain.training.evaluate import build_loss_and_gradient
@@ -102,6 +103,33 @@ def test_a_loss_may_hold_a_sum_over_the_rows(solver, rows):
     of_sums, plain = (OrtGradientRegressor(loss=loss, **whole).fit(rows(X), y) for loss in (relative, "squared_error"))
     expected = plain.losses(rows(X), y) / (y @ y)
     np.testing.assert_allclose(of_sums.losses(rows(X), y), expected, rtol=1e-2, atol=1e-5)
+
+
+def squared_output(op, y_true, y_pred):
+    return (y_pred**2).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("rows", [X, csr_matrix(X)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weight", [None, np.arange(60.0)], ids=["", "weighted"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_loss_may_leave_the_labels_out(rows, weight, fit_intercept):
+    """As the entropy of what a model predicts for rows without labels."""
+    line = LinearRegression(fit_intercept=fit_intercept).fit(X, y)
+    settings = {"solver": "sgd", "learning_rate": 0.01, "batch_size": 60, "dtype": "float64", "max_iter": 1}
+    model = OrtGradientRegressor(line, loss=squared_output, **settings).fit(rows, y, weight)
+    start, dense = line.predict(X), X.astype(np.float64)
+    np.testing.assert_allclose(model.loss_curve_, [np.average(start**2, weights=weight)], rtol=1e-6)
+    slope = np.average(2 * dense * start[:, None], axis=0, weights=weight)
+    np.testing.assert_allclose(model.weights_["coef"].ravel(), line.coef_ - 0.01 * slope, rtol=1e-6)
+    np.testing.assert_allclose(model.losses(rows, y), model.predict(rows) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(model.gradient(rows, y), 2 * model.predict(rows)[:, None] * model.coef_, rtol=1e-6)
+
+
+def test_an_exported_step_reads_the_labels(tmp_path):
+    line = LinearRegression(fit_intercept=False).fit(X, y)
+    model = OrtGradientRegressor(line, loss=squared_output, max_iter=1).fit(X, y)
+    with pytest.raises(ExportError, match="The loss does not read y, which an exported step takes: add 0"):
+        model.export_training_step(tmp_path)
 
 
 def test_losses_that_build_the_same_graph_share_it():

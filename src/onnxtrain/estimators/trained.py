@@ -214,7 +214,7 @@ class TrainedModel:
         known = {i.name for i in session.get_inputs()}
         parts = []
         for rows in data.batches(data.rows_at_once):
-            feeds = {**data.constants, **self.weights, **data.take(rows), g.inputs["label"]: data.label[rows]}
+            feeds = {**data.constants, **self.weights, **g.feeds(data.piece(rows))}
             parts.append(run_session(session, {name: v for name, v in feeds.items() if name in known})[0])
         return np.concatenate(parts)
 

@@ -108,6 +108,8 @@ def _check_dimensions(tensor: onnx.TensorProto) -> None:
         raise ModelError(f"The tensor {tensor.name!r} has the unknown element type {tensor.data_type}.")
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"The tensor {tensor.name!r} has a negative dimension: {list(tensor.dims)}.")
+    if tensor.HasField("segment"):
+        raise ModelError(f"The tensor {tensor.name!r} is a segment of another one, which onnx does not read.")
     if 0 in tensor.dims and math.prod(d or 1 for d in tensor.dims) >= PROTO_LIMIT:
         raise ModelError(f"The tensor {tensor.name!r} has no elements and dimensions too large: {list(tensor.dims)}.")
 

@@ -117,9 +117,7 @@ def _losses(
     session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
     for piece in data.pieces(place.device):
-        feeds = {g.features[name]: x for name, x in piece.features.items() if name in g.features}
-        feeds[g.inputs["label"]] = piece.label
-        (losses,) = run_session(session, {**feeds, **known})
+        (losses,) = run_session(session, {**g.feeds(piece), **known})
         yield losses[:, 0], piece
 
 
@@ -161,11 +159,8 @@ def sums_of_loss_and_gradient(
     known = _known(session, {**data.constants, **weights})
     loss, dws = 0.0, list[np.ndarray]()
     for piece in data.pieces(place.device):
-        feeds = {g.features[name]: x for name, x in piece.features.items()}
-        feeds[g.inputs["label"]] = piece.label
-        weight = piece.weight
-        feeds[g.inputs["weight"]] = np.ones((piece.n_rows, 1), g.dtype.numpy()) if weight is None else weight
-        value, *gradients = run_session(session, {**feeds, **known})
+        weight = np.ones((piece.n_rows, 1), g.dtype.numpy()) if piece.weight is None else piece.weight
+        value, *gradients = run_session(session, {**g.feeds(piece._replace(weight=weight)), **known})
         loss += float(value)
         if not dws:
             dws = [dw.astype(dtype, copy=False) for dw in gradients]

@@ -18,7 +18,7 @@ from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.optim.schedules import Adaptive, Custom
 from onnxtrain.runtime.device import Capabilities
 from onnxtrain.training.bound import BoundStep
-from onnxtrain.training.data import Batch, EpochRows, Piece
+from onnxtrain.training.data import Batch, EpochRows
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Parts
@@ -203,7 +203,7 @@ class StepLoop:
         constants = {name: self.data.constants[name] for name in self.step.constants}
         if self._at_hand is None:
             return {**constants, self.step.inputs["scalars"]: self._scalars[:1].copy()}
-        inputs = constants | self._named(self._at_hand.piece(slice(None)))
+        inputs = constants | self.step.feeds(self._at_hand.piece(slice(None)))
         inputs[self.step.inputs["scalars"]] = self._scalars
         inputs[self.step.inputs["rows"]] = self._rows.copy()
         inputs[self.step.inputs["batch_size"]] = np.array([self.batch_size], dtype=np.int64)
@@ -236,14 +236,6 @@ class StepLoop:
         """Return the inputs that depend only on the number n of rows of a batch."""
         known = {"batch_positions": np.arange(n, dtype=np.int64), "ones": np.ones((1, n), self.step.dtype.numpy())}
         return {self.step.inputs[role]: array for role, array in known.items() if role in self.step.inputs}
-
-    def _named(self, rows: Piece) -> dict[str, np.ndarray]:
-        """Return rows by input name."""
-        inputs = {self.step.features[name]: x for name, x in rows.features.items() if name in self.step.features}
-        inputs[self.step.inputs["label"]] = rows.label
-        if rows.weight is not None:
-            inputs[self.step.inputs["weight"]] = rows.weight
-        return inputs
 
     def run(self, n_epochs: int, end: EpochEnd) -> None:
         """Run up to `n_epochs` epochs; `end` takes each when the state is up to date.
@@ -325,7 +317,7 @@ class StepLoop:
                 some[:, self.step.step_scalars.index(OF_BATCH)] = weights
             for row, batch in zip(some, of_step, strict=True):
                 self.bound.write(self.step.inputs["scalars"], row[None])
-                self.bound.feed(self._named(batch.piece))
+                self.bound.feed(self.step.feeds(batch.piece))
                 yield
 
     def _look_at_the_first(self) -> None:

@@ -18,6 +18,7 @@ from onnxtrain.cache import Cache
 from onnxtrain.loss_helper import add_row_loss
 from onnxtrain.losses import find_loss
 from onnxtrain.registry import is_of_package
+from onnxtrain.training.data import Piece
 from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
 
 #: For each product of a model its gradient has two: for the one operand, and for the other.
@@ -163,7 +164,7 @@ class BatchGraph:
     features : mapping of str to str
         For each input of the user's model, the input that takes its rows.
     inputs : mapping of str to str
-        The names of ``label`` and, with sample weights, ``weight``.
+        The names of ``label`` and, with sample weights, ``weight``, if they are read.
     dtype : onnx_ir.DataType
         The floating-point type of the graph, that of the weights.
     multiplications : float
@@ -178,6 +179,12 @@ class BatchGraph:
     dtype: ir.DataType
     multiplications: float
     fixed_cost: float = 0.0
+
+    def feeds(self, rows: Piece) -> dict[str, Any]:
+        """Return rows by the names of the inputs that read them: a loss may read no label."""
+        found = {self.features[name]: x for name, x in rows.features.items() if name in self.features}
+        by_role = {"label": rows.label, "weight": rows.weight}
+        return found | {self.inputs[role]: x for role, x in by_role.items() if role in self.inputs and x is not None}
 
 
 class OpenGraph:
@@ -265,10 +272,11 @@ class ObjectiveGraph(OpenGraph):
     def batch_graph(self, outputs: Sequence[tuple[str, ir.Value]], times: int = 1) -> BatchGraph:
         """Return the graph of these outputs, which takes the rows of a batch and does `times` the products."""
         onx = self.save(outputs)
-        inputs = named({"label": self.label, "weight": self.weight})
-        return BatchGraph(
-            onx, named({str(x.name): x for x in self.features}), inputs, self.dtype, times * self.multiplications
-        )
+        read = set(self.model.graph.inputs)
+        features = named({str(x.name): x for x in self.features if x in read})
+        roles = {"label": self.label, "weight": self.weight}
+        inputs = named({role: x for role, x in roles.items() if x in read})
+        return BatchGraph(onx, features, inputs, self.dtype, times * self.multiplications)
 
 
 def rewrite_locally(

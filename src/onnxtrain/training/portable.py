@@ -185,6 +185,8 @@ def portable_step(
         )
     capabilities = CAPABILITIES[target]
     step, strengths = step_of(objective, optimizer, settings, capabilities, gathered=False, weighted=weighted)
+    if "label" not in step.inputs:
+        raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
     model = graph.reload(step.onnx)
     fill(model, {name: constants[name] for name in step.constants})
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
