@@ -233,7 +233,7 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
     """Return the steps of all members, and a copy of the estimator whose members take their columns."""
     if splits_categories(estimator):
         return without_categories(estimator)
-    parts = _parts(estimator) if _holds(estimator) else {}
+    parts = _parts(estimator) if _members(estimator) and _holds(estimator) else {}
     if not parts:
         return None
     ends = np.cumsum([part.tail.n_features_in_ for part in parts.values()])
