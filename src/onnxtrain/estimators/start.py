@@ -11,12 +11,13 @@ from sklearn.pipeline import Pipeline
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
-from onnxtrain.estimators.agreement import check_start, settled
+from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
+from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx, thawed

@@ -1,0 +1,135 @@
+"""How an output is read that the graph leaves open: rows show its columns, and whether it holds probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.cache import LIGHT
+from onnxtrain.errors import ModelError, warn
+from onnxtrain.estimators.agreement import SUM, WORK, some_rows
+from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.protocols import Features
+from onnxtrain.estimators.source import Reading, Source, as_source
+from onnxtrain.estimators.trained import run_rows
+from onnxtrain.losses.link import Link
+from onnxtrain.losses.positions import find_columns
+from onnxtrain.runtime.device import find_device
+from onnxtrain.runtime.session import cached_session, open_session
+from onnxtrain.training.model import TrainableModel
+
+
+def needs_rows(model: TrainableModel, reading: Reading) -> bool:
+    """Whether rows are needed to decide the kind of the output, or to verify the kind that the user gave."""
+    is_open = not model.certain or (reading.output_is == "probabilities" and model.link is Link.PROBABILITY)
+    return not model.width or (reading.labels and is_open)
+
+
+def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
+    """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
+    if not needs_rows(source.model, reading):
+        return source
+    found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
+    if not source.model.width:
+        if not found.ndim:
+            raise ModelError(f"The output {source.model.output!r} is one number for all rows.")
+        source = _with_columns(source, found.shape, X, reading)
+    if not needs_rows(source.model, reading):
+        return source
+    return replace(source, model=_of_known_kind(source.model, found, reading))
+
+
+def _few_rows(X: Features, model: TrainableModel) -> Features:
+    """Return rows spread over X; two where their outputs have positions, which may be many."""
+    return some_rows(X, WORK if model.layout.positional else 0.0)
+
+
+def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
+    """Return the output of a model, with the weights it came with, for some rows."""
+    share, device = len(model.onnx) <= LIGHT, find_device("cpu")
+    held = graph.held_by_name(model.graph()) if model.held else {}
+    onx = graph.initializers_as_inputs(model.graph(), list(held)).SerializeToString() if held else model.onnx
+    session = cached_session(onx, device, 1) if share else open_session(onx, device, thorough=False)
+    return run_rows(session, feeds, model.features, [model.output], held)[model.output]
+
+
+def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: Reading) -> Source:
+    """Return the source whose output has this shape, in the file as in the graph."""
+    model = source.model
+    if source.original is not None:
+        original = onnx.load_model_from_string(source.original)
+        axes: list[int | None] = list(shape)
+        if reading.target is not None and len(shape) > 2:
+            class_axis = find_columns(model.output, shape, reading.target, reading.class_axis).class_axis
+            reading = replace(reading, class_axis=class_axis)
+            axes = [size if axis == class_axis else None for axis, size in enumerate(shape)]
+        declared = as_source(_declared(original, model.output, axes), X, reading, source.entrance)
+        return replace(declared, original=source.original, layout=source.layout)
+    width = shape[1] if len(shape) == 2 else 1
+    known = model.with_graph(_declared(model.graph(), model.output, shape))
+    return replace(source, model=replace(known, width=width, n_scores=width))
+
+
+def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -> TrainableModel:
+    """Return a classifier's model whose output is known to be scores or probabilities.
+
+    Rows within [0, 1] that sum to one are probabilities. Values within [0, 1] that do not may be either:
+    they are taken for scores, with a warning, unless all are the same, as those of a model whose weights are zero.
+
+    Raises
+    ------
+    ModelError
+        It is said to be probabilities, and leaves [0, 1].
+    """
+    found = model.layout.table(found)
+    outside = ~((found >= -SUM) & (found <= 1 + SUM)).all(axis=1)
+    if reading.output_is == "probabilities":
+        _check_unit(model, found, outside)
+        return model
+    if reading.output_is == "scores":
+        return _of_scores(model, found.shape[1])
+    sums_to_one = found.shape[1] > 1 and np.all(np.abs(found.sum(axis=1) - 1) <= SUM)
+    if sums_to_one and not reading.n_labels and not outside.any():
+        link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
+        return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
+    if not outside.any() and np.ptp(found) > 0:
+        warn(
+            f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
+            "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'."
+        )
+    return _of_scores(model, found.shape[1])
+
+
+def _of_scores(model: TrainableModel, n_scores: int) -> TrainableModel:
+    if model.link is Link.IDENTITY:
+        return replace(model, certain=True)
+    return replace(model, link=Link.IDENTITY, scores=model.output, n_scores=n_scores, certain=True)
+
+
+def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -> None:
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ModelError(
+            f"output_is='probabilities', but the output {model.output!r} leaves [0, 1]: {found[row]} in row {row} "
+            f"of {len(found)} that were looked at. Say output_is='scores'."
+        )
+
+
+def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int | None]) -> onnx.ModelProto:
+    """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows.
+
+    A length that is None stays open.
+    """
+    proto = graph.copy_of(original)
+    for value in proto.graph.output:
+        if value.name == output:
+            dims = value.type.tensor_type.shape
+            del dims.dim[:]
+            for i, size in enumerate(shape):
+                dims.dim.add(**({"dim_param": "rows"} if i == 0 else {} if size is None else {"dim_value": size}))
+    return proto
