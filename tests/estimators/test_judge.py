@@ -56,6 +56,10 @@ def test_a_model_for_one_size_of_batch_takes_any(n, nodes):
 
 
 MIXED = {
+    # as a reshape to the number of tokens of the exporter's example
+    "works with some rows only": """
+        z = Greater(A, A) n = NonZero(z) f = Cast <to = 1> (n) t = Constant <value_ints = [7]> () r = Reshape(f, t)
+        m = ReduceSum <keepdims = 0> (r) c = Add(A, m)""",
     "mean of the rows": "s = Constant <value_ints = [0]> () m = ReduceMean <keepdims = 1> (A, s) c = Sub(A, m)",
     # as the mask of a transformer, which changes little in a network of small weights
     "a little of the first row": """

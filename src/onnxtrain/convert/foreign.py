@@ -134,11 +134,11 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     feeds = {value.name: _draw(rng, 3 * size, value.type.tensor_type) for value in _inputs(onx)}
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
     fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # of an opset that the runtime knows
-    parts = [
-        run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)
-    ]
     refusal = f"The model is made for batches of {size} rows, and not every node of it works with more. {_OPEN}"
     try:
+        parts = [
+            run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)
+        ]
         found = run_session(open_session(graph.save(graph.load(opened)), "cpu", 1), feeds, names)
     except (OnnxTrainError, RuntimeError) as e:
         raise ModelError(refusal) from e
