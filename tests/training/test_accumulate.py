@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPRegressor
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ExportError, ParameterError
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, Cosine, Optimizer, RMSprop
-from onnxtrain.training import packing
+from onnxtrain.training import update
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.update import build_update
 from tests.training.steps import NAMES, network
@@ -101,8 +101,8 @@ def test_more_batches_than_an_epoch_has():
 
 def test_large_weights_are_updated_row_by_row(monkeypatch):
     expected = fitted(2, solver="adam")
-    monkeypatch.setattr(packing, "LARGE", 10)
-    monkeypatch.setattr(packing, "ROW", 7)
+    monkeypatch.setattr(update, "_LARGE", 10)
+    monkeypatch.setattr(update, "_ROW", 7)
     build_update.cache.clear()
     found = fitted(2, solver="adam")
     build_update.cache.clear()
@@ -131,8 +131,8 @@ def updated(optimizer):
 @pytest.mark.parametrize("case", IN_PLACE)
 def test_weights_and_slots_are_written_over(case, rows, monkeypatch):
     if rows:
-        monkeypatch.setattr(packing, "LARGE", 3)
-        monkeypatch.setattr(packing, "ROW", 4)
+        monkeypatch.setattr(update, "_LARGE", 3)
+        monkeypatch.setattr(update, "_ROW", 4)
     optimizer, in_place = IN_PLACE[case]
     assert updated(optimizer).in_place is in_place
 

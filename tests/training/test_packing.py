@@ -98,7 +98,7 @@ def test_where_weights_are_left_as_they_are(layout):
     [(1024 * 1024, 1), (1100 * 1000, 5), (3000 * 1001, 12), (2048 * 2048, 16), (1_299_709, 1)],  # the last is prime
 )
 def test_numbers_of_rows(n, rows):
-    assert packing_module.rows_of(n) == rows
+    assert packing_module.rows_of(n, packing_module.LARGE, packing_module.ROW) == rows
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Has
     for w, dw, kind in zip(g.weights, dws, kinds, strict=True):
         shape = static_shape(w)
         if shape is None or math.prod(shape) > SMALL:
-            rows = 1 if shape is None else rows_of(math.prod(shape))
+            rows = 1 if shape is None else rows_of(math.prod(shape), LARGE, ROW)
             found.append(alone(w, dw, kind) if rows == 1 else _in_rows(g, w, dw, kind, rows))
         else:
             together.setdefault(kind, []).append((w, dw))
@@ -90,10 +90,10 @@ def alone(w: ir.Value, dw: ir.Value, kind: Hashable) -> Packed:
     return Packed(w, dw, {str(w.name): None}, kind)
 
 
-def rows_of(n: int) -> int:
-    """Return the number of rows of equal length, ROW elements or slightly less, for n elements; 1 if not split."""
-    fewest = math.ceil(n / ROW)
-    return 1 if n <= LARGE else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
+def rows_of(n: int, large: int, row: int) -> int:
+    """Return the number of rows of equal length, `row` elements or slightly less, for n elements; 1 up to `large`."""
+    fewest = math.ceil(n / row)
+    return 1 if n <= large else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
 
 
 def _in_rows(g: ObjectiveGraph, w: ir.Value, dw: ir.Value, kind: Hashable, rows: int) -> Packed:

