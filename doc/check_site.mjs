@@ -47,6 +47,18 @@ const TERMS = {
   PyTorch: "faq",
   "class_weight": "guide/choose_a_loss",
   LightGBM: "guide/bring_a_model",
+  "save model": "guide/keep",
+  export: "guide/use_the_file",
+  "text classification": "guide/bring_a_model",
+  quantization: "guide/bring_a_model",
+  NaN: "quickstart",
+  date: "quickstart",
+  "loss curve": "guide/stopping",
+  "feature importance": "guide/inspect",
+  parallel: "guide/search",
+  "sample weights": "guide/choose_a_loss",
+  "error messages": "errors",
+  random_state: "faq",
 };
 
 function pages(at) {

@@ -108,10 +108,23 @@ class IndexedSections(SphinxTransform):
 
     def apply(self, **kwargs):
         for entry in self.document.findall(addnodes.index):
-            following = [node for node in entry.parent[entry.parent.index(entry) + 1 :] if not is_mark(node)]
-            section = following[0] if following and isinstance(following[0], nodes.section) else entry.parent
+            section = indexed(entry)
             if isinstance(section, nodes.section):
                 entry["entries"] = [(kind, term, section["ids"][0], *more) for kind, term, _, *more in entry["entries"]]
+
+
+def indexed(entry):
+    """Return the section that an entry of the index stands in front of, or in.
+
+    In front of a title, an entry is the end of the section before.
+    """
+    node = entry
+    while node.parent is not None:
+        following = [other for other in node.parent[node.parent.index(node) + 1 :] if not is_mark(other)]
+        if following:
+            return following[0] if isinstance(following[0], nodes.section) else entry.parent
+        node = node.parent
+    return entry.parent
 
 
 def is_mark(node):
