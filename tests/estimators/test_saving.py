@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
@@ -14,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ExportError, ModelError
-from onnxtrain.estimators import file_format
+from onnxtrain.errors import ExportError, FileError, ModelError
+from onnxtrain.estimators import beside, file_format
 from onnxtrain.optim import SGD, Cosine
 from onnxtrain.runtime.session import run
 
@@ -462,3 +463,142 @@ def test_the_file_that_came_in_is_kept(tmp_path):
     assert (tmp_path / "m.onnx").stat().st_size < 1.3 * onx.ByteSize()
     twin.fit(X, y)
     assert {n.name for n in twin.get_trained_onnx().graph.initializer} == {"W", "V"}
+
+
+# ------------------------------------------------ more than a protobuf message holds
+
+
+@pytest.fixture
+def small_limit(monkeypatch):
+    """No message holds more than a header and the weights of a linear model."""
+    monkeypatch.setattr(beside, "LIMIT", 4000)
+
+
+def fitted_line(max_iter=3, **params):
+    model = OrtGradientRegressor(max_iter=max_iter, warm_start=True, random_state=0, **params)
+    return model.fit(X, np.stack([y] * 20, axis=1))
+
+
+def data_of(path):
+    return sorted(p.name for p in path.parent.iterdir() if p != path)
+
+
+def test_the_state_of_training_is_beside_a_file_that_would_be_too_large(small_limit, tmp_path):
+    path, Y = tmp_path / "line.onnx", np.stack([y] * 20, axis=1)
+    model = fitted_line(solver="adam")
+    save(model, path)
+    (name,) = data_of(path)
+    twin = load(path)
+    np.testing.assert_array_equal(twin.predict(X), model.predict(X))
+    assert twin.fit(X, Y).loss_curve_ == model.fit(X, Y).loss_curve_
+    onx = onnx.load_model(path, load_external_data=False)
+    assert {e.value for t in onx.training_info[0].algorithm.initializer for e in t.external_data[:1]} == {name}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = session.run(None, {session.get_inputs()[0].name: X.astype(np.float32)})
+    np.testing.assert_allclose(found[0], load(path).predict(X), rtol=1e-5)
+    onnx.checker.check_model(onnx.load_model(path))
+
+
+def test_the_former_pair_of_files_is_whole_until_it_is_replaced(small_limit, tmp_path, monkeypatch):
+    path = tmp_path / "line.onnx"
+    other = tmp_path / "line.onnx.0123456789abcdef.data"
+    other.write_bytes(b"another's")
+    first, second = fitted_line(), fitted_line(4)
+    save(first, path)
+    before = data_of(path)
+    replace = os.replace
+
+    def full(part, target):
+        if str(target) == str(path):
+            raise OSError(28, "No space left on device")
+        replace(part, target)
+
+    monkeypatch.setattr(file_format.os, "replace", full)
+    for model in (first, second):  # the state of the first one is there already
+        with pytest.raises(FileError, match="cannot be written: No space left on device"):
+            save(model, path)
+        assert data_of(path) == before
+        np.testing.assert_array_equal(load(path).predict(X), first.predict(X))
+    monkeypatch.undo()
+    save(second, path)  # all in one file now
+    assert data_of(path) == [other.name]
+    np.testing.assert_array_equal(load(path).predict(X), second.predict(X))
+
+
+def test_one_file_of_tensors_for_each_checkpoint(small_limit, tmp_path):
+    path, Y = tmp_path / "line.onnx", np.stack([y] * 20, axis=1)
+    seen = []
+    model = OrtGradientRegressor(solver="adam", max_iter=4, random_state=0)
+    model.fit(X, Y, checkpoint=path, every=1, callback=lambda info: seen.append(data_of(path)))
+    names = {name for names in [*seen, data_of(path)] for name in names}
+    assert [len(names) for names in seen] == [0, 1, 1, 1]
+    assert len(names) == 4
+    np.testing.assert_array_equal(load(path).predict(X), model.predict(X))
+    (tmp_path / data_of(path)[0]).chmod(0o600)
+    path.chmod(0o600)
+    save(model.set_params(warm_start=True).fit(X, Y), path)
+    (name,) = data_of(path)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+BESIDE = {
+    "missing": (lambda data: data.unlink(), "the external data of the model cannot be read"),
+    "cut short": (
+        lambda data: data.write_bytes(data.read_bytes()[:-1]),
+        "does not belong to .*: it was cut short, changed",
+    ),
+    "changed": (lambda data: data.write_bytes(b"0" * data.stat().st_size), "Copy both files anew"),
+    "a link out of the folder": (
+        lambda data: (data.unlink(), data.symlink_to("/etc/hostname")),
+        "lies outside the folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, words", BESIDE.values(), ids=BESIDE)
+def test_another_file_beside(change, words, small_limit, tmp_path):
+    path = tmp_path / "line.onnx"
+    save(fitted_line(), path)
+    (name,) = data_of(path)
+    change(tmp_path / name)
+    with pytest.raises(ModelError, match=f"(?i){words}"):
+        load(path)
+
+
+SIGNED = {
+    "an absolute path": ("name", "/etc/hostname", "lies outside the folder"),
+    "a folder above": ("name", "../line.onnx", "lies outside the folder"),
+    "no name": ("name", None, "there is no 'None'"),
+    "no checksum": ("sha256", None, "does not belong to"),
+    "an offset behind the end": ("offset", "1000000", r"The tensor '0' of \[.*\] is not in"),
+    "an offset before the start": ("offset", "-8", r"The tensor '0' of \[.*\] is not in"),
+    "an offset that is no number": ("offset", "x", "not understood"),
+    "a length beyond memory": ("dims", 2**60, "is not in"),
+    "a negative length": ("dims", -3, "is not in"),
+}
+
+
+@pytest.mark.parametrize("name, value, words", SIGNED.values(), ids=SIGNED)
+def test_a_reference_that_was_changed_and_signed_again(name, value, words, small_limit, tmp_path):
+    path = tmp_path / "line.onnx"
+    save(fitted_line(), path)
+
+    def change(proto, header):
+        reference = proto.training_info[0].algorithm.initializer[0]
+        if name in header["beside"]:
+            header["beside"][name] = value
+        elif name == "dims":
+            reference.dims[:] = [value]
+        else:
+            next(e for e in reference.external_data if e.key == name).value = value
+
+    proto = onnx.load_model(path, load_external_data=False)
+    text = next(p for p in proto.metadata_props if p.key == "onnxtrain")
+    header = json.loads(text.value)
+    change(proto, header)
+    text.value = json.dumps(header)
+    del proto.metadata_props[-1]
+    plain = proto.SerializeToString()
+    path.write_bytes(plain + file_format._trailer(plain))
+    with pytest.raises(ModelError, match=words):
+        load(path)

@@ -1,7 +1,8 @@
 """The file of a trained estimator: an ONNX model that any runtime reads, and beside its graph all the rest.
 
 The rest is a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX
-puts the state of an optimizer. Values become JSON and tensors by :class:`Encoder`; reading
+puts the state of an optimizer; where all would be larger than a protobuf message may be, these are
+in a file beside (:mod:`~onnxtrain.estimators.beside`). Values become JSON and tensors by :class:`Encoder`; reading
 them runs no code of the file's. The last bytes are a checksum of all others, itself an entry
 of ``metadata_props``: bytes appended to a protobuf message are merged into it.
 """
@@ -20,13 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
 
 from onnxtrain import graph
 from onnxtrain.errors import ExportError, FileError, ModelError
+from onnxtrain.estimators import beside
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.optim import OPTIMIZERS, Optimizer
 from onnxtrain.optim.schedules import SCHEDULES, Schedule
@@ -53,44 +55,66 @@ def _trailer(content: bytes) -> bytes:
 def write(
     path: str | os.PathLike, model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequence[onnx.TensorProto]
 ) -> None:
-    """Write a model, a header and tensors atomically.
+    """Write a model, a header and tensors atomically; the tensors beside it if all is more than a message may hold.
 
     Raises
     ------
     ExportError
-        The whole is larger than a protobuf message may be, 2 GiB.
+        The model is larger than a protobuf message may be, 2 GiB.
     FileError
         The disk is full, or the folder not to be written to.
     """
     from onnxtrain import __version__
 
-    proto = graph.copy_of(model)
-    text = json.dumps({"format": FORMAT, "written_by": __version__, **header}, allow_nan=False)
-    proto.metadata_props.add(key=_HEADER, value=text)
-    proto.training_info.add().algorithm.initializer.extend(tensors)
+    header = {"format": FORMAT, "written_by": __version__, **header}
+    real, file = Path(os.path.realpath(path)), None
     try:
-        content = proto.SerializeToString()
-    except Exception as e:  # the class differs between implementations of protobuf
-        raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
-    try:
-        _replace(Path(path), content + _trailer(content))
+        former = beside.belonging_to(real)
+        if beside.is_too_large(model, header, tensors):
+            checksum, file = _write_beside(real, tensors)
+            header["beside"] = {"name": file.name, "sha256": checksum}
+            tensors = beside.references(tensors, file.name)
+        try:
+            content = _content(model, header, tensors)
+            _replace(real, lambda f: f.write(content + _trailer(content)))
+        except BaseException:
+            beside.remove({file} - former)
+            raise
     except OSError as e:
         raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e
+    beside.remove(former - {file})
 
 
 #: Of a file that has no format of others.
 _NOT_OURS = " Another ONNX model is not loaded but trained: OrtGradientRegressor(path), OrtGradientClassifier(path)."
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file in one piece, where a link leads, with the permissions it had."""
-    path = Path(os.path.realpath(path))
-    part = path.parent / f".{path.name}.{uuid.uuid4().hex}.part"
+def _content(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequence[onnx.TensorProto]) -> bytes:
+    proto = graph.copy_of(model)
+    proto.metadata_props.add(key=_HEADER, value=json.dumps(header, allow_nan=False))
+    proto.training_info.add().algorithm.initializer.extend(tensors)
+    try:
+        return bytes(proto.SerializeToString())
+    except Exception as e:  # the class differs between implementations of protobuf
+        raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
+
+
+def _write_beside(path: Path, tensors: Sequence[onnx.TensorProto]) -> tuple[str, Path]:
+    """Write tensors to a file beside a path; return their checksum and the file."""
+    checksum = beside.checksum_of(tensors)
+    file = path.parent / beside.name_of(path, checksum)
+    _replace(file, lambda f: f.writelines(t.raw_data for t in tensors), like=path)
+    return checksum, file
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = None) -> None:
+    """Replace a file in one piece, with the permissions it had, or those of a file `like` which it is."""
+    part, like = path.parent / f".{path.name}.{uuid.uuid4().hex}.part", like or path
     try:
         with open(part, "xb") as file:
-            if path.exists():
-                shutil.copymode(path, part)
-            file.write(content)
+            if like.exists():
+                shutil.copymode(like, part)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -138,15 +162,17 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
             f"{os.fspath(path)!r} was not written by onnxtrain.save, or it was cut short or changed afterwards: "
             f"its checksum is missing or wrong.{graph.other_format(content) or _NOT_OURS}"
         )
-    proto = graph.read(content)
+    proto = onnx.load_model_from_string(content)
     header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))
+    outside = beside.take_in(proto, header.get("beside"), Path(os.path.realpath(path)))
+    proto = graph.read(proto)
     if header["format"] > FORMAT:
         raise ModelError(
             f"{os.fspath(path)!r} was written by onnxtrain {header['written_by']}, in format {header['format']}; "
             f"this version reads up to {FORMAT}: install a newer one."
         )
     tensors = {t.name: onnx.numpy_helper.to_array(t) for t in proto.training_info[0].algorithm.initializer}
-    return _without_state(proto), header, tensors
+    return _without_state(proto), header, tensors | outside
 
 
 def _without_state(proto: onnx.ModelProto) -> onnx.ModelProto:

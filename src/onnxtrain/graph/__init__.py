@@ -22,7 +22,7 @@ from onnxtrain.graph.build import (
     tensor,
     unique_name,
 )
-from onnxtrain.graph.check import as_model_error
+from onnxtrain.graph.check import PROTO_LIMIT, as_model_error, check_location
 from onnxtrain.graph.edit import (
     WITHOUT_EFFECT,
     cast_floats,
@@ -85,6 +85,7 @@ __all__ = [
     "IR_VERSION",
     "OPSET",
     "PRODUCTS",
+    "PROTO_LIMIT",
     "WITHOUT_EFFECT",
     "Builder",
     "Layout",
@@ -106,6 +107,7 @@ __all__ = [
     "builder",
     "captured",
     "cast_floats",
+    "check_location",
     "constant",
     "constants_as_nodes",
     "copy_of",

@@ -177,7 +177,7 @@ def _load_external(
     if held is not None and folder is not None:
         large = [t for t in external if has_many_floats(t) and t.name not in filters]
         for tensor in large:
-            _check_location(tensor.name, _location(tensor), folder)
+            check_location(tensor.name, _location(tensor), folder)
             with as_model_error(f"The external data of the model cannot be read from {folder!r}"):
                 _check_length(tensor, folder)
         held.update(hold_external(large, folder))
@@ -190,7 +190,7 @@ def _load_external(
                 f"The values of {_called(tensor.name)} are in another file, {location!r}, and only a path says in "
                 "which folder: give the path of the .onnx file, or what onnx.load(path) returns."
             )
-        _check_location(tensor.name, location, folder)
+        check_location(tensor.name, location, folder)
         if size >= PROTO_LIMIT:
             raise ModelError(
                 f"The weights of the model take {size / 2**30:.1f} GB; a model is trained as one protobuf message, "
@@ -212,7 +212,7 @@ def _location(tensor: onnx.TensorProto) -> str:
     return next((e.value for e in tensor.external_data if e.key == "location"), "?")
 
 
-def _check_location(name: str, location: str, folder: str) -> None:
+def check_location(name: str, location: str, folder: str) -> None:
     """Refuse a file outside the folder of the model: a model must not read other files of its user."""
     here, windows = PurePosixPath(location), PureWindowsPath(location)
     odd = here.is_absolute() or windows.drive or windows.root or "\0" in location

@@ -1,0 +1,126 @@
+"""The tensors of a saved estimator in a file beside it, where all together would be no protobuf message any more.
+
+``line.onnx`` then refers to ``line.onnx.<checksum>.data``. Another content has another name, so that the former pair of
+files is whole until ``line.onnx`` is replaced; only then is the former file of tensors removed.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.errors import ModelError
+
+#: Bytes from which on tensors go to a file beside: those of a protobuf message, less what stands around its parts.
+LIMIT = graph.PROTO_LIMIT - 2**20
+
+#: Letters of the checksum in the name of a file.
+_LETTERS = 16
+
+
+def is_too_large(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Iterable[onnx.TensorProto]) -> bool:
+    """Whether a model, a header and tensors are more than a protobuf message may hold."""
+    return model.ByteSize() + len(json.dumps(header)) + sum(len(t.raw_data) for t in tensors) >= LIMIT
+
+
+def checksum_of(tensors: Iterable[onnx.TensorProto]) -> str:
+    """Return the checksum of the bytes of tensors, one after the other."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.raw_data)
+    return digest.hexdigest()
+
+
+def name_of(path: Path, checksum: str) -> str:
+    """Return the name of the file beside a path."""
+    return f"{path.name}.{checksum[:_LETTERS]}.data"
+
+
+def references(tensors: Sequence[onnx.TensorProto], location: str) -> list[onnx.TensorProto]:
+    """Return tensors that refer to a file in which their bytes stand one after the other."""
+    found, offset = [], 0
+    for tensor in tensors:
+        n = len(tensor.raw_data)
+        reference = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        reference.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in {"location": location, "offset": str(offset), "length": str(n)}.items():
+            reference.external_data.add(key=key, value=value)
+        found.append(reference)
+        offset += n
+    return found
+
+
+def belonging_to(path: Path) -> set[Path]:
+    """Return the files beside an estimator's file to which it refers; to look for them in the file takes long."""
+    pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{_LETTERS}}}\.data")
+    found = {p for p in path.parent.glob(f"{glob.escape(path.name)}.*.data") if pattern.fullmatch(p.name)}
+    if not found or not path.exists():
+        return set()
+    try:
+        named = {place.get("location") for place in graph.layout_of(path).values()}
+    except Exception:  # a file of another kind, which is replaced
+        return set()
+    return {p for p in found if p.name in named}
+
+
+def remove(paths: Iterable[Path | None]) -> None:
+    """Remove files; another process may have removed them."""
+    for path in paths:
+        with suppress(OSError):
+            if path is not None:
+                path.unlink()
+
+
+def take_in(proto: onnx.ModelProto, known: Mapping[str, Any] | None, path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors beside a file by name, and remove, in place, the references to them.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        As parsed.
+    known : mapping of str to str, or None
+        Name and checksum of the file beside; None if there is none.
+    path : path
+        Of the file with the model, no link.
+
+    Raises
+    ------
+    ModelError
+        The file is missing, outside the folder, or another one.
+    """
+    if known is None:
+        return {}
+    location, where = str(known["name"]), os.fspath(path)
+    graph.check_location("the state of training", location, os.fspath(path.parent))
+    beside = path.parent / location
+    with open(beside, "rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
+            raise ModelError(
+                f"{os.fspath(beside)!r} does not belong to {where!r}, which holds its checksum: it was cut short, "
+                "changed, or written with another file. Copy both files anew."
+            )
+    info = proto.training_info[0].algorithm
+    outside = [t for t in info.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    graph.assign(info.initializer, [t for t in info.initializer if t.data_location != onnx.TensorProto.EXTERNAL])
+    return {t.name: _read(t, beside) for t in outside}
+
+
+def _read(tensor: onnx.TensorProto, path: Path) -> np.ndarray:
+    offset = int(next(e.value for e in tensor.external_data if e.key == "offset"))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).newbyteorder("<")
+    rest = path.stat().st_size - math.prod(tensor.dims) * dtype.itemsize
+    if min(tensor.dims, default=0) < 0 or not 0 <= offset <= rest:
+        raise ModelError(f"The tensor {tensor.name!r} of {list(tensor.dims)} is not in {os.fspath(path)!r}.")
+    return np.fromfile(path, dtype, math.prod(tensor.dims), offset=offset).reshape(tuple(tensor.dims))
