@@ -37,7 +37,15 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
     found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
     if not source.model.width:
         if not found.ndim:
-            raise ModelError(f"The output {source.model.output!r} is one number for all rows.")
+            raise ModelError(
+                f"The output {source.model.output!r} is one number for all rows: train one with a value for each "
+                "row, by output=, or give the model a new layer by head='new'."
+            )
+        if not found.size:
+            raise ModelError(
+                f"The output {source.model.output!r} is empty, of the shape {found.shape} for {len(found)} rows: train "
+                "another one, by output=, or give the model a new layer by head='new'."
+            )
         source = _with_columns(source, found.shape, X, reading)
     if not needs_rows(source.model, reading):
         return source

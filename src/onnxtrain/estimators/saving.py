@@ -49,7 +49,9 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     JSON and tensors. There is no code in it, and nothing that is run when it is read. Steps of a
     pipeline that scikit-learn runs are kept by skops, which must be installed. The file
     replaces a file of that name in one piece: there is never half of it. A link to a file
-    stays one, and the file keeps its permissions.
+    stays one, and the file keeps its permissions. Where model and memory of the optimizer are together larger than
+    2 GB, more than an ONNX file may be, the memory is in a file beside it, ``NAME.CHECKSUM.data``: both
+    are moved together.
 
     Parameters
     ----------

@@ -174,6 +174,8 @@ def _load_external(
     filters: Container[str] = (),
 ) -> None:
     external = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL and key_of(t) is None]
+    for tensor in external:
+        _check_keys(tensor)
     if held is not None and folder is not None:
         large = [t for t in external if has_many_floats(t) and t.name not in filters]
         for tensor in large:
@@ -208,12 +210,26 @@ def _called(name: str) -> str:
     return repr(name) if name else "a Constant"
 
 
+def _check_keys(tensor: onnx.TensorProto) -> None:
+    """Refuse a key that is there twice: readers differ in which one they take, and only one would be checked."""
+    keys = [entry.key for entry in tensor.external_data]
+    if len(set(keys)) < len(keys):
+        raise ModelError(f"The values of {_called(tensor.name)} are in another file, with a key twice: {keys}.")
+
+
 def _location(tensor: onnx.TensorProto) -> str:
     return next((e.value for e in tensor.external_data if e.key == "location"), "?")
 
 
 def check_location(name: str, location: str, folder: str) -> None:
-    """Refuse a file outside the folder of the model: a model must not read other files of its user."""
+    """Refuse a file outside the folder of the model, or one that is missing."""
+    refuse_outside(name, location, folder)
+    if not os.path.isfile(os.path.join(os.path.realpath(folder), location)):
+        raise ModelError(f"The external data of the model cannot be read from {folder!r}: there is no {location!r}.")
+
+
+def refuse_outside(name: str, location: str, folder: str) -> None:
+    """Refuse a file outside the folder of the model: a model must not read or replace other files of its user."""
     here, windows = PurePosixPath(location), PureWindowsPath(location)
     odd = here.is_absolute() or windows.drive or windows.root or "\0" in location
     inside = os.path.realpath(folder)
@@ -226,14 +242,15 @@ def check_location(name: str, location: str, folder: str) -> None:
             f"The values of {_called(name)} are in the file {location!r}, which lies outside the folder of the model, "
             f"{folder!r}: external data is read from that folder only, not by absolute paths, '..' or links."
         )
-    if not os.path.isfile(os.path.join(inside, location)):
-        raise ModelError(f"The external data of the model cannot be read from {folder!r}: there is no {location!r}.")
 
 
 def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
     """Refuse external data that is longer or shorter than the tensor, before it is read."""
     entries = {e.key: e.value for e in tensor.external_data}
-    rest = os.path.getsize(os.path.join(folder, entries["location"])) - int(entries.get("offset", 0))
+    offset = int(entries.get("offset", 0))
+    if offset < 0:
+        raise ValueError(f"{tensor.name!r} begins at the offset {offset}")
+    rest = os.path.getsize(os.path.join(folder, entries["location"])) - offset
     found, expected = int(entries.get("length", rest)), _n_bytes(tensor)
     if expected is not None and not found == expected <= rest:
         raise ValueError(f"{tensor.name!r} takes {expected} bytes, the file has {min(found, rest)} for it")

@@ -11,6 +11,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain.errors import FileError
+from onnxtrain.graph.check import refuse_outside
 from onnxtrain.graph.messages import copy_of, messages_in
 
 #: For each tensor, by its name, what the model says of its bytes: location, offset, length.
@@ -53,8 +54,12 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
     ------
     FileError
         A file cannot be written.
+    ModelError
+        A file of the layout lies outside the folder.
     """
     path = Path(path)
+    for name, place in layout.items():
+        refuse_outside(name, place["location"], os.fspath(path.parent))
     written = copy_of(onx)
     try:
         own = {place["location"] for place in layout_of(path).values()} if path.exists() else set()

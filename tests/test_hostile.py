@@ -1,0 +1,237 @@
+"""Models that are made to do harm, or that nobody would write: refused with a reason; no file outside is read."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnxtrain import OrtGradientRegressor, add_loss_output, load, onnx_derivative
+from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.graph import held, layout_of, write_model
+
+X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+W = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def fit(model):
+    return OrtGradientRegressor(model, max_iter=1).fit(X, X[:, :2])
+
+
+def model(nodes="Y = MatMul(X, W)", inputs="float[N, 3] X", outputs="float[N, 2] Y", functions=""):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g ({inputs}) => ({outputs}) {{ {nodes} }} {functions}'
+    )
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(W, "W"))
+    return onx
+
+
+def calls_on(path):
+    """Return what each call ends in: None, or an error of our own."""
+    found = []
+    for call in (fit, onnx_derivative, add_loss_output, load):
+        try:
+            call(path)
+            found.append(None)
+        except OnnxTrainError as e:
+            found.append(e)
+    return found
+
+
+# ------------------------------------------------------------------ external data
+
+#: The entries of external data, and the words of the refusal.
+EXTERNAL = {
+    "a link": ([("location", "link")], "lies outside the folder"),
+    "a folder that is a link": ([("location", "above/secret")], "lies outside the folder"),
+    "up, behind a folder": ([("location", "x/../../secret")], "lies outside the folder"),
+    "backslashes": ([("location", "..\\secret")], "lies outside the folder"),
+    "a device": ([("location", "/dev/zero"), ("length", "24")], "lies outside the folder"),
+    "a pipe": ([("location", "pipe"), ("length", "24")], "there is no 'pipe'"),
+    "two places": ([("location", "w.bin"), ("location", "../secret")], "with a key twice"),
+    "two offsets": ([("location", "w.bin"), ("offset", "0"), ("offset", "8")], "with a key twice"),
+    "no place": ([("offset", "0")], "there is no"),
+    "an empty place": ([("location", "")], "there is no ''"),
+    "the folder itself": ([("location", ".")], "there is no '.'"),
+    "a long place": ([("location", "a" * 5000)], "there is no 'aaa"),
+    "behind the end": ([("location", "w.bin"), ("offset", "1000"), ("length", "24")], "takes 24 bytes, the file has"),
+    "before the start": ([("location", "w.bin"), ("offset", "-24"), ("length", "24")], "begins at the offset -24"),
+    "an offset in words": ([("location", "w.bin"), ("offset", "zero")], "cannot be read"),
+    "a negative length": ([("location", "w.bin"), ("length", "-1")], "takes 24 bytes, the file has"),
+    "a huge length": ([("location", "w.bin"), ("length", str(2**70))], "takes 24 bytes, the file has"),
+    "a length in other digits": ([("location", "w.bin"), ("length", "²4")], "cannot be read"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    inside = tmp_path / "model"
+    inside.mkdir()
+    (tmp_path / "secret").write_bytes(W.tobytes())
+    (inside / "w.bin").write_bytes(W.tobytes())
+    (inside / "link").symlink_to(tmp_path / "secret")
+    (inside / "above").symlink_to(tmp_path)
+    os.mkfifo(inside / "pipe")
+    return inside
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("entries, words", EXTERNAL.values(), ids=EXTERNAL)
+def test_external_data_that_leads_elsewhere(entries, words, large, folder, monkeypatch):
+    if large:  # those are held beside the model
+        monkeypatch.setattr(held, "LEAST", 1)
+        monkeypatch.setattr(held, "LEAST_IN_ALL", 1)
+    onx = model()
+    (w,) = onx.graph.initializer
+    w.ClearField("raw_data")
+    w.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in entries:
+        w.external_data.add(key=key, value=value)
+    path = folder / "net.onnx"
+    path.write_bytes(onx.SerializeToString())
+    for error in calls_on(path):
+        assert isinstance(error, ModelError)
+    with pytest.raises(ModelError, match=words.replace(".", r"\.")):
+        fit(path)
+
+
+@pytest.mark.parametrize("location", ["../out.bin", "above/out.bin", "/tmp/out.bin"])
+def test_no_file_is_written_outside(location, folder):
+    with pytest.raises(ModelError, match="lies outside the folder"):
+        write_model(model(), folder / "net.onnx", {"W": {"location": location}})
+    assert not (folder.parent / "out.bin").exists()
+    assert not (folder / "net.onnx").exists()
+    write_model(model(), folder / "net.onnx", {"W": {"location": "own/out.bin"}})
+    assert layout_of(folder / "net.onnx")["W"]["location"] == "own/out.bin"
+
+
+# ------------------------------------------------------------------- odd graphs
+
+
+def changed(change, **kwargs):
+    onx = model(**kwargs)
+    change(onx)
+    return onx
+
+
+def call(body):
+    return dict(
+        nodes="A = own.f(X) Y = MatMul(A, W)", functions=f'<domain: "own", opset_import: ["" : 17, "own" : 1]> {body}'
+    )
+
+
+def with_dims(*dims):
+    def change(onx):
+        onx.graph.initializer[0].dims[:] = dims
+        onx.graph.initializer[0].raw_data = b""
+
+    return change
+
+
+def with_version(version):
+    return lambda onx: setattr(onx.opset_import[0], "version", version)
+
+
+def with_ir(version):
+    return lambda onx: setattr(onx, "ir_version", version)
+
+
+def with_name(name):
+    def change(onx):
+        onx.graph.initializer[0].name = onx.graph.node[0].input[1] = name
+
+    return change
+
+
+def same(onx):
+    pass
+
+
+def typed_as_text(onx):
+    a = onx.graph.node[0].attribute[0]
+    a.type, a.s = onnx.AttributeProto.STRING, b"one"
+
+
+def twice(field):
+    return lambda onx: getattr(onx.graph, field).append(getattr(onx.graph, field)[0])
+
+
+def trained_by(onx):
+    info = onx.training_info.add()
+    info.algorithm.CopyFrom(onx.graph)
+    info.update_binding.add(key="W", value="nowhere")
+
+
+def without_output(onx):
+    del onx.functions[0].output[:]
+
+
+#: Models, and the words of the error of a fit, None where it works.
+ODD = {
+    "a function that calls itself": (changed(same, **call("f (a) => (b) { b = own.f(a) }")), "'f' of the model calls"),
+    "a function without a result": (changed(without_output, **call("f (a) => (b) { b = Neg(a) }")), "cannot be read"),
+    "a cycle": (model("A = Add(B, X) B = Neg(A) Y = MatMul(B, W)"), "contains a cycle"),
+    "a node of itself": (model("A = Add(A, X) Y = MatMul(A, W)"), "contains a cycle"),
+    "a name of two results": (model("A = Neg(X) A = Abs(X) Y = MatMul(A, W)"), "2 values of the name 'A'"),
+    "a result named as an input": (model("X = Neg(X) Y = MatMul(X, W)"), "2 values of the name 'X'"),
+    "an output twice": (changed(twice("output")), "Name one by output="),
+    "an initializer twice": (changed(twice("initializer")), "2 values of the name 'W'"),
+    "another width declared": (model(inputs="float[N, 4] X"), "Incompatible dimensions"),
+    "another type declared": (model(outputs="int64[N, 2] Y"), None),
+    "text in a whole number": (
+        changed(typed_as_text, nodes="A = Softmax <axis = 1> (X) Y = MatMul(A, W)"),
+        "'axis' of Softmax .* must be of the type INT",
+    ),
+    "a wrong permutation": (model("A = Transpose <perm = [5, -9]> (X) Y = MatMul(A, W)"), "Invalid attribute perm"),
+    "huge dimensions": (changed(with_dims(2**60, 2)), "must hold 9223372036854775808 bytes, it holds 0"),
+    "dimensions whose product is 0 in 64 bits": (changed(with_dims(2**32, 2**32)), "must hold 73786976294838206464"),
+    "huge and empty": (changed(with_dims(0, 2**60)), "no elements and dimensions too large"),
+    "a huge input": (model(inputs=f"float[N, {2**60}] X"), "Incompatible dimensions"),
+    "an output without columns": (
+        changed(lambda onx: with_dims(3, 0)(onx), outputs="float[N, 0] Y"),
+        r"'Y' is empty, of the shape \(6, 0\) for 6 rows: train another one, by output=",
+    ),
+    "opset 0": (changed(with_version(0)), "Opset 0 cannot be converted"),
+    "opset -5": (changed(with_version(-5)), "Opset -5 cannot be converted"),
+    "a huge opset": (changed(with_version(2**40)), "Install a newer onnx"),
+    "an unknown operator": (model("A = own.Weird(X) Y = MatMul(A, W)"), "Weird"),
+    "an unknown domain": (model("A = else.Weird(X) Y = MatMul(A, W)"), "No opset import for domain else"),
+    "the state of another training": (changed(trained_by), None),
+    "an optional input": (
+        model("A = OptionalGetElement(X) Y = MatMul(A, W)", inputs="optional(float[N, 3]) X"),
+        r"no tensor \(optional\)",
+    ),
+    "a map as input": (
+        model("A = DictVectorizer(X) Y = MatMul(A, W)", inputs="map(string, float[N]) X"),
+        r"no tensor \(map\)|DictVectorizer",
+    ),
+    "a sequence as output": (
+        model("P = MatMul(X, W) Y = SequenceConstruct(P, P)", outputs="seq(float[N, 2]) Y"),
+        "Train another output by output=",
+    ),
+    "a name that is a path": (changed(with_name("/a/../b")), None),
+    "a name in any script": (changed(with_name("gewicht/é∂\u202e😀")), None),
+    "a name with a zero byte": (changed(with_name("a\0b")), None),
+    "a name of spaces": (changed(with_name("  ")), None),
+    "a name that is a pattern": (changed(with_name("*")), None),
+    "IR 0": (changed(with_ir(0)), None),
+    "IR 3": (changed(with_ir(3)), None),
+    "IR 9000": (changed(with_ir(9000)), "IR version 9000; onnx .* Install a newer onnx"),
+}
+
+
+@pytest.mark.parametrize("onx, words", ODD.values(), ids=ODD)
+@pytest.mark.filterwarnings("ignore")  # those of the fits that work
+def test_graphs_that_nobody_would_write(onx, words, tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(onx.SerializeToString())
+    fitted, *_, loaded = calls_on(path)
+    assert isinstance(loaded, ModelError)
+    if words is None:
+        assert fitted is None
+    else:
+        with pytest.raises(OnnxTrainError, match=words):
+            raise fitted or AssertionError("it was trained")
