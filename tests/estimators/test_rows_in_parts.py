@@ -112,6 +112,24 @@ def test_a_warm_start_goes_on():
     check_same(a.fit(X, y).fit(X, y), b.fit(parts_of(3, X, y)).fit(parts_of(3, X, y)))
 
 
+@pytest.mark.parametrize("model", [OrtGradientClassifier(), OrtGradientRegressor(solver="sgd", learning_rate=0.01)])
+def test_partial_fit_is_an_epoch_over_the_parts(model):
+    target = y if isinstance(model, OrtGradientClassifier) else value
+    a, b = (type(model)(**model.get_params(deep=False)).set_params(random_state=0) for _ in range(2))
+    for _ in range(3):
+        a.partial_fit(X, target), b.partial_fit(parts_of(4, X, target))
+    check_same(a, b)
+    assert b.n_iter_ == 3
+    many = type(model)(**model.get_params(deep=False)).set_params(random_state=0)
+    assert many.partial_fit(parts_of(30, X, target)).partial_fit(parts_of(30, X, target)).n_iter_ == 2
+
+
+def test_partial_fit_of_parts_takes_classes_that_come_later():
+    model = OrtGradientClassifier(max_iter=1).partial_fit(parts_of(3, X, y), classes=["maybe", "no", "yes"])
+    assert model.classes_.tolist() == ["maybe", "no", "yes"]
+    assert model.partial_fit(parts_of(12, X[:40], np.repeat(["maybe"], 40))).n_iter_ == 2
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_lbfgs_adds_up_the_parts(weighted):
     given = (X, value, weight) if weighted else (X, value)
@@ -119,6 +137,23 @@ def test_lbfgs_adds_up_the_parts(weighted):
     a.fit(*given), b.fit(parts_of(40, *given, open_parts=3))
     np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-8)
     np.testing.assert_allclose(b.loss_curve_[-1], a.loss_curve_[-1], rtol=1e-12)
+
+
+def test_many_parts_of_one_class_each_learn_as_much_as_memory():
+    """Eight open parts hold eight of ten classes at most."""
+    rows = np.random.RandomState(1).randn(4000, 10).astype(np.float32)
+    labels = np.argmax(rows + 0.3 * np.random.RandomState(2).randn(4000, 10), axis=1)
+    order = np.argsort(labels, kind="stable")
+    net = MLPClassifier((32,), max_iter=1, random_state=0)
+    scores = []
+    for given in ((rows[order], labels[order]), (parts_of(60, rows[order], labels[order]),)):
+        models = [
+            OrtGradientClassifier(net, init="random", learning_rate=0.01, max_iter=3, random_state=seed).fit(*given)
+            for seed in range(5)
+        ]
+        scores.append(np.mean([model.score(rows, labels) for model in models]))
+    assert scores[0] > 0.7
+    assert scores[1] > scores[0] - 0.02
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -226,12 +261,21 @@ def test_a_constant_weight_is_none():
         lambda m, parts: m.fit(Parts(parts, classes=["no", "yes"])),
         lambda m, parts: m.fit(X, y, X_val=parts),
         lambda m, parts: m.fit(X, y).score(parts),
+        lambda m, parts: m.fit(X, y).predict(parts),
+        lambda m, parts: m.fit(X, y).predict_proba(parts),
     ],
-    ids=["fit", "X_val", "score"],
+    ids=["fit", "X_val", "score", "predict", "predict_proba"],
 )
 def test_a_part_has_as_many_rows_as_it_says(call):
     with pytest.raises(DataError, match="Part 3 has 14 rows in X and 14 in y, n_rows\\(3\\) is 15"):
         call(OrtGradientClassifier(max_iter=1), parts_but_one((X[:560], y[:560]), (X, y)))
+
+
+def test_predictions_of_parts_without_labels_have_as_many_rows_as_they_say():
+    model = OrtGradientClassifier(max_iter=1).fit(X, y)
+    rows = from_files(range(2), lambda i: (X[: 3 + i],), n_rows=[3, 3])
+    with pytest.raises(DataError, match="Part 1 has 4 rows, n_rows\\(1\\) is 3"):
+        model.predict(rows)
 
 
 @pytest.mark.parametrize("n", [603, 5, 2])
@@ -339,9 +383,13 @@ def test_the_progress_bar_is_one_of_rows(capsys):
     [
         (lambda m: m.fit(iter([(X, y)])), ArgumentTypeError, "list_iterator, which can be read once.*from_files"),
         (lambda m: m.fit((X, y) for _ in range(2)), ArgumentTypeError, "generator.*each epoch needs a pass.*n_rows\\(i\\)"),
+        (lambda m: m.fit(lambda: [(X, y)]), ArgumentTypeError, "X is a function, and each epoch needs a pass.*from_files"),
+        (lambda m: m.fit(from_files([0, 1], lambda i: (X, (y == "yes").astype(str if i else int)))), DataError, "of one type.*part 1 has 'False', part 0 has 0"),
         (lambda m: m.fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
         (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight is given beside"),
-        (lambda m: m.partial_fit(parts_of(3, X, y), None), ParameterError, "for fit, predict, score and losses"),
+        (lambda m: m.partial_fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
+        (lambda m: m.partial_fit(X), DataError, "requires y to be passed"),
+        (lambda m: m.partial_fit(parts_of(3, X, y), classes=["no", "maybe"]), DataError, "does not know: 'yes'|not in classes=.*'yes'"),
         (lambda m: m.fit(Parts(from_files([], len))), DataError, "There are no parts"),
         (lambda m: m.fit(from_files([0], lambda i: (X[:0], y[:0]))), DataError, "The 1 parts have no rows"),
         (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 has 603 rows in X and 603 in y, n_rows\\(0\\) is 7"),
@@ -415,6 +463,29 @@ def test_other_rows_are_no_resumption(tmp_path):
     other[300] = "no" if y[300] == "yes" else "yes"
     with pytest.raises(DataError, match="of other rows"):
         fit(other, resume=True)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("change", ["label", "feature", "order"])
+def test_other_rows_of_the_validation_set_are_no_resumption(change, weighted, tmp_path):
+    """Sizes and weights of the parts are the same: it is rows that differ."""
+
+    def fit(rows, labels, **how):
+        given = (rows, labels, np.ones(N)) if weighted else (rows, labels)
+        model = OrtGradientClassifier(max_iter=2, random_state=0)
+        return model.fit(parts_of(20, X, y), X_val=parts_of(20, *given), checkpoint=tmp_path / "fit.onnx", **how)
+
+    first = fit(X, y)
+    check_same(first, fit(X, y, resume=True))
+    rows, labels = X.copy(), y.copy()
+    if change == "label":
+        labels[300] = "no" if y[300] == "yes" else "yes"
+    elif change == "feature":
+        rows[300] += 1
+    else:
+        rows, labels = X[::-1], y[::-1]
+    with pytest.raises(DataError, match="of other rows"):
+        fit(rows, labels, resume=True)
 
 
 MEMORY = """

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from onnxtrain.runtime.device import find_device
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.parts import PartedData, spread_out, turns_of
+from onnxtrain.training.parts import PartedData
 
 N = 1003
 
@@ -113,13 +113,6 @@ def test_every_stretch_of_sorted_rows_has_each_half_and_quarter(seed):
         quarters = np.histogram(stretch, bins=np.linspace(1, N, 5))[0] / len(stretch)
         np.testing.assert_allclose(quarters, 0.25, atol=0.06)
         np.testing.assert_allclose(quarters[:2].sum(), 0.5, atol=0.06)
-
-
-@pytest.mark.parametrize("k", range(1, 20))
-def test_each_section_has_its_turn(k):
-    assert sorted(turns_of(k)) == list(range(k))
-    for n in (k, k + 1, 7 * k - 1):
-        assert sorted(spread_out(range(n), k, np.random.RandomState(0))) == list(range(n))
 
 
 @pytest.mark.parametrize("open_parts", [1, 3, 8])

@@ -320,7 +320,9 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         return self
 
     @names_its_arguments
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
 
         The learning rate goes on as well; a schedule that needs a length has that of ``max_iter`` calls with as
@@ -328,8 +330,8 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Of the features of the first call.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
+            Of the features of the first call. Each call looks through all parts before its epoch, as ``fit`` does.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional

@@ -268,8 +268,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
     @names_its_arguments
     def partial_fit(  # type: ignore[override]  # scikit-learn's signature for classifiers
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | Parts,
+        y: ArrayLike | None = None,
         classes: Sequence[Any] | np.ndarray | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
@@ -277,8 +277,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            As in ``fit``.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
+            As in ``fit``. Each call looks through all parts before its epoch.
         y : {array-like, sparse matrix} of shape (n_samples,), (n_samples, n_labels) or (n_samples, ...)
             As in ``fit``.
         classes : array-like of shape (n_classes,), optional
@@ -319,11 +319,13 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
 
     @contextmanager
     def _expecting(self, classes: np.ndarray | None) -> Iterator[None]:
-        self._expected_classes = classes
+        of_caller = getattr(self, "_expected_classes", None)  # of partial_fit(parts, classes=...)
+        self._expected_classes = classes if of_caller is None else of_caller
         try:
             yield
         finally:
-            del self._expected_classes
+            if of_caller is None:
+                self.__dict__.pop("_expected_classes", None)
 
     def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         labels = deferred.targets.check_classes(y)

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.callbacks import FitTask, check_callback
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.given import at_hand, given, hold_out
+from onnxtrain.estimators.given import given, hold_out
 from onnxtrain.estimators.reports import ending, is_part_of_more, reporter, warn_of
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.trained import TrainedModel, set_learned
@@ -73,7 +73,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     with unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
-        model, state, data = at_hand(*rows).begin(estimator, known, 1)
+        model, state, data = given(*rows).begin(estimator, known, 1)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state)
     train(estimator, model, prepared, n_epochs=1)

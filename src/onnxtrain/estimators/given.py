@@ -22,7 +22,8 @@ from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.lazy import in_memory
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.parts import PartedData, gather
+from onnxtrain.training.mixing import gather
+from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import TrainingState
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def features_of(X: Any) -> Iterator[Any]:
     if parts is None:
         yield in_memory(X)
     else:
-        yield from (part.X for part in parts.in_order())
+        for i, part in zip(with_rows(parts), parts.in_order(), strict=True):
+            check_length(i, part, parts.n_rows(i), labelled=part.y is not None)
+            yield part.X
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
@@ -149,7 +152,15 @@ class GivenParts:
         first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
         differ, counts = found.weights is not None, _counts(estimator, found)
         reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
-        data = PartedData(reader, found.sizes, found.weights, _few(sample), self.parts.open_parts, found.digest)
+        data = PartedData(
+            reader,
+            found.sizes,
+            found.weights,
+            _few(sample),
+            self.parts.open_parts,
+            found.digest,
+            shares=_shares_of_classes(estimator, model, found),
+        )
         if reader.by_label:
             data = data.counted()
         if not model.layout.positional:
@@ -166,7 +177,7 @@ class GivenParts:
         given_weights = part.sample_weight is not None
         reader = _Reader(estimator, model, self.parts, first, given_weights, given_weights, None)
         like = _few(reader.check(first, part))
-        data = PartedData(reader, sizes, None, like, self.parts.open_parts, repr(sizes))
+        data = PartedData(reader, sizes, None, like, self.parts.open_parts, None)
         if reader.weighted or reader.by_label:
             data = data.counted()
         if not data.n_rows:
@@ -246,6 +257,16 @@ def _few(data: TrainingData) -> TrainingData:
     """Return a few rows, copies."""
     n = min(_FEW, len(data.label))
     return gather([data], np.zeros(n, np.int64), np.arange(n))
+
+
+def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> np.ndarray | None:
+    """Return the share of each class in the rows of each part, if a row has one class and all parts were looked at."""
+    if found.shares is None or estimator._n_labels or model.layout.positional:
+        return None
+    codes = estimator._encode_target(found.labels, model.source.model)[:, 0]
+    shares = np.zeros((len(found.shares), codes.max() + 1))
+    shares[:, codes] = found.shares
+    return shares
 
 
 def _counts(estimator: OrtGradientEstimator, found: Survey) -> dict[Any, int] | None:

@@ -20,6 +20,9 @@ from onnxtrain.estimators.protocols import is_frame
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
+#: Shares of labels in parts that are held, 32 MB.
+_MOST_SHARES = 2**22
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -37,6 +40,8 @@ class Survey:
         The distinct labels; of targets that are numbers, or of several columns, the least and the largest.
     counts : ndarray
         How many rows have each label.
+    shares : ndarray (n_parts, n_labels) or None
+        The share of each label in the rows of each part; None if that is not known of all parts.
     suspects : tuple of int
         The first part with NaN among its rows, and the first with an infinite value.
     digest : str
@@ -48,6 +53,7 @@ class Survey:
     weights: tuple[float, ...] | None
     labels: np.ndarray
     counts: np.ndarray
+    shares: np.ndarray | None
     suspects: tuple[int, ...]
     digest: str
 
@@ -99,6 +105,8 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         raise DataError(
             f"All {len(sample.y)} rows of the sample have weight zero: give more, Parts(source, sample=...)."
         )
+    if classifies:
+        _check_kinds(found)
     labels, counts = _union(list(found.values()), distinct=classifies)
     flaws = [next((i for i, part in found.items() if flaw in part.flaws), None) for flaw in ("NaN", "infinite")]
     digest = hashlib.sha256(repr(lengths).encode())
@@ -110,18 +118,20 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if min(low) < max(high) else None,
         labels,
         counts,
+        _shares(found, labels, len(lengths)) if classifies and parts.classes is None else None,
         tuple(sorted({i for i in flaws if i is not None})),
         digest.hexdigest(),
     )
 
 
-def check_length(i: int, part: Part, n_rows: int) -> None:
-    """Refuse a part without y, or with another number of rows than it says."""
-    if part.y is None:
+def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> None:
+    """Refuse a part with another number of rows than it says, or without y where rows are labelled."""
+    if labelled and part.y is None:
         raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
-    found = _count(part.X), _count(part.y)
-    if found != (n_rows, n_rows):
-        raise DataError(f"Part {i} has {found[0]} rows in X and {found[1]} in y, n_rows({i}) is {n_rows}.")
+    n_features, n_labels = _count(part.X), _count(part.y) if labelled else n_rows
+    if (n_features, n_labels) != (n_rows, n_rows):
+        of_y = f" in X and {n_labels} in y" if labelled else ""
+        raise DataError(f"Part {i} has {n_features} rows{of_y}, n_rows({i}) is {n_rows}.")
 
 
 def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
@@ -170,12 +180,33 @@ def _labels(y: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]
     return np.stack([y.min(axis=0), y.max(axis=0)]) if y.dtype.kind in "fiub" else y[:1], np.array([len(y), len(y)])
 
 
+def _check_kinds(found: Mapping[int, _Found]) -> None:
+    """Refuse labels that are strings in one part and numbers in another: numpy would make 1 and "1" one class."""
+    labels = {i: part.labels[:1].tolist()[0] for i, part in found.items()}
+    first, label = next(iter(labels.items()))
+    for i, other in labels.items():
+        if isinstance(other, str) != isinstance(label, str):
+            raise DataError(
+                f"Labels must be of one type, numbers or strings: part {i} has {other!r}, part {first} has {label!r}."
+            )
+
+
 def _union(found: Sequence[_Found], *, distinct: bool) -> tuple[np.ndarray, np.ndarray]:
     labels, counts = (np.concatenate(arrays) for arrays in ([f.labels for f in found], [f.counts for f in found]))
     if not distinct or labels.ndim > 1:
         return _labels(labels, classifies=False)
     distinct_labels, which = np.unique(labels, return_inverse=True)
     return distinct_labels, np.bincount(which, counts).astype(np.int64)
+
+
+def _shares(found: Mapping[int, _Found], labels: np.ndarray, n_parts: int) -> np.ndarray | None:
+    """Return the share of each label in the rows of each part; None if they are many, or rows have several labels."""
+    if labels.ndim > 1 or n_parts * len(labels) > _MOST_SHARES:
+        return None
+    shares = np.zeros((n_parts, len(labels)))
+    for i, part in found.items():
+        shares[i, np.searchsorted(labels, part.labels)] = part.counts / part.counts.sum()
+    return shares
 
 
 def _columns(X: Any) -> list[Any]:

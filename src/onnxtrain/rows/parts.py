@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
@@ -208,16 +209,17 @@ def as_parts(X: Any) -> Parts | None:
     Raises
     ------
     ArgumentTypeError
-        X is a generator, or another iterator.
+        X is a generator, another iterator, or a function.
     """
     if not hasattr(X, "shape") and type(X).__module__.startswith(_LOADERS):
         raise ArgumentTypeError(
             f"X is a {type(X).__name__}, and fit draws batches by itself: give the rows as arrays, X and y, or as "
             "parts of which a few are in memory at a time, onnxtrain.rows.from_files(files, read)."
         )
-    if isinstance(X, Iterator):
+    if isinstance(X, (Iterator, FunctionType)):
+        reason = "" if isinstance(X, FunctionType) else ", which can be read once"
         raise ArgumentTypeError(
-            f"X is a {type(X).__name__}, which can be read once, and each epoch needs a pass over all rows. Give parts "
+            f"X is a {type(X).__name__}{reason}, and each epoch needs a pass over all rows. Give parts "
             "that can be read again: onnxtrain.rows.from_files(files, read), or any object with __len__, n_rows(i) and "
             "read(i) -> (X, y). Rows that come once are for partial_fit."
         )

@@ -1,16 +1,7 @@
-"""Rows of the training data in parts, of which a few are in memory: how an epoch mixes them.
+"""Rows of the training data in parts, of which a few are in memory.
 
-Of P parts k are open at a time, and the next one is being read. An epoch is a sequence of stretches. Each takes rows
-of all open parts, in an order of its own, and ends where one of them has no more; the next part is opened in its place.
-The open parts stand at the rungs of a ladder, so that they end one after the other, while the next is read::
-
-    rows left        ####    stretch      ###     next part     ####      each stretch takes
-    of 4 open        ###   ----------->   ##    ------------>   ###       the same share
-    parts            ##                   #                     ##        of each part
-                     #                                          #
-
-At the beginning all are whole, and the first stretch takes more of some, down to these rungs. At the end, when no part
-is left to open, one stretch takes all. So if P <= k an epoch is one stretch over all rows: that of rows in memory.
+Of P parts k are open at a time, and the next one is being read. If P <= k an epoch is that of the same rows in memory;
+else :mod:`~onnxtrain.training.mixing` mixes them.
 """
 
 from __future__ import annotations
@@ -18,19 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, zip_longest
 from typing import Any, Protocol, Self
 
 import numpy as np
-import scipy.sparse
 
 from onnxtrain.errors import DataError
 from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
-from onnxtrain.training.data import Batch, Piece, TrainingData, batches, bytes_of_a_row
-
-#: Bytes of mixed rows that are put together at once: of single batches it takes twice the time.
-_MIXED_BYTES = 2**22
+from onnxtrain.training.data import Batch, Piece, TrainingData, batches
+from onnxtrain.training.mixing import Strata, balanced_order, gather, mixed, sections, shuffled
 
 
 class PartReader(Protocol):
@@ -85,10 +72,12 @@ class PartedData:
         A few rows: types and shapes are those of all.
     open_parts : int
         How many are mixed at a time.
-    digest : str
-        A fingerprint of the rows.
+    digest : str or None
+        A fingerprint of the rows; None if a pass over them is needed for it.
     split : Split, optional
         The rows of each part that are visited; None for all.
+    shares : ndarray (n_parts, n_classes), optional
+        The share of each class in the rows of each part, if the labels are classes and known.
     shuffled_labels : bool
         Each row gets the label of another in :meth:`pieces`.
     watch : callable, optional
@@ -100,8 +89,9 @@ class PartedData:
     weights: tuple[float, ...] | None
     like: TrainingData
     open_parts: int
-    digest: str
+    digest: str | None
     split: Split | None = None
+    shares: np.ndarray | None = None
     shuffled_labels: bool = False
     watch: Callable[[int], object] | None = field(default=None, repr=False)
 
@@ -151,7 +141,10 @@ class PartedData:
 
     def fingerprint(self) -> str:
         """Return a fingerprint of the rows."""
-        return hashlib.sha256(f"{self.digest} {self.sizes} {self.weights} {self.split}".encode()).hexdigest()
+        digest = self.digest
+        if digest is None:
+            digest = " ".join(data.fingerprint() for data in self._read(self._present))
+        return hashlib.sha256(f"{digest} {self.sizes} {self.weights} {self.split}".encode()).hexdigest()
 
     def hold_out(self, fraction: float, random_state: np.random.RandomState) -> tuple[PartedData, PartedData]:
         """Return the rows without a fraction of each part, and these; parts with weights are read once for their sums.
@@ -185,7 +178,7 @@ class PartedData:
 
     def counted(self) -> PartedData:
         """Return the same with the number and the weight of the rows of each part as one more pass finds them."""
-        order = [i for i, n in enumerate(self.sizes) if n]
+        order = self._present
         sizes, weights = [0] * len(self.sizes), [0.0] * len(self.sizes)
         for i, data in zip(order, self._read(order), strict=True):
             sizes[i], weights[i] = data.n_rows, data.total_weight
@@ -201,19 +194,17 @@ class PartedData:
         data = self.reader.check(i, part)
         return data if self.split is None else self.split.of(i, data)
 
-    def _order(self, random_state: np.random.RandomState | None) -> list[int]:
-        """Return the parts that have rows, in a drawn order if they are not all open at once."""
-        order = [i for i, n in enumerate(self.sizes) if n]
-        if random_state is None or len(order) <= self.open_parts:
-            return order
-        return spread_out(order, self.open_parts, random_state)
+    @property
+    def _present(self) -> list[int]:
+        """The parts that have rows."""
+        return [i for i, n in enumerate(self.sizes) if n]
 
     def pieces(self, device: Device) -> Iterator[Piece]:
         """Yield the rows that count in the order of the parts, some at a time."""
         if self.shuffled_labels:
             yield from self._pieces_of_shuffled_labels()
             return
-        for data in self._read(self._order(None)):
+        for data in self._read(self._present):
             yield from data.pieces(device)
 
     def _pieces_of_shuffled_labels(self) -> Iterator[Piece]:
@@ -224,134 +215,33 @@ class PartedData:
 
     def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
         """Yield the rows of nonzero weight in batches of `size`, mixed if there is a generator."""
-        order = self._order(random_state)
-        parts = self._read(order)
+        rows = self._read(self._present) if random_state is None else self._mixed(random_state)
         try:
-            rows = parts if random_state is None else self._mixed(parts, len(order), random_state)
             for batch in in_batches(rows, size):
                 if self.watch is not None:
                     self.watch(batch.n_rows)
                 yield batch
         finally:
+            rows.close()
+
+    def _mixed(self, random_state: np.random.RandomState) -> Generator[TrainingData]:
+        """Yield the rows of all parts in a drawn order, some at a time."""
+        present, k = np.array(self._present), self.open_parts
+        if len(present) <= k:
+            opened = list(self._read(present.tolist()))
+            yield from shuffled(opened, [data.rows for data in opened], random_state)
+            return
+        sizes = np.array(self.sizes)[present]
+        of_sections = sections(sizes, k)
+        strata = Strata(of_sections, by_label=False)
+        if self.shares is not None:
+            strata = Strata(self.shares[present] * sizes[:, None], by_label=True)
+        order = balanced_order(np.hstack([strata.counts, of_sections]), sizes, random_state)
+        parts = self._read(present[order].tolist())
+        try:
+            yield from mixed(parts, order, strata, k, random_state)
+        finally:
             parts.close()
-
-    def _mixed(
-        self, parts: Iterator[TrainingData], n_parts: int, random_state: np.random.RandomState
-    ) -> Iterator[TrainingData]:
-        """Yield the rows of all parts in a drawn order, stretch by stretch."""
-        k = min(self.open_parts, n_parts)
-        opened = [OpenPart(next(parts)) for _ in range(k)]
-        for n_to_come in range(n_parts - k, -1, -1):
-            opened.sort(key=lambda part: part.n_left / max(part.n_rows, 1))  # stable: equal ones stay in order
-            left = [part.n_rows * rung // k if n_to_come else 0 for rung, part in enumerate(opened)]
-            taken = [part.take(n, random_state) for part, n in zip(opened, left, strict=True)]
-            yield from _stretch([part.data for part in opened], taken, random_state)
-            if n_to_come:
-                opened.pop(0)
-                opened.append(OpenPart(next(parts)))
-
-
-def spread_out(order: Sequence[int], k: int, random_state: np.random.RandomState) -> list[int]:
-    """Return parts in a drawn order in which any k that follow each other are from all over the file.
-
-    The file is cut into k sections, whose parts are drawn, and which take turns. Of rows that are sorted, by label or
-    by date, those of a batch are then as mixed as those of the file. The turns are a Gray code, its bits reversed: both
-    halves of the file, and all quarters, have the same shares of the rungs of the ladder.
-
-    Examples
-    --------
-    >>> spread_out(range(16), 8, np.random.RandomState(1))
-    [14, 7, 2, 10, 8, 0, 5, 12, 15, 6, 3, 11, 9, 1, 4, 13]
-    """
-    ends = np.linspace(0, len(order), k + 1).round().astype(int)
-    sections = [random_state.permutation(order[start:stop]).tolist() for start, stop in pairwise(ends)]
-    turns = turns_of(k)
-    if random_state.randint(2):
-        turns = [k - 1 - turn for turn in turns]
-    return [i for row in zip_longest(*(sections[turn] for turn in turns)) for i in row if i is not None]
-
-
-def turns_of(k: int) -> list[int]:
-    """Return the order in which k sections take turns.
-
-    Examples
-    --------
-    >>> turns_of(8)
-    [0, 4, 6, 2, 3, 7, 5, 1]
-    """
-    n_bits = max(k - 1, 1).bit_length()
-    codes = (int(f"{i ^ i >> 1:0{n_bits}b}"[::-1], 2) for i in range(2**n_bits))
-    return [code for code in codes if code < k]
-
-
-class OpenPart:
-    """A part in memory and its rows that are still to be visited."""
-
-    def __init__(self, data: TrainingData):
-        self.data, self._rows, self._drawn = data, data.rows, False
-        self.n_rows = len(self._rows)
-
-    @property
-    def n_left(self) -> int:
-        """How many rows are still to be visited."""
-        return len(self._rows)
-
-    def take(self, n_left: int, random_state: np.random.RandomState) -> np.ndarray:
-        """Return rows so that `n_left` are left; if these are not all, they are drawn."""
-        if n_left and not self._drawn:
-            self._rows, self._drawn = random_state.permutation(self._rows), True
-        n_taken = max(len(self._rows) - n_left, 0)
-        taken, self._rows = self._rows[:n_taken], self._rows[n_taken:]
-        return taken
-
-
-def _stretch(
-    parts: Sequence[TrainingData], taken: Sequence[np.ndarray], random_state: np.random.RandomState
-) -> Iterator[TrainingData]:
-    """Yield the rows that are taken of parts in one drawn order, some at a time."""
-    which = np.repeat(np.arange(len(parts)), [len(rows) for rows in taken])
-    rows = np.concatenate(taken)
-    order = random_state.permutation(len(rows))
-    for some in batches(len(rows), max(1, _MIXED_BYTES // bytes_of_a_row(parts[0].features, parts[0].dtypes))):
-        yield gather(parts, which[order[some]], rows[order[some]])
-
-
-def gather(parts: Sequence[TrainingData], which: np.ndarray, rows: np.ndarray) -> TrainingData:
-    """Return rows of several parts as arrays: row ``rows[i]`` of part ``which[i]`` is row i.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> data = [TrainingData({"X": np.full((2, 1), k)}, np.full((2, 1), k), None, {}) for k in (10, 20)]
-    >>> gather(data, np.array([1, 0, 1]), np.array([0, 1, 1])).label.ravel().tolist()
-    [20, 10, 20]
-    """
-    places = [np.flatnonzero(which == k) for k in range(len(parts))]
-    used = [(part, place) for part, place in zip(parts, places, strict=True) if len(place)]
-
-    def of(arrays: Sequence[Any]) -> Any:
-        found = [array[rows[place]] for array, (_, place) in zip(arrays, used, strict=True)]
-        return _in_places(found, [place for _, place in used])
-
-    first = used[0][0]
-    return replace(
-        first,
-        features={name: of([part.features[name] for part, _ in used]) for name in first.features},
-        label=of([part.label for part, _ in used]),
-        weight=None if first.weight is None else of([part.weight for part, _ in used]),
-        chosen=None,
-    )
-
-
-def _in_places(found: Sequence[Any], places: Sequence[np.ndarray]) -> Any:
-    """Return the rows of arrays, each at its place."""
-    if scipy.sparse.issparse(found[0]):
-        return scipy.sparse.vstack(found, format="csr")[np.argsort(np.concatenate(places))]
-    lengths = [len(place) for place in places]
-    rows = np.empty((sum(lengths), *found[0].shape[1:]), np.result_type(*found))
-    for array, place in zip(found, places, strict=True):
-        rows[place] = array
-    return rows
 
 
 def in_batches(arrays: Iterable[TrainingData], size: int) -> Iterator[Batch]:
