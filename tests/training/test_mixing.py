@@ -46,7 +46,9 @@ def test_each_class_has_its_share_at_each_time(shares, n_parts, seed):
         [np.bincount(labels[rows], minlength=len(shares)) / len(rows) for rows in np.array_split(order, 20)]
     )
     error = np.abs(found - shares) / shares
-    assert error[-1].max() < 0.25  # 1,000 rows, 50 of the rarest class
+    last = order[-3 * len(labels) // n_parts :]  # drawn of rows with all classes in their shares
+    deviation = np.bincount(labels[last], minlength=len(shares)) / len(last) - shares
+    assert (np.abs(deviation) < 4 * np.sqrt(np.multiply(shares, np.subtract(1, shares)) / len(last))).all()
     assert error[-5:].max() < 1  # one part of a class of 5 % is a third of its rows
     assert error.mean() < 0.12
 
