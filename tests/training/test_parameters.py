@@ -76,6 +76,21 @@ ROWS = {
         {"bn_moving_variance": normal(4)} | HEAD,
         {"bn_moving_variance"},
     ),
+    "names of transformers": (
+        "A = MatMul(X, m_inv_freq) S = Sin(A) Y = MatMul(S, V)",
+        {"m_inv_freq": normal(4, 2), "V": normal(2, 1)},
+        {"m_inv_freq"},
+    ),
+    "spectral_norm": (
+        "W = Transpose<perm = [1, 0]>(a_orig) P = MatMul(a_orig, a_v) s = MatMul(a_u, P) D = Div(W, s) Y = MatMul(X, D)",
+        {"a_orig": normal(1, 4), "a_u": normal(1), "a_v": normal(4)},
+        {"a_u", "a_v"},
+    ),
+    "weight_norm": (
+        "N = ReduceL2<keepdims = 1>(a_v) D = Div(a_v, N) P = Mul(D, a_g) Y = MatMul(X, P)",
+        {"a_g": normal(1, 1), "a_v": normal(4, 1)},
+        set(),
+    ),
     "-inf before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -np.inf)} | TOKENS, {"mask"}),
     "-1e4 before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -1e4)} | TOKENS, {"mask"}),
     "a mask of which a part is taken": (
@@ -152,6 +167,25 @@ def test_buffers_are_not_trained_unless_they_are_named(row):
     assert names.pop(None) == names.pop("-nothing*") == set(kinds) - buffers
     assert names.pop("all") == set(kinds)
     assert all(found == {name} for name, found in names.items())
+
+
+@pytest.mark.parametrize(
+    "sources, kind",
+    [
+        (["cos", "arange", "m.rotary.inv_freq"], "buffer"),
+        (["cos", "m.rotary.inv_freq", "m.scale"], "weight"),
+        (["m.scale"], "weight"),
+        (["scale", "permute"], "weight"),
+        (["val_1", "val_2"], "buffer"),
+    ],
+)
+def test_what_an_exporter_folded_from_no_parameter_is_not_trained(sources, kind):
+    onx = model("H = Mul(X, folded) Y = MatMul(H, V)", {"folded": normal(1, 4)} | HEAD)
+    onx.producer_name = "pytorch"
+    info = onnx.helper.make_tensor_value_info("folded", onnx.TensorProto.FLOAT, [1, 4])
+    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=repr(sources))
+    onx.graph.value_info.append(info)
+    assert {w.name: w.kind for w in trainable_weights(onx)} == {"folded": kind, "V": "weight"}
 
 
 def test_there_is_one_answer_to_what_can_be_trained():

@@ -41,8 +41,11 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 #: Its names of unnamed values.
 _UNNAMED = re.compile(r"val_\d+")
 
-#: Names of statistics in PyTorch and Keras.
-_STATISTICS = ("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*")
+#: Names of buffers: statistics in PyTorch and Keras, frequencies of rotary embeddings in transformers.
+_BUFFERS = (
+    *("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*"),
+    "*inv_freq",
+)
 
 #: The positions of operands that multiply; an operand that is only added is an intercept.
 _FACTORS = {
@@ -117,8 +120,11 @@ def _made_by_code(onx: onnx.ModelProto) -> dict[str, Role]:
     results, sources_of = {y for node in onx.graph.node for y in node.output}, folded_from(onx)
 
     def is_folded(name: str) -> bool:
-        # from nothing that a module held: results whose shape was asked for, and unnamed values
         sources = sources_of.get(name, [])
+        held = [source for source in sources if "." in source]  # as names in a module are, but for the outermost
+        if held:
+            return all(map(_is_name_of_buffer, held))
+        # from nothing that a module held: results whose shape was asked for, and unnamed values
         return bool(sources) and all(source in results or _UNNAMED.fullmatch(source) for source in sources)
 
     constants = (node.output[0] for node in onx.graph.node if node.op_type == "Constant" and not _has_integers(node))
@@ -171,8 +177,18 @@ def _is_step(node: ir.Node, position: int) -> bool:
     return node.op_type in ("DequantizeLinear", "QuantizeLinear") and position == 1
 
 
-def _is_called_statistic(w: ir.Value, uses: Uses) -> bool:
-    return any(fnmatchcase(str(w.name).lower(), pattern) for pattern in _STATISTICS)
+def _is_called_buffer(w: ir.Value, uses: Uses) -> bool:
+    return _is_name_of_buffer(str(w.name)) or _is_singular_vector(w)
+
+
+def _is_name_of_buffer(name: str) -> bool:
+    return any(fnmatchcase(name.lower(), pattern) for pattern in _BUFFERS)
+
+
+def _is_singular_vector(w: ir.Value) -> bool:
+    """Whether PyTorch's spectral_norm divides by it: weight_u and weight_v of weight_orig."""
+    stem, _, side = str(w.name).rpartition("_")
+    return side in ("u", "v") and w.graph is not None and f"{stem}_orig" in w.graph.initializers
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
@@ -402,7 +418,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
 
 #: The criteria of a buffer; one is enough.
 _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
-    _is_called_statistic,
+    _is_called_buffer,
     _is_statistic,
     _is_marked,
     _has_missing_values,
