@@ -176,7 +176,7 @@ class ParameterError(OnnxTrainError, ValueError):
     >>> OrtGradientRegressor(batch_size=0).fit([[0.0], [1.0]], [0.0, 1.0])
     Traceback (most recent call last):
         ...
-    onnxtrain.errors.ParameterError: The 'batch_size' parameter of OrtGradientRegressor must be ... Got 0 instead.
+    onnxtrain.errors.ParameterError: The 'batch_size' parameter of OrtGradientRegressor must be ... Got 0 instead. ...
     """
 
 

@@ -21,6 +21,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.multioutput import RegressorChain
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
@@ -153,12 +154,18 @@ def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
     np.testing.assert_allclose(getattr(start, method)(X), getattr(model, method)(X), rtol=1e-6, atol=1e-9)
 
 
-def test_trees_inside_others_behind_other_steps_get_a_remedy_that_works():
+def test_a_stack_that_sees_the_rows_besides_is_divided_in_front_of_its_trees():
     X, y = DIABETES
     behind = [("trees", make_pipeline(StandardScaler(), HISTOGRAM)), ("ridge", Ridge())]
-    model = StackingRegressor(behind, passthrough=True).fit(X, y)  # its final estimator sees the rows besides
-    with pytest.raises(ConversionError, match=r"split in float32.* make_pipeline\(steps, StackingRegressor\(...\)\)"):
-        tuned(model, (X, y))
-    trees = [("trees", HISTOGRAM), ("ridge", Ridge())]
-    again = make_pipeline(StandardScaler(), StackingRegressor(trees, passthrough=True)).fit(X, y)
-    np.testing.assert_allclose(tuned(again, (X, y)).predict(X), again.predict(X), rtol=1e-5)
+    model = StackingRegressor(behind, passthrough=True).fit(X, y)
+    np.testing.assert_allclose(tuned(model, (X, y)).predict(X), model.predict(X), rtol=1e-5)
+
+
+def test_trees_inside_others_behind_other_steps_get_a_remedy_that_works():
+    X, y = DIABETES
+    targets = np.column_stack([y, y[::-1]])
+    behind = RegressorChain(make_pipeline(StandardScaler(), HISTOGRAM)).fit(X, targets)  # the second sees the first
+    with pytest.raises(ConversionError, match=r"split in float32.* make_pipeline\(steps, RegressorChain\(...\)\)"):
+        tuned(behind, (X, targets))
+    again = make_pipeline(StandardScaler(), RegressorChain(HISTOGRAM)).fit(X, targets)
+    np.testing.assert_allclose(tuned(again, (X, targets)).predict(X), again.predict(X), rtol=1e-5)

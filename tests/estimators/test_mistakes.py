@@ -481,8 +481,8 @@ MORE_CALLS = [
     (lambda _: R(loss="poisson").fit(X, y - 200), DataError, "The loss 'poisson' takes y >= 0, got -175."),
     (
         lambda _: C(class_weight={0: -1, 1: 2, 2: 1}).fit(IRIS, SPECIES),
-        DataError,
-        "a number >= 0 for each class, got {0: -1",
+        ParameterError,
+        "class_weight must hold finite numbers that are not negative, got -1 for 0.",
     ),
     (
         lambda _: C(class_weight={"0": 1, "1": 2, "2": 1}).fit(IRIS, SPECIES),

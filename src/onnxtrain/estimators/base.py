@@ -215,7 +215,6 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         """Return the sample weights, those of the classes among them; balanced ones by `counts`, else those of y."""
 
     @abstractmethod
-    @abstractmethod
     def _expecting(self, classes: np.ndarray) -> AbstractContextManager[None]:
         """Let the first rows lack some of the classes while this is open; a regressor has none."""
 

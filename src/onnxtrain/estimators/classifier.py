@@ -433,8 +433,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         with deferred.validation.as_data_error():
             weights = self.class_weight if counts is None else deferred.targets.balanced(counts)
             by_class = compute_sample_weight(weights, y)
-        if by_class.min(initial=0) < 0:
-            raise DataError(f"class_weight holds a number >= 0 for each class, got {self.class_weight!r:.80}.")
         return by_class if sample_weight is None else by_class * sample_weight
 
     # predictions ------------------------------------------------------------

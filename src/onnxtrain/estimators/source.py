@@ -214,7 +214,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         kind = get_tags(estimator).estimator_type
         if kind is None and not hasattr(estimator, "predict"):
             kind = "transformer"
-        if kind in ("clusterer", "transformer"):
+        if classifies is not None and kind in ("clusterer", "transformer"):
             verb = "ends with" if isinstance(estimator, Pipeline) else "is"
             raise ParameterError(
                 f"{type(estimator).__name__} {verb} a {kind}, which "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
@@ -290,11 +290,11 @@ def check_lengths(X: Any, y: Any) -> None:
     DataError
         They differ; the message says which of them lies on its side.
     """
-    if isinstance(y, str) or not hasattr(y, "__len__") or getattr(y, "shape", None) == ():
+    rows, targets = _shape(X), _shape(y)
+    if not targets:
         column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
         raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
-    rows, targets = (getattr(values, "shape", None) or (len(values),) for values in (X, y))
-    if rows[0] == targets[0]:
+    if not rows or rows[0] == targets[0]:  # rows without a length are refused by their validation
         return
     hint = ""
     if targets[1:] == rows[:1]:
@@ -304,6 +304,14 @@ def check_lengths(X: Any, y: Any) -> None:
     raise DataError(
         f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}.{hint}"
     )
+
+
+def _shape(values: Any) -> Sequence[int]:
+    """Return the shape of an array-like, of a list only its length; that of a text or a number is empty."""
+    shape = getattr(values, "shape", None)
+    if shape is not None or isinstance(values, str):
+        return shape or ()
+    return (len(values),) if hasattr(values, "__len__") else np.asarray(values).shape
 
 
 #: A sum of squares below it has no element that is NaN, infinite or too large for float32.
