@@ -24,7 +24,16 @@ _COMPUTED = "onnx::"
 def folded_from(onx: onnx.ModelProto) -> dict[str, list[str]]:
     """Return the names of the values that each folded initializer was computed from, as the dynamo exporter says."""
     said = {v.name: p.value for v in onx.graph.value_info for p in v.metadata_props if p.key == _FOLDED}
-    return {name: ast.literal_eval(text) for name, text in said.items()}
+    return {name: _listed(text) for name, text in said.items()}
+
+
+def _listed(text: str) -> list[str]:
+    """Return the names in a list as Python writes it; none where the text is something else."""
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
@@ -33,15 +42,18 @@ def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
         return {}
     inputs = {i.name for i in onx.graph.input}
     matrices = {i.name: i for i in onx.graph.initializer if len(i.dims) == 2 and i.name not in inputs}
-    candidates = _candidates(matrices, folded_from(onx))
+    candidates = _candidates(matrices, folded_from(onx), {n.input[0] for n in onx.graph.node if n.op_type == "Gather"})
     return {copy: w for copy, w in candidates if _is_transpose(matrices[copy], matrices[w])}
 
 
-def _candidates(matrices: Mapping[str, onnx.TensorProto], folded: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+def _candidates(
+    matrices: Mapping[str, onnx.TensorProto], folded: Mapping[str, list[str]], embeddings: set[str]
+) -> Iterator[tuple[str, str]]:
     """Yield the pairs of a computed matrix and a parameter that it may have been computed from."""
     for name in matrices:
         if name.startswith(_COMPUTED):
-            yield from ((name, other) for other in matrices if not other.startswith(_COMPUTED))
+            # a name says nothing there: other layers may begin as copies of each other
+            yield from ((name, other) for other in matrices if other in embeddings)
         else:
             yield from ((name, other) for other in folded.get(name, ()) if other in matrices)
 

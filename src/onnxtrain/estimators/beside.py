@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ExportError, ModelError
 
 #: Bytes from which on tensors go to a file beside: those of a protobuf message, less what stands around its parts.
 LIMIT = graph.PROTO_LIMIT - 2**20
@@ -31,8 +31,18 @@ _LETTERS = 16
 
 
 def is_too_large(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Iterable[onnx.TensorProto]) -> bool:
-    """Whether a model, a header and tensors are more than a protobuf message may hold."""
-    return model.ByteSize() + len(json.dumps(header)) + sum(len(t.raw_data) for t in tensors) >= LIMIT
+    """Whether a model, a header and tensors are more than a protobuf message may hold.
+
+    Raises
+    ------
+    ExportError
+        The model alone is more.
+    """
+    try:
+        size = model.ByteSize()
+    except Exception as e:  # the class differs between implementations of protobuf
+        raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
+    return size + len(json.dumps(header)) + sum(len(t.raw_data) for t in tensors) >= LIMIT
 
 
 def checksum_of(tensors: Iterable[onnx.TensorProto]) -> str:

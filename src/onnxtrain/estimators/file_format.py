@@ -78,7 +78,7 @@ def write(
             content = _content(model, header, tensors)
             _replace(real, lambda f: f.write(content + _trailer(content)))
         except BaseException:
-            beside.remove({file} - former)
+            beside.remove({file} - former - beside.belonging_to(real))  # the new model may be in place already
             raise
     except OSError as e:
         raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e

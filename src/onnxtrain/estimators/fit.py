@@ -54,7 +54,7 @@ def fit(
             state.begin(validated=validation is not None, weighted=data.weighted)
         else:
             model, state, estimator._random_state = killed
-    task = FitTask(estimator, *rows, model, state)
+        task = FitTask(estimator, *rows, model, state)
     listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
     if callback is not None:
         listeners.append(callback)

@@ -306,7 +306,8 @@ def as_pandas(X: ArrayLike) -> ArrayLike:
     import pandas as pd
 
     columns = {name: X.get_column(name).to_numpy() for name in X.columns}
-    return pd.DataFrame({name: pd.Series(values, dtype=values.dtype) for name, values in columns.items()})
+    texts = {name for name, values in columns.items() if values.dtype == object}  # dates of numpy are none of a Series
+    return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
 
 
 def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -175,7 +176,7 @@ class GivenParts:
         first = with_rows(self.parts)[0]
         part = self.parts.read(first)
         given_weights = part.sample_weight is not None
-        reader = _Reader(estimator, model, self.parts, first, given_weights, given_weights, None)
+        reader = _Reader(estimator, model, self.parts, first, given_weights, given_weights, self._counts(estimator))
         like = _few(reader.check(first, part))
         data = PartedData(reader, sizes, None, like, self.parts.open_parts, None)
         if reader.weighted or reader.by_label:
@@ -183,6 +184,15 @@ class GivenParts:
         if not data.n_rows:
             raise DataError(NO_WEIGHT)
         return data
+
+    def _counts(self, estimator: OrtGradientEstimator) -> dict[Any, int] | None:
+        """Return the number of rows of each class, for balanced weights: one more pass over the parts."""
+        if getattr(estimator, "class_weight", None) != "balanced":
+            return None
+        found: Counter[Any] = Counter()
+        for part in self.labelled():
+            found.update(np.ravel(as_array(part.y, "y")).tolist())
+        return dict(found)
 
     def labelled(self) -> Iterator[Part]:
         """Yield the parts that have rows, if all have labels and weights or none has; labels are no views of rows."""

@@ -43,6 +43,7 @@ class InspectionMixin(OrtGradientEstimator):
         """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
+        self._trained.forget_session()  # which holds copies: the arrays may be changed
         return self._trained.weights
 
     @property

@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
-from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
+from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
@@ -62,11 +62,33 @@ def start(
         The model of the last fit, if training goes on from it.
     """
     if known is not None:
+        _check_same_start(estimator)
+        if known.dtype != floats_of(estimator.dtype):
+            raise ParameterError(
+                f"dtype={estimator.dtype!r}: training goes on in {known.dtype}, that of the last fit. Set dtype back, "
+                "or begin anew by fit with warm_start=False."
+            )
         return _start_again(estimator, X, y, sample_weight, known)
+    estimator._begun_with = {name: getattr(estimator, name) for name in _OF_START}
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
     return _start_of_estimator(estimator, X, y, sample_weight)
+
+
+#: Parameters that a fit reads which begins, not one that goes on.
+_OF_START = ("estimator", "weights_to_train", "head", "features", "output")
+
+
+def _check_same_start(estimator: OrtGradientEstimator) -> None:
+    """Refuse to go on from a model where another one was set."""
+    before = vars(estimator).get("_begun_with", {})  # a file of onnxtrain.save has none
+    other = [name for name, value in before.items() if getattr(estimator, name) is not value]
+    if any(name == "estimator" or getattr(estimator, name) != before[name] for name in other):
+        raise ParameterError(
+            f"{', '.join(other)} was set since the fit that training goes on from, and would have no effect: begin "
+            "anew by fit with warm_start=False, or set it back."
+        )
 
 
 def _start_again(
@@ -110,7 +132,8 @@ def _start_of_estimator(
         except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
             ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
             if ours or not is_divisible(estimator.estimator):
-                raise
+                with as_data_error():  # scikit-learn may have fitted it
+                    raise
             refused = e
     return _divided(estimator, X, y, sample_weight, refused)
 
@@ -121,8 +144,7 @@ def _whole(
     """Return the rows and all of the model; None if rounding the rows moves the results of its first steps."""
     rows = check_first_rows(estimator, X, y, sample_weight)
     model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
-    with as_data_error():  # it may have to be fitted first, by scikit-learn
-        trained, state = _begin(estimator, rows, model)
+    trained, state = _begin(estimator, rows, model)
     if rounds(trained.source.estimator, X):
         return None
     rows.form.warn_of_rounding(rows.exact)

@@ -100,6 +100,7 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
     low, high = zip(*(part.range for part in found.values()), strict=True)
     if max(high) == 0:
         raise DataError(NO_WEIGHT)
+    differ = min(low) < max(high)
     sample = Part(*_joined([part.sample for part in found.values()]))
     if sample.sample_weight is not None and not sample.sample_weight.any():
         raise DataError(
@@ -114,8 +115,8 @@ def survey(parts: Parts, dtype: str, *, classifies: bool) -> Survey:
         digest.update(part.digest)
     return Survey(
         sample,
-        tuple(found[i].size if i in found else n for i, n in enumerate(lengths)),
-        tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if min(low) < max(high) else None,
+        tuple(found[i].size if differ and i in found else n for i, n in enumerate(lengths)),
+        tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if differ else None,
         labels,
         counts,
         _shares(found, labels, len(lengths)) if classifies and parts.classes is None else None,
@@ -225,12 +226,12 @@ def _count(X: Any) -> int:
 
 
 def _form(X: Any) -> tuple[Any, ...]:
-    """Return the names of the columns in any order, else the shape of a row."""
+    """Return the names of the columns in any order, else the shape of a row and whether it is sparse."""
     if isinstance(X, (Mapping, Inputs)):
         return tuple(sorted(map(str, X.keys())))
     if is_frame(X):
         return tuple(sorted(map(str, X.columns)))
-    return tuple(getattr(X, "shape", ())[1:])
+    return (*getattr(X, "shape", ())[1:], *(["sparse"] if scipy.sparse.issparse(X) else []))
 
 
 def _flaws(X: Any) -> frozenset[str]:

@@ -102,6 +102,10 @@ class TrainedModel:
             warn(f"{e} The CPU is used instead.")
             return find_device("cpu")
 
+    def forget_session(self) -> None:
+        """Let the next prediction read the weights anew."""
+        self._session.close()
+
     # rows in ----------------------------------------------------------------
 
     def check(self, estimator: Estimator, X: ArrayLike) -> Features:
@@ -116,6 +120,7 @@ class TrainedModel:
         column = None if weight is None else rounded_weights(weight, self.dtype).reshape(-1, 1)
         n_scores = self.source.model.width if self.layout.positional else 1
         dtypes = dict(self.source.model.features)
+        label = label.astype(self.dtype, copy=False) if label.dtype.kind == "f" else label  # set_params: dtype
         return TrainingData(self._feeds(X), label, column, dtypes, self.constants, n_scores=n_scores)
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:

@@ -101,6 +101,8 @@ def _check_class_weight(wanted: Any) -> None:
     if wanted is None or isinstance(wanted, str):
         return
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
+        if not isinstance(of_label, Mapping):
+            raise ParameterError(f"class_weight as a list holds a dictionary for each label, got {of_label!r:.80}.")
         for label, weight in of_label.items():
             if not 0 <= as_number(weight) < math.inf:
                 raise ParameterError(

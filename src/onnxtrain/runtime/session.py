@@ -257,6 +257,10 @@ class LazySession:
             self._session, self._process = make(), os.getpid()
         return self._session
 
+    def close(self) -> None:
+        """Let the next one be made anew."""
+        self._session = None
+
     def __reduce__(self) -> tuple[type[LazySession], tuple[()]]:
         return LazySession, ()
 

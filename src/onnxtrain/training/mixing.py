@@ -268,12 +268,13 @@ class Reserve:
         self.stratum[leaving] = -1
         places = np.flatnonzero(self.stratum < 0)[: len(rows)]
         self.stratum[places] = stratum
-        mine, weight, given = self.data, self.data.weight, data.weight
+        mine, weight = self.data, self.data.weight
+        given: Any = data.weight  # all parts have weights or none has
         self.data = replace(
             mine,
             features={name: _put(x, places, data.features[name][rows]) for name, x in mine.features.items()},
             label=_put(_wide(mine.label, data.label), places, data.label[rows]),
-            weight=None if weight is None or given is None else _put(_wide(weight, given), places, given[rows]),
+            weight=None if weight is None else _put(_wide(weight, given), places, given[rows]),
         )
 
 

@@ -16,7 +16,7 @@ from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
-from onnxtrain.training.objective import Objective, OpenGraph
+from onnxtrain.training.objective import Objective, OpenGraph, is_ours
 from onnxtrain.training.packing import Packed, Part, rows_of
 from onnxtrain.training.step import Groups, State, Wire, columns, kind_of, move_weights, scalar_names, take_scalars
 
@@ -78,7 +78,9 @@ def build_update(
     table, scalars, _ = take_scalars(g, names, gathered=False, splits=not capabilities.records_runs)
     gradients, units = {}, []
     for name, shape in shapes.items():
-        n_rows = 1 if capabilities.records_runs else rows_of(math.prod(shape), _LARGE, _ROW)
+        # rows are for the cache of a CPU; a formula of the user's may need the whole matrix
+        whole = capabilities.holds_data or not is_ours(optimizer)
+        n_rows = 1 if whole else rows_of(math.prod(shape), _LARGE, _ROW)
         inner = shape if n_rows == 1 else (n_rows, math.prod(shape) // n_rows)
         part = None if n_rows == 1 else Part(0, math.prod(shape), shape, n_rows)
         w, dw = g.add_input(name, inner), g.add_input(f"{name}.gradient", inner)

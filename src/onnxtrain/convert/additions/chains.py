@@ -69,7 +69,7 @@ def _stacked(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the output of the last classifier for the results of the others, and the rows if they are passed on."""
     columns = [
         op.result(each, X, method)
-        if method == "predict_proba" and len(estimator.classes_) > 2
+        if method != "predict" and len(estimator.classes_) > 2
         else _handed_on(op, each, X, method)
         for each, method in zip(estimator.estimators_, estimator.stack_method_, strict=True)
     ]
@@ -86,7 +86,8 @@ def one_score_for_two_classes(
 ) -> None:
     """Write one column for each classifier of two classes: skl2onnx writes two, unless all have probabilities."""
     stack = operator.raw_operator
-    if len(stack.classes_) == 2 and set(stack.stack_method_) != {"predict_proba"}:
+    two = len(stack.classes_) == 2 and set(stack.stack_method_) != {"predict_proba"}
+    if two or "predict" in stack.stack_method_:
         _STACKED.convert(scope, operator, container)
     else:
         convert(scope, operator, container)
@@ -150,8 +151,11 @@ def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     threshold: Any = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
     plain = 0.5 if hasattr(estimator, "predict_proba") else 0.0
     positive = getattr(estimator, "pos_label", None)
-    if threshold not in ("auto", plain) or positive not in (None, estimator.classes_[1]):
+    response_method = getattr(estimator, "response_method", "auto")
+    of_scores = response_method == "decision_function" and plain == 0.5  # the threshold is not one of probabilities
+    if (threshold != "auto" and (of_scores or threshold != plain)) or positive not in (None, estimator.classes_[1]):
         label = "" if positive is None else f", pos_label={positive!r}"
+        label += "" if response_method == "auto" else f", response_method={response_method!r}"
         raise ConversionError(
             f"{type(estimator).__name__} predicts at the threshold {threshold} of its classifier's scores, the graph "
             f"at {plain}. Hand over model, the estimator with its estimator_ in place of it, and put the threshold "
