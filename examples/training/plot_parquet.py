@@ -45,13 +45,13 @@ table_bytes = 100_000 * 64 * 4
 print(f"{len(rows)} row groups, {table_bytes / 1e6:.0f} MB as a table of float32")
 
 # %%
-# With one row group open at a time, its digit is learned and the others are forgotten. With 16 open, a batch has nearly
-# all digits, and the memory stays below that of the table.
+# With one row group open at a time, the last digits are learned best and others are forgotten. With four open, rows of
+# all digits wait in memory until their turn comes, and the memory of the fit is half of that of the table.
 
 network = MLPClassifier((64,))
 model = OrtGradientClassifier(network, init="random", max_iter=1, random_state=0)
 model.fit(X_train, y_train)  # compiled once, which takes memory as well
-open_parts = [1, 4, 16]
+open_parts = [1, 4, 8]
 memory, accuracy = [], []
 for n in open_parts:
     tracemalloc.start()
@@ -62,8 +62,8 @@ for n in open_parts:
     print(
         f"{n} open: memory {memory[-1]:.0%} of the table, accuracy {accuracy[-1]:.1%}"
     )
-assert accuracy[0] < 0.8 < 0.88 < accuracy[-1]
-assert memory[0] < memory[-1] < 0.9
+assert accuracy[0] + 0.05 < accuracy[1] < accuracy[2]
+assert max(memory) < 0.6
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")
 labels = ["accuracy on later writers", "memory of the fit / that of the table"]

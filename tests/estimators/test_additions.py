@@ -8,12 +8,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cross_decomposition import CCA, PLSCanonical
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, VotingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, StackingClassifier, VotingRegressor
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -83,6 +83,10 @@ CLASSIFIERS = {
     "counts": (MultinomialNB(), KIND),
     "complements": (ComplementNB(), KIND),
     "threshold": (FixedThresholdClassifier(LOGISTIC), KIND > 0),
+    "stack of labels": (
+        StackingClassifier([("a", LOGISTIC), ("b", Perceptron())], stack_method="predict", cv=3),
+        KIND,
+    ),
 }
 
 
@@ -152,6 +156,16 @@ def test_a_threshold_for_the_first_class_goes_around_too():
         OrtGradientClassifier(fitted).fit(WINE, y)
     inside = OrtGradientClassifier(fitted.estimator_, max_iter=0)
     around = FixedThresholdClassifier(inside, threshold=0.7, pos_label="no").fit(WINE, y)
+    np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
+def test_a_threshold_of_scores_goes_around_with_its_method():
+    y = (KIND > 0).astype(int)
+    scores = dict(threshold=0.5, response_method="decision_function")
+    fitted = FixedThresholdClassifier(LOGISTIC, **scores).fit(WINE, y)
+    with pytest.raises(ConversionError, match=r"threshold=0.5, response_method='decision_function'\)"):
+        OrtGradientClassifier(fitted).fit(WINE, y)
+    around = FixedThresholdClassifier(OrtGradientClassifier(fitted.estimator_, max_iter=0), **scores).fit(WINE, y)
     np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
 
 

@@ -94,6 +94,23 @@ def test_the_protocol_of_scikit_learn(params):
     assert not hasattr(model, "_callback_fit_ctx")
 
 
+class Refusing(Recorder):
+    """It raises as the fit begins."""
+
+    def on_fit_task_begin(self, estimator, context):
+        raise RuntimeError("of the user")
+
+
+@newer
+def test_an_error_as_the_fit_begins_leaves_the_estimator_as_it_was():
+    model = OrtGradientClassifier(max_iter=1, random_state=0).fit(X, y > 150)
+    expected = model.predict(X)
+    with pytest.raises(RuntimeError, match="of the user"):
+        model.set_callbacks(Refusing()).fit(X, np.where(y > 150, "no", "yes"))
+    assert model.classes_.tolist() == [False, True]
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
 @newer
 @pytest.mark.parametrize("params", SOLVERS, ids=IDS)
 def test_scoring_monitor(params):

@@ -177,3 +177,15 @@ def test_a_frame_of_polars_is_one_of_pandas(name):
     frame = polars.DataFrame({column: X[column].to_numpy() for column in X.columns})
     ours = [OrtGradientRegressor(model, max_iter=1, random_state=0).fit(given, Y) for given in (frame, X)]
     np.testing.assert_array_equal(ours[0].predict(frame), ours[1].predict(X))
+
+
+def test_a_frame_of_polars_with_dates_after_a_fit_on_one_of_pandas():
+    polars = pytest.importorskip("polars")
+    days = np.datetime64("2020-01-01") + np.arange(N)
+    rows = TEXTS.assign(day=days.astype("datetime64[ns]"))
+    frame = polars.DataFrame({column: TEXTS[column].to_numpy() for column in TEXTS}).with_columns(
+        polars.Series("day", days)
+    )
+    assert frame["day"].dtype == polars.Date
+    ours = OrtGradientRegressor(piped(texts=True, rest="drop"), max_iter=1, random_state=0).fit(rows, Y)
+    np.testing.assert_array_equal(ours.predict(frame), ours.predict(rows))

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_wine
@@ -222,6 +222,27 @@ def test_votes_have_no_derivative():
     with pytest.raises(WeightError, match="VotingClassifier counts votes.*voting='soft' averages probabilities"):
         tuned(model, TEXTS, MARKS, max_iter=0)
     tuned(clone(model).set_params(voting="soft"), TEXTS, MARKS, max_iter=0)
+
+
+class OfFrames(TransformerMixin, BaseEstimator):
+    """A step that takes frames alone, and answers an array by a TypeError."""
+
+    def fit(self, rows, y=None):
+        self.n_features_in_ = self.transform(rows).shape[1]
+        return self
+
+    def transform(self, rows):
+        if not hasattr(rows, "columns"):
+            raise TypeError("Only DataFrames are supported")
+        return 2 * rows.to_numpy()
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+def test_a_step_of_frames_alone_runs_in_front(fitted):
+    model = make_pipeline(OfFrames(), Ridge())
+    trained = tuned(model.fit(FRAME, Y) if fitted else model, FRAME, Y, max_iter=5, solver="lbfgs")
+    assert trained.onnx_status_ == {"offrames": "scikit-learn", "ridge": "ONNX"}
+    assert trained.loss_curve_[-1] < trained.loss_curve_[0]
 
 
 # -------------------------------------------------------------- in front of them

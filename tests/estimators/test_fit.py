@@ -1,5 +1,7 @@
 """Behaviour of ``fit`` and ``partial_fit``: order, weights, stopping, continuing, interruption."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -7,11 +9,12 @@ import warnings
 import numpy as np
 import onnx
 import pytest
+from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -19,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import ConvergenceError
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.errors import ConvergenceError, ParameterError
 from onnxtrain.optim import SGD, Adam
 from onnxtrain.runtime.session import run
 
@@ -177,6 +180,53 @@ def test_warm_start_goes_on_from_weights_and_memory(diabetes, mlp):
     assert twice.n_iter_ == 6
     cold = OrtGradientRegressor(mlp, max_iter=3, **params).fit(X, y).fit(X, y)
     assert cold.n_iter_ == 3
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "changed",
+    [{"estimator": Ridge(fit_intercept=False)}, {"weights_to_train": "intercept"}, {"dtype": "float64"}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_training_does_not_go_on_with_another_model(changed, method, diabetes):
+    X, y = diabetes
+    model = OrtGradientRegressor(Ridge(), max_iter=1, warm_start=True, random_state=0).fit(X, y)
+    expected = model.predict(X)
+    (name,) = changed
+    before = getattr(model, name)
+    with pytest.raises(ParameterError, match=rf"^{name}.*begin anew by fit with warm_start=False"):
+        getattr(model.set_params(**changed), method)(X, y)
+    np.testing.assert_array_equal(model.predict(X), expected)
+    assert getattr(model.set_params(**{name: before}), method)(X, y).n_iter_ == 2
+    assert model.set_params(warm_start=False, **changed).fit(X, y).n_iter_ == 1
+
+
+COPIES = {
+    "pickled": lambda model, path: pickle.loads(pickle.dumps(model)),
+    "copied": lambda model, path: copy.deepcopy(model),
+    "saved": lambda model, path: save(model, path) or load(path).set_params(warm_start=True),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("start", ["none", "estimator", "onnx"])
+def test_a_copy_goes_on(start, way, diabetes, tmp_path):
+    X, y = diabetes
+    ridge = Ridge().fit(X, y)
+    given = {"none": None, "estimator": ridge, "onnx": to_onnx(ridge, X[:1].astype(np.float32))}[start]
+    model = OrtGradientRegressor(given, max_iter=1, warm_start=True, random_state=0, weights_to_train=["*"])
+    model.fit(X, y)
+    again = COPIES[way](model, tmp_path / "model.onnx")
+    assert again.fit(X, y).partial_fit(X, y).n_iter_ == 3
+    assert clone(again).fit(X, y).n_iter_ == 1
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float64", "float32")], ids=" to ".join)
+def test_losses_are_those_of_the_type_that_was_trained(dtypes, diabetes):
+    X, y = diabetes
+    model = OrtGradientRegressor(Ridge(), max_iter=1, random_state=0, dtype=dtypes[0]).fit(X, y)
+    expected = model.losses(X, y)
+    np.testing.assert_allclose(model.set_params(dtype=dtypes[1]).losses(X, y), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_partial_fit_is_one_epoch(diabetes, mlp):

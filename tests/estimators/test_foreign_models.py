@@ -774,3 +774,26 @@ def test_what_no_exporter_transposed_is_trained_by_itself(change):
     onx = language_model(copy=True, said=True)
     change(onx)
     assert list(trained_to_go_on(onx).weights_) == ["embedding", "T"]
+
+
+def test_layers_that_begin_as_copies_are_trained_apart():
+    """PyTorch's exporter names a transposed matrix by a number, which says nothing of where it came from."""
+    step = drawn(4, 4)
+    onx = parse(
+        "(float[N,4] X) => (float[N,4] Y) { H = MatMul(X, step) T = Tanh(H) Y = Gemm<transB = 1>(T, top) }",
+        step=step.T.copy(),
+        top=step,
+    )
+    onx.graph.initializer[0].name = onx.graph.node[0].input[1] = "onnx::MatMul_12"
+    onx.graph.initializer[1].name = onx.graph.node[2].input[1] = "top.weight"
+    onx.producer_name = "pytorch"
+    model = check_training(onx, X, np.tanh(X @ drawn(4, 4, scale=2)))
+    assert list(model.weights_) == ["onnx::MatMul_12", "top.weight"]
+    assert not np.array_equal(model.weights_["onnx::MatMul_12"], model.weights_["top.weight"].T)
+
+
+@pytest.mark.parametrize("text", ["embedding", "3", "['embedding'", "[1]", "[" * 1000])
+def test_metadata_of_a_folded_weight_that_is_no_list_of_names_says_nothing(text):
+    onx = language_model(copy=True, said=True)
+    onx.graph.value_info[0].metadata_props[0].value = text
+    assert list(trained_to_go_on(onx).weights_) == ["embedding", "T"]

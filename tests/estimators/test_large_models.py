@@ -15,6 +15,7 @@ from sklearn.base import clone
 import onnxtrain
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, graph
 from onnxtrain.errors import ConvergenceError, ModelError
+from onnxtrain.estimators import trained
 from onnxtrain.estimators.source import opened
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD
@@ -167,6 +168,16 @@ def test_a_step_of_large_weights_holds_its_results_and_the_trained_weights_once(
     assert not loops[0].place.planned
     trained = loops[0].bound.weights(copy=False)
     assert all(np.shares_memory(w, trained[name]) for name, w in tuned.weights_.items())
+
+
+def test_weights_changed_in_place_are_those_of_the_next_prediction(monkeypatch):
+    monkeypatch.setattr(trained, "LIGHT", 0)  # a session of its own, which holds the weights
+    estimator = OrtGradientRegressor(model(), **SETTINGS).fit(X, Y)
+    assert not estimator._trained.source.model.held
+    assert estimator.predict(X).any()
+    for name in estimator.weights_:
+        estimator.weights_[name][...] = 0
+    assert not estimator.predict(X).any()
 
 
 def test_copies_have_their_own(large):

@@ -489,6 +489,12 @@ MORE_CALLS = [
         DataError,
         "the number 1 and not the text '1'",
     ),
+    (
+        lambda _: C(class_weight=[1, 2]).fit(IRIS, SPECIES),
+        ParameterError,
+        "class_weight as a list holds a dictionary for each label, got 1.",
+    ),
+    (lambda _: R().fit(np.array(3.0), y), DataError, "Expected 2D array, got scalar array instead"),
     # models
     (
         lambda _: R(StandardScaler()).fit(X, y),

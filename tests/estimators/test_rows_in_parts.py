@@ -181,6 +181,16 @@ def test_validation_parts_and_held_out_rows():
     assert c.best_loss_ == min(c.validation_loss_curve_)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_classes_of_validation_parts_are_balanced_over_all_of_them(weighted):
+    order = np.argsort(y[:500], kind="stable")[:350]  # another share of each class, and one of them in most parts
+    given = tuple(array[order] for array in ((X, y, weight) if weighted else (X, y)))
+    a, b = (OrtGradientClassifier(class_weight="balanced", max_iter=3, random_state=0) for _ in range(2))
+    a.fit(X, y, X_val=given[0], y_val=given[1], sample_weight_val=given[2] if weighted else None)
+    b.fit(X, y, X_val=parts_of(7, *given))
+    np.testing.assert_allclose(b.validation_loss_curve_, a.validation_loss_curve_, rtol=1e-6)
+
+
 # ------------------------------------------------------- weights, lengths
 
 
@@ -253,6 +263,13 @@ def test_a_constant_weight_is_none():
     a.fit(parts_of(20, X, y)), b.fit(parts_of(20, X, y, ones))
     check_same(a, b)
     np.testing.assert_allclose(b.score(parts_of(20, X, y, ones)), a.score(X, y), rtol=1e-6)
+
+
+def test_a_constant_weight_may_be_none_in_the_type_of_the_model():
+    a, b = (OrtGradientClassifier(max_iter=2, random_state=0) for _ in range(2))
+    tiny = np.full(N, 1e-50)
+    assert not tiny.astype(np.float32).any()
+    check_same(a.fit(X, y, tiny), b.fit(parts_of(5, X, y, tiny)))
 
 
 @pytest.mark.parametrize(
@@ -333,6 +350,19 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     with pytest.raises(DataError, match=message):
         model.fit(Parts(source, classes=classes, sample=10))
     assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+@pytest.mark.parametrize("sparse", [0, 1], ids=["part 0 sparse", "part 1 sparse"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_parts_are_sparse_or_dense_alike(method, sparse):
+    dense = parts_of(4, X, value)
+
+    def read(i):
+        rows, target = dense.read(i)
+        return (scipy.sparse.csr_array(rows) if i % 2 == sparse else rows), target
+
+    with pytest.raises(DataError, match="Part 1 has rows of .*4.*, part 0 of .*4.*"):
+        getattr(OrtGradientRegressor(max_iter=1), method)(from_files(range(4), read))
 
 
 def test_missing_values_are_taken_where_the_model_takes_them():

@@ -2,11 +2,13 @@
 
 import json
 import os
+import stat
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf.message import EncodeError
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
@@ -523,6 +525,51 @@ def test_the_former_pair_of_files_is_whole_until_it_is_replaced(small_limit, tmp
     save(second, path)  # all in one file now
     assert data_of(path) == [other.name]
     np.testing.assert_array_equal(load(path).predict(X), second.predict(X))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="A folder is flushed on POSIX only")
+@pytest.mark.parametrize(
+    "error, raised",
+    [(OSError(22, "Invalid argument"), FileError), (KeyboardInterrupt(), KeyboardInterrupt)],
+    ids=["refused", "interrupted"],
+)
+def test_the_new_pair_of_files_is_whole_where_its_folder_is_not_flushed(
+    error, raised, small_limit, tmp_path, monkeypatch
+):
+    path = tmp_path / "line.onnx"
+    first, second = fitted_line(solver="adam"), fitted_line(4, solver="adam")
+    save(first, path)
+    before = data_of(path)
+    fsync, folders = os.fsync, []
+
+    def fail(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            folders.append(handle)
+            if len(folders) == 2:  # after the tensors and the model
+                raise error
+        fsync(handle)
+
+    monkeypatch.setattr(file_format.os, "fsync", fail)
+    with pytest.raises(raised):
+        save(second, path)
+    monkeypatch.undo()
+    twin = load(path)
+    assert data_of(path) != before
+    assert twin.n_iter_ == 4
+    np.testing.assert_array_equal(twin.predict(X), second.predict(X))
+
+
+class Large:
+    """A model of more than 2 GiB, as protobuf has it."""
+
+    def ByteSize(self):
+        raise EncodeError("Failed to serialize proto")
+
+
+def test_a_model_that_is_no_message_by_itself(tmp_path):
+    with pytest.raises(ExportError, match="does not fit into one ONNX file: Failed to serialize proto"):
+        file_format.write(tmp_path / "m.onnx", Large(), {}, [])
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_file_of_tensors_for_each_checkpoint(small_limit, tmp_path):

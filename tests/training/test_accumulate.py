@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import onnxruntime
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -15,6 +16,7 @@ from sklearn.neural_network import MLPRegressor
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ExportError, ParameterError
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, Cosine, Optimizer, RMSprop
+from onnxtrain.runtime import device
 from onnxtrain.training import update
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.update import build_update
@@ -108,6 +110,47 @@ def test_large_weights_are_updated_row_by_row(monkeypatch):
     build_update.cache.clear()
     for name, w in expected.weights_.items():
         np.testing.assert_array_equal(found.weights_[name], w)
+
+
+@dataclass(frozen=True)
+class Normed(Optimizer):
+    """One that reads the whole gradient."""
+
+    def update(self, op, w, dw, slots, *scalars, slope=None):
+        return op.Sub(w, op.Mul(op.Div(dw, op.Sqrt(op.ReduceSumSquare(dw, keepdims=0))), scalars[0])), ()
+
+
+def test_large_weights_of_an_optimizer_of_the_user_stay_whole(monkeypatch):
+    expected = fitted(1, solver=Normed())
+    monkeypatch.setattr(update, "_LARGE", 10)
+    monkeypatch.setattr(update, "_ROW", 7)
+    build_update.cache.clear()
+    found = fitted(2, solver=Normed())
+    build_update.cache.clear()
+    for name, w in expected.weights_.items():
+        np.testing.assert_allclose(found.weights_[name], w, rtol=1e-6, atol=1e-9)
+
+
+def test_large_weights_on_a_device_with_memory_of_its_own(monkeypatch):
+    """Steps and the update read the same memory there, in one shape."""
+    capabilities = replace(device.CAPABILITIES["webgpu"], float64=True)
+    memory = []
+
+    def put(array, kind, index):
+        memory.append(array.copy())  # which the value does not own
+        return onnxruntime.OrtValue.ortvalue_from_numpy(memory[-1])
+
+    kind = replace(device.KINDS["cpu"], capabilities=capabilities, put=put)
+    monkeypatch.setitem(device.KINDS, "cpu", kind)
+    monkeypatch.setitem(device.CAPABILITIES, "cpu", capabilities)
+    rows = rng.normal(size=(16, 600)).astype(np.float32)
+    large = LinearRegression().fit(rows, rng.normal(size=(16, 500)))
+    assert large.coef_.size > update._LARGE
+    target, settings = rows[:, :500] ** 2, {"max_iter": 2, "tol": 0, "random_state": 0}
+    expected = OrtGradientRegressor(large, batch_size=8, **settings).fit(rows, target)
+    found = OrtGradientRegressor(large, batch_size=4, accumulate=2, **settings).fit(rows, target)
+    for name, w in expected.weights_.items():
+        np.testing.assert_allclose(found.weights_[name], w, rtol=1e-5, atol=1e-6)
 
 
 #: Optimizers, and whether all that they move may be written over.

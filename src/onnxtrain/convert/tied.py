@@ -31,7 +31,7 @@ def _listed(text: str) -> list[str]:
     """Return the names in a list as Python writes it; none where the text is something else."""
     try:
         found = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return []
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
@@ -42,7 +42,9 @@ def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
         return {}
     inputs = {i.name for i in onx.graph.input}
     matrices = {i.name: i for i in onx.graph.initializer if len(i.dims) == 2 and i.name not in inputs}
-    candidates = _candidates(matrices, folded_from(onx), {n.input[0] for n in onx.graph.node if n.op_type == "Gather"})
+    candidates = _candidates(
+        matrices, folded_from(onx), {x for n in onx.graph.node if n.op_type == "Gather" for x in n.input[:1]}
+    )
     return {copy: w for copy, w in candidates if _is_transpose(matrices[copy], matrices[w])}
 
 

@@ -105,6 +105,9 @@ def joined(values: Iterator[Any]) -> Any:
     return found[0] if len(found) == 1 else None if found[0] is None else np.concatenate(found)
 
 
+_NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows in parts: give weights."
+
+
 @dataclass(frozen=True)
 class GivenArrays:
     """Rows in memory."""
@@ -189,6 +192,8 @@ class GivenParts:
         """Return the number of rows of each class, for balanced weights: one more pass over the parts."""
         if getattr(estimator, "class_weight", None) != "balanced":
             return None
+        if estimator._n_labels:
+            raise ParameterError(_NOT_BALANCED)
         found: Counter[Any] = Counter()
         for part in self.labelled():
             found.update(np.ravel(as_array(part.y, "y")).tolist())
@@ -284,7 +289,7 @@ def _counts(estimator: OrtGradientEstimator, found: Survey) -> dict[Any, int] | 
     if getattr(estimator, "class_weight", None) != "balanced":
         return None
     if found.labels.ndim > 1 or estimator._n_labels:
-        raise ParameterError("class_weight='balanced' of several labels a row is not for rows in parts: give weights.")
+        raise ParameterError(_NOT_BALANCED)
     return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
 
 

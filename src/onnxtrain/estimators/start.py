@@ -83,12 +83,19 @@ _OF_START = ("estimator", "weights_to_train", "head", "features", "output")
 def _check_same_start(estimator: OrtGradientEstimator) -> None:
     """Refuse to go on from a model where another one was set."""
     before = vars(estimator).get("_begun_with", {})  # a file of onnxtrain.save has none
-    other = [name for name, value in before.items() if getattr(estimator, name) is not value]
-    if any(name == "estimator" or getattr(estimator, name) != before[name] for name in other):
+    other = [name for name, value in before.items() if not _same(getattr(estimator, name), value)]
+    if other:
         raise ParameterError(
             f"{', '.join(other)} was set since the fit that training goes on from, and would have no effect: begin "
             "anew by fit with warm_start=False, or set it back."
         )
+
+
+def _same(value: Any, before: Any) -> bool:
+    """Whether a parameter is the same: an estimator or a model itself, any other by what it shows."""
+    if value is before or isinstance(value, (str, bytes)):
+        return bool(value == before)
+    return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)
 
 
 def _start_again(
