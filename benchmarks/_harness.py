@@ -17,6 +17,7 @@ import os
 import platform
 import statistics
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -227,7 +228,8 @@ def environment() -> str:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; {', '.join(found)}"
+    text = f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; {', '.join(found)}"
+    return textwrap.fill(text, 95, break_on_hyphens=False)
 
 
 def _processor() -> str:
