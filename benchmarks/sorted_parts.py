@@ -73,7 +73,7 @@ def main(given: Options) -> None:
     """Print the table."""
     n, n_seeds = (60_000, 2) if given.quick else (120_000, 5)
     print(f"\nAccuracy in %, the mean of {n_seeds} seeds (a difference of at least -{_MOST} is wanted)")
-    print(f"{'':38} {'':20} memory deviation  parts difference")
+    print(f"{'':38} {'':19} memory spread  parts change")
     for n_classes, skewed in ((2, False), (10, False), (10, True)):
         X, y = rows(n_classes, n, skewed=skewed)
         for name, order in orders(X, y).items():
@@ -86,8 +86,8 @@ def main(given: Options) -> None:
                     case = f"{n_classes} {'skewed ' if skewed else ''}classes by {name}, {n_parts} parts"
                     judged = "" if given.quick else "ok" if parts - memory >= -_MOST else "MISSED"
                     print(
-                        f"{case:38} {model:20} {memory:6.2f} {found[:, 0].std():9.2f} {parts:6.2f} "
-                        f"{parts - memory:+10.2f} {judged}",
+                        f"{case:38} {model:19} {memory:6.2f} {found[:, 0].std():6.2f} {parts:6.2f} "
+                        f"{parts - memory:+6.2f} {judged}",
                         flush=True,
                     )
 
