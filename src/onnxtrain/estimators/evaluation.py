@@ -1,4 +1,4 @@
-"""What a fitted estimator computes for rows: outputs, losses, gradients."""
+"""The evaluation of a fitted estimator on rows: outputs, losses, gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes out of a fitted estimator: ONNX, scikit-learn's own, the step of training for other runtimes."""
+"""The exports of a fitted estimator: ONNX, scikit-learn's own, the step of training for other runtimes."""
 
 from __future__ import annotations
 

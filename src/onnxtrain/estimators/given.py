@@ -105,6 +105,7 @@ def joined(values: Iterator[Any]) -> Any:
     return found[0] if len(found) == 1 else None if found[0] is None else np.concatenate(found)
 
 
+#: Why, and the remedy.
 _NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows in parts: give weights."
 
 
@@ -179,7 +180,9 @@ class GivenParts:
         first = with_rows(self.parts)[0]
         part = self.parts.read(first)
         given_weights = part.sample_weight is not None
-        reader = _Reader(estimator, model, self.parts, first, given_weights, given_weights, self._counts(estimator))
+        reader = _Reader(
+            estimator, model, self.parts, first, given_weights, given_weights, self._rows_of_classes(estimator)
+        )
         like = _few(reader.check(first, part))
         data = PartedData(reader, sizes, None, like, self.parts.open_parts, None)
         if reader.weighted or reader.by_label:
@@ -188,7 +191,7 @@ class GivenParts:
             raise DataError(NO_WEIGHT)
         return data
 
-    def _counts(self, estimator: OrtGradientEstimator) -> dict[Any, int] | None:
+    def _rows_of_classes(self, estimator: OrtGradientEstimator) -> dict[Any, int] | None:
         """Return the number of rows of each class, for balanced weights: one more pass over the parts."""
         if getattr(estimator, "class_weight", None) != "balanced":
             return None

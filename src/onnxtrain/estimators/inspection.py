@@ -1,4 +1,4 @@
-"""What a fitted estimator shows of itself: weights, history, a table of its layers, diagrams."""
+"""The inspection of a fitted estimator: weights, history, a table of its layers, diagrams."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _check_same_start(estimator: OrtGradientEstimator) -> None:
 
 
 def _same(value: Any, before: Any) -> bool:
-    """Whether a parameter is the same: an estimator or a model itself, any other by what it shows."""
+    """Whether a parameter is the same: an estimator or a model by identity, any other by its representation."""
     if value is before or isinstance(value, (str, bytes)):
         return bool(value == before)
     return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)

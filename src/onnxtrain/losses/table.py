@@ -192,7 +192,7 @@ def row_loss(
 
 
 def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
-    """Return what to do about a function that is no loss: one of another library, or one of other arguments."""
+    """Return the remedy for a function that is no loss: one of another library, or one of other arguments."""
     theirs = getattr(loss, "__name__", type(loss).__name__)  # MSELoss() of PyTorch has none
     ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
     if ours is not None:

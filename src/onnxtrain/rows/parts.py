@@ -181,7 +181,7 @@ class Part(NamedTuple):
 
 
 def with_rows(parts: Parts) -> list[int]:
-    """Return the numbers of the parts that have rows.
+    """Return the indices of the parts that have rows.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.rando
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is known beforehand of the rows that leave as one part after the other is read.
+    """The plan by which rows leave the reserve as one part after the other is read.
 
     Attributes
     ----------
