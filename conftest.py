@@ -1,6 +1,9 @@
-"""What is not collected where an optional library is missing."""
+"""What is not collected where an optional library is missing; clients of clusters that a module leaves behind."""
 
+import sys
 from importlib.util import find_spec
+
+import pytest
 
 _HAS_DASK = find_spec("distributed") is not None
 
@@ -10,3 +13,19 @@ collect_ignore_glob = [] if _HAS_DASK else ["src/onnxtrain/dask/*", "doc/guide/c
 def pytest_report_header():
     """Return the reason."""
     return [] if _HAS_DASK else ["onnxtrain.dask is not tested: distributed is not installed"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_client_is_left():
+    """Close the default clients of Dask that are still open.
+
+    A worker that is a thread of this process makes a client of its own, the default one. It outlives its cluster where
+    another cluster lives longer; Dask would then compute on a cluster that is gone, and its thread draws from `random`.
+    """
+    yield
+    distributed = sys.modules.get("distributed")
+    while distributed is not None:
+        try:
+            distributed.default_client().close()
+        except ValueError:  # there is none
+            break
