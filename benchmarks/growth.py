@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from _harness import OURS, Options, Wanted, environment, interleave, judge, options
+from _harness import KERNELS, OURS, Options, Wanted, environment, interleave, judge, options
 from _networks import CONTENDERS, Problem
 from mlp import steps_alone
 
@@ -63,7 +63,7 @@ def table(title: str, networks: dict[int, tuple[int, ...]], given: Options) -> N
         )
     if PEER in further:
         found = further[OURS] / further[PEER]
-        title, wanted = f"a further operation, by {title}", Wanted(1.0)
+        title, wanted = f"a further operation, by {title}", Wanted(1.0, KERNELS)
         verdict = "" if given.quick else f", at most {wanted.at_most:.2f} {judge(title, PEER, found, wanted, given)}"
         print(f"  a further operation, ours/theirs: {found:.2f}{verdict}")
 
