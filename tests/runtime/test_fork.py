@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPRegressor
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.ortgradient import OrtGradientForwardBackward
 from onnxtrain.runtime.device import Device
-from onnxtrain.runtime.session import LazySession, cached_session, open_session, run_session
+from onnxtrain.runtime.session import LazySession, Place, open_session, run_session
 
 pytestmark = [
     pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork"),
@@ -126,7 +126,7 @@ def test_sessions_of_every_kind_are_dropped_in_a_child(drops):
         open_session(PRODUCT, n_threads=2),
         lazy,
         OrtGradientForwardBackward(PRODUCT).new_instance(),
-        cached_session(content, Device("cpu"), 2),
+        Place(Device("cpu"), 2).open(content),
     ]
     feeds = {"X": np.eye(3, dtype=np.float32)}
 
@@ -137,7 +137,7 @@ def test_sessions_of_every_kind_are_dropped_in_a_child(drops):
         return [
             run_session(session, feeds)[0]
             for session in (
-                cached_session(content, Device("cpu"), 2),
+                Place(Device("cpu"), 2).open(content),
                 lazy.open(lambda: open_session(PRODUCT, n_threads=2)),
             )
         ]

@@ -20,7 +20,7 @@ from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.positions import find_columns
 from onnxtrain.runtime.device import find_device
-from onnxtrain.runtime.session import cached_session, open_session
+from onnxtrain.runtime.session import Place
 from onnxtrain.training.model import TrainableModel
 
 
@@ -59,10 +59,10 @@ def _few_rows(X: Features, model: TrainableModel) -> Features:
 
 def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
     """Return the output of a model, with the weights it came with, for some rows."""
-    share, device = len(model.onnx) <= LIGHT, find_device("cpu")
+    share = len(model.onnx) <= LIGHT
     held = graph.held_by_name(model.graph()) if model.held else {}
     onx = graph.initializers_as_inputs(model.graph(), list(held)).SerializeToString() if held else model.onnx
-    session = cached_session(onx, device, 1) if share else open_session(onx, device, thorough=False)
+    session = Place(find_device("cpu"), 1 if share else None).open(onx, shared=share, thorough=share)
     return run_rows(session, feeds, model.features, [model.output], held)[model.output]
 
 

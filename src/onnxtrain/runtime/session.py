@@ -189,24 +189,6 @@ def _in_float64(content: bytes, problem: str) -> str:
     return f". It has no {found[1] or found[2]} for float64: set dtype='float32'"
 
 
-def cached_session(
-    onx: bytes,
-    device: Device,
-    n_threads: int,
-    *,
-    captured: bool = False,
-    thorough: bool = True,
-    planned: bool = True,
-) -> onnxruntime.InferenceSession:
-    """Return a session like :func:`open_session`, the same one for the same model in this process."""
-    key = (onx, device, n_threads, captured, thorough, planned)
-    session = SESSIONS.find(key)
-    if session is None:
-        session = open_session(onx, device, n_threads, captured=captured, thorough=thorough, planned=planned)
-        SESSIONS.keep(key, session, _SESSION_BYTES + 2 * len(onx))
-    return session
-
-
 @dataclass(frozen=True)
 class Place:
     """Where graphs run: a device, and the number of threads of an operator.
@@ -236,12 +218,16 @@ class Place:
         self, onx: bytes, *, shared: bool = True, captured: bool = False, thorough: bool = True
     ) -> onnxruntime.InferenceSession:
         """Return a session like :func:`open_session`; one that is shared is kept for all places like this one."""
-        if not shared:
-            return open_session(
-                onx, self.device, self.n_threads, captured=captured, thorough=thorough, planned=self.planned
-            )
         n_threads = self.n_threads or available_threads()
-        return cached_session(onx, self.device, n_threads, captured=captured, thorough=thorough, planned=self.planned)
+        key = (onx, self.device, n_threads, captured, thorough, self.planned)
+        session = SESSIONS.find(key) if shared else None
+        if session is None:
+            session = open_session(
+                onx, self.device, n_threads, captured=captured, thorough=thorough, planned=self.planned
+            )
+            if shared:
+                SESSIONS.keep(key, session, _SESSION_BYTES + 2 * len(onx))
+        return session
 
 
 class LazySession:
