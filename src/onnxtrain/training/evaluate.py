@@ -41,7 +41,7 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
 def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
     """Return the graph of the gradient of the loss of each row with respect to that row of an input."""
     g = ObjectiveGraph(objective, weighted=False)
-    x = graph.find(g.features, feature, "input")
+    x = graph.find(g.features.values(), feature, "input")
     # a loss depends on its own row only: the gradient of the sum holds those of all rows
     (dx,) = gradients(g.model, g.op.ReduceSum(g.losses, keepdims=0), [x])
     return g.batch_graph([(g.unique(f"{feature}_grad"), dx)])

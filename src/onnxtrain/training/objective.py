@@ -225,8 +225,8 @@ class ObjectiveGraph(OpenGraph):
     ----------
     weights : list of onnx_ir.Value
         The trained weights, in the order of the objective.
-    features : list of onnx_ir.Value
-        The inputs of the user's model that the loss depends on.
+    features : dict of str to onnx_ir.Value
+        For each input of the user's model that the loss depends on, the input that takes its rows.
     constants : list of onnx_ir.Value
         Those of ``objective.constants`` that it depends on.
     label : onnx_ir.Value
@@ -260,20 +260,15 @@ class ObjectiveGraph(OpenGraph):
         )
         super().__init__(model, self.losses.dtype or ir.DataType.FLOAT)
         needed = graph.ancestors([self.losses])
-        self.features = [v for v in inputs.values() if v in needed]
+        self.features = {name: v for name, v in inputs.items() if v in needed}
         self.constants = [v for v in constants if v in needed]
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
-
-    @property
-    def data(self) -> list[ir.Value]:
-        """The inputs with one entry a row."""
-        return [*self.features, self.label, *([self.weight] if self.weight is not None else [])]
 
     def batch_graph(self, outputs: Sequence[tuple[str, ir.Value]], times: int = 1) -> BatchGraph:
         """Return the graph of these outputs, which takes the rows of a batch and does `times` the products."""
         onx = self.save(outputs)
         read = set(self.model.graph.inputs)
-        features = named({str(x.name): x for x in self.features if x in read})
+        features = named({name: x for name, x in self.features.items() if x in read})
         roles = {"label": self.label, "weight": self.weight}
         inputs = named({role: x for role, x in roles.items() if x in read})
         return BatchGraph(onx, features, inputs, self.dtype, times * self.multiplications)

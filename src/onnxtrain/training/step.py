@@ -196,36 +196,28 @@ def build_step(
     else:
         weights, slots = _sums(g, dws, scalars.get(KEPT))
 
-    ones = g.add_input("ones", (1, g.losses.shape[0])) if gathered else None  # type: ignore[index]
-    moved = [*counters.values(), *weights.values(), *slots.values()]
-    outputs = _outputs(g, moved, ones, cpu_kernels=capabilities.cpu_kernels)
-
-    roles = {"label": g.label, "weight": g.weight, "scalars": table, "ones": ones}
-    whole: dict[str, str] = {}
+    inputs: dict[str, ir.Value | None] = {"scalars": table}
     if gathered:
-        taken, counters["offset"], whole = _take_rows(g, slices=capabilities.computed_bounds)
-        roles |= taken
-        next_offset: ir.Value = counters["offset"].new  # type: ignore[assignment]
-        outputs[next_offset] = g.unique("next_offset"), next_offset
+        taken, counters["offset"] = _take_rows(g, slices=capabilities.computed_bounds)
+        inputs |= taken
+    inputs |= {"label": g.label, "weight": g.weight}
+    moved = [*counters.values(), *weights.values(), *slots.values()]
+    outputs = _outputs(g, moved, inputs.get("ones"), cpu_kernels=capabilities.cpu_kernels)
+    in_place = frozenset() if capabilities.holds_data else _in_place(weights.values(), outputs)
+    onx = g.save(list(outputs.values()))
+    read = {str(v.name) for v in g.model.graph.inputs}
+    n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
 
     def wires(states: Mapping[K, State]) -> dict[K, Wire]:
         return {key: _wire(x, read, outputs) for key, x in states.items()}
 
-    def inputs(values: Mapping[str, ir.Value | None]) -> dict[str, str]:
-        return {role: whole.get(name, name) for role, name in named(values).items()}
-
-    in_place = _in_place(weights.values(), outputs) if not capabilities.holds_data else frozenset()
-    onx = g.save(list(outputs.values()))
-    read = {str(v.name) for v in g.model.graph.inputs}
     return StepGraph(
         onx,
-        features=inputs({str(x.name): x for x in g.features}),
-        inputs={role: name for role, name in inputs(roles).items() if name in read},
+        features=named(g.features),
+        inputs={role: name for role, name in named(inputs).items() if name in read},
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
-        fixed_cost=_PER_ELEMENT
-        * _elements(w for w in g.weights if w.name not in in_place)
-        * (1 + len(optimizer.slots)),
+        fixed_cost=_PER_ELEMENT * n_moved * (1 + len(optimizer.slots)),
         weights=wires(weights),
         slots=wires(slots),
         counters=wires(counters),
@@ -233,11 +225,6 @@ def build_step(
         constants=tuple(str(x.name) for x in g.constants),
         in_place=in_place,
     )
-
-
-def _elements(weights: Iterable[ir.Value]) -> int:
-    """Return the number of elements of all weights."""
-    return sum(math.prod(static_shape(w) or ()) for w in weights)
 
 
 class State(NamedTuple):
@@ -460,29 +447,33 @@ def _penalties(
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 
-def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State, dict[str, str]]:
-    """Let the graph take the rows of the batch from all of them.
+def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State]:
+    """Let the graph take the rows of a batch from all of them, which its features, label and weight then are.
 
-    Returns the inputs ``rows``, ``batch_size`` and, if the rows are not sliced, ``batch_positions``; the offset;
-    for each input that takes rows the name of the one that takes all.
+    Returns the inputs ``rows``, ``batch_size``, ``ones`` and, if the rows are not sliced, ``batch_positions``; then the
+    offset.
     """
     op = g.op
     rows = g.add_input("rows", ["n_rows"], ir.DataType.INT64)
     batch_size = g.add_input("batch_size", (1,), ir.DataType.INT64)
     offset = g.add_input("offset", (1,), ir.DataType.INT64)
     next_offset = op.Add(offset, batch_size)
-    inputs: dict[str, ir.Value | None] = {"rows": rows, "batch_size": batch_size}
+    ones = g.add_input("ones", (1, g.losses.shape[0]))  # type: ignore[index]
+    inputs: dict[str, ir.Value | None] = {"rows": rows, "batch_size": batch_size, "ones": ones}
     if slices:
         chosen = op.Slice(rows, offset, next_offset)
     else:
         positions = inputs["batch_positions"] = g.add_input("batch_positions", ["batch"], ir.DataType.INT64)
         chosen = op.Gather(rows, op.Add(offset, positions))
-    whole = {}
-    for x in g.data:
-        everything = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
-        taken = op.Gather(everything, chosen, axis=0)
+
+    def all_of(x: ir.Value) -> ir.Value:
+        whole = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
+        taken = op.Gather(whole, chosen, axis=0)
         taken.shape = x.shape
         ir.convenience.replace_all_uses_with(x, taken, replace_graph_outputs=True)
         g.model.graph.inputs.remove(x)
-        whole[str(x.name)] = str(everything.name)
-    return inputs, State(offset, next_offset), whole
+        return whole
+
+    g.features = {name: all_of(x) for name, x in g.features.items()}
+    g.label, g.weight = all_of(g.label), None if g.weight is None else all_of(g.weight)
+    return inputs, State(offset, next_offset)
