@@ -61,13 +61,6 @@ class _Memory:
         self.lock = fork_safe_lock()
         self._holders: Counter[int] = Counter()
 
-    def find(self, key: tuple[Cache, Hashable]) -> _Entry | None:
-        with self.lock:
-            entry = self.entries.get(key)
-            if entry is not None:
-                self.entries.move_to_end(key)
-            return entry
-
     def keep(self, key: tuple[Cache, Hashable], entry: _Entry) -> None:
         with self.lock:
             dropped = self.drop([key])
@@ -139,8 +132,12 @@ class Cache(Generic[T]):
 
     def find(self, key: Hashable) -> T | None:
         """Return the entry of a key, None if there is none."""
-        entry = _MEMORY.find((self, key))
-        return None if entry is None else entry.value
+        with _MEMORY.lock:
+            entry = _MEMORY.entries.get((self, key))
+            if entry is None:
+                return None
+            _MEMORY.entries.move_to_end((self, key))
+            return entry.value
 
     def keep(self, key: Hashable, value: T, n_bytes: int | None = None) -> T:
         """Keep a value and return it; `n_bytes` where it cannot be found out."""

@@ -15,7 +15,7 @@ from itertools import takewhile
 import onnx_ir as ir
 
 from onnxtrain.autodiff.broadcast import known_rank, sum_to, with_shape_of
-from onnxtrain.autodiff.registry import Gradient, Rule, derivative_of
+from onnxtrain.autodiff.registry import Gradient, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
 from onnxtrain.graph import Op, describe, flow, is_float, is_quantized, is_taken_for_constant
 from onnxtrain.graph.flow import operands
@@ -125,7 +125,9 @@ def _apply_rule(
     known = derivative_of(node)
     if known is None or known.rule is None:
         raise GradientError(_no_rule(node, outputs))
-    gradients = _call(known.rule, op, node, incoming)
+    with _faults_of_the_rule(node):
+        found = known.rule(op, node, *incoming)
+    gradients = [found] if isinstance(found, ir.Value) or found is None else list(found)
     xs = operands(node)
     if any(dx is not None for dx in gradients[len(xs) :]):
         raise GradientError(f"The rule of {_named(node)} gave {len(gradients)} gradients for {len(xs)} operands.")
@@ -138,9 +140,11 @@ def _apply_rule(
         yield x, dx
 
 
-def _call(rule: Rule, op: Op, node: ir.Node, incoming: Sequence[Gradient]) -> list[Gradient]:
+@contextmanager
+def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
+    """Turn whatever a rule raises into a GradientError with the node and its operands."""
     try:
-        found = rule(op, node, *incoming)
+        yield
     except OnnxTrainError:
         raise
     except Exception as e:  # a rule may be a user's, and the node malformed
@@ -152,7 +156,6 @@ def _call(rule: Rule, op: Op, node: ir.Node, incoming: Sequence[Gradient]) -> li
             f"The rule of {_named(node)} failed on ({operands_}): {type(e).__name__}: {e}. "
             "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
         ) from e
-    return [found] if isinstance(found, ir.Value) or found is None else list(found)
 
 
 def _summed(op: Op, node: ir.Node, dx: ir.Value, x: ir.Value) -> ir.Value:

@@ -219,11 +219,11 @@ def _refuse_sparse(graph: onnx.GraphProto) -> None:
 
 def infer(proto: onnx.ModelProto) -> ir.Model:
     """Return a model whose values have the types and shapes that follow, without the nodes that change nothing."""
-    model = _infer(proto)
+    model = ir.from_proto(infer_shapes(proto))
     put_in_order(model)
     if tidy(model):
         # shapes that a no-op Reshape had hidden now propagate to its descendants
-        model = _infer(_without_inferred(ir.to_proto(model)))
+        model = ir.from_proto(infer_shapes(_without_inferred(ir.to_proto(model))))
     return model
 
 
@@ -239,10 +239,6 @@ def infer_anew(model: ir.Model) -> ir.Model:
     for y, shape in zip(model.graph.outputs, believed, strict=True):
         y.shape = shape if y.shape is None else y.shape
     return model
-
-
-def _infer(proto: onnx.ModelProto) -> ir.Model:
-    return ir.from_proto(infer_shapes(proto))
 
 
 def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

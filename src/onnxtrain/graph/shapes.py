@@ -189,16 +189,12 @@ def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
     """Return the broadcast shape of two operands, None if it is not certain."""
     if a is None or b is None:
         return None
-    pairs = zip_longest(reversed(a.dims), reversed(b.dims), fillvalue=1)
-    dimensions = [_stretched(da, db) for da, db in pairs][::-1]
-    return None if any(d is None for d in dimensions) else ir.Shape(dimensions)  # an unknown one equals None
-
-
-def _stretched(a: _Dimension, b: _Dimension) -> _Dimension | None:
-    """Return the dimension of two broadcast ones, None if it is not certain."""
-    if b == 1 or same_dimension(a, b):
-        return a
-    return b if a == 1 else None
+    dimensions: list[_Dimension] = []
+    for da, db in zip_longest(reversed(a.dims), reversed(b.dims), fillvalue=1):
+        if da != 1 and db != 1 and not same_dimension(da, db):
+            return None
+        dimensions.append(db if da == 1 else da)
+    return ir.Shape(dimensions[::-1])
 
 
 _RULES: dict[str, _Rule] = {
