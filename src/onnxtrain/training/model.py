@@ -172,17 +172,13 @@ def read_model(
     chosen = _choose(model, op, output, n_labels, labels=labels)
     columns = _columns_of(chosen, target, class_axis)
     behind = scores_behind(chosen, op, columns.class_axis).said(chosen, output_is)
-    weights = trainable(model, _trained_end(chosen, behind))
+    weights = _weights_of(model, chosen, behind)
     if not weights:
-        raise WeightError(
-            f"The model has no weight between its inputs and its output {chosen.name!r}."
-            + (_of_branches(node.op_type for node in model.graph) or _of_the_output(converted=converted))
-        )
+        raise _no_weights(model, chosen, converted=converted)
     if default is None:
         default = _names(w for w in weights if role_of(w, roles or {}) is Role.PARAMETER)
     if converted and behind.link is Link.NORMALIZED_SIGMOID:
-        _label_by(behind.value, (chosen, before_normalization(skip(chosen))))
-        chosen = _replaced(model, chosen, normalized_sigmoids(op, behind.value))
+        chosen = _without_underflow(model, op, chosen, behind.value)
     output = _as_output(model, chosen)
     scores = None if behind.link is Link.PROBABILITY else _as_output(model, behind.value)
     inputs = [v for v in model.graph.inputs if not v.is_initializer()]
@@ -218,9 +214,17 @@ def _choose(model: ir.Model, op: graph.Op, output: int | str | None, n_labels: i
     return choose_output(model, output, labels=labels) if joined is None else joined
 
 
-def _trained_end(chosen: ir.Value, behind: Scores) -> ir.Value:
-    """Return the value that the weights compute: the link between scores and probabilities is not part of the loss."""
-    return chosen if behind.link is Link.PROBABILITY else behind.value
+def _weights_of(model: ir.Model, chosen: ir.Value, behind: Scores) -> list[ir.Value]:
+    """Return the weights of an output, without those of the link between scores and probabilities: the loss has it."""
+    return trainable(model, chosen if behind.link is Link.PROBABILITY else behind.value)
+
+
+def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
+    """Return the error of an output without weights, with the remedy; an estimator has learned none."""
+    remedy = _of_branches(node.op_type for node in model.graph)
+    if not remedy and not converted:
+        remedy = " Train another output by output=, or give the model a layer to train by head='new'."
+    return WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.{remedy}")
 
 
 def _shape(value: ir.Value) -> tuple[int | None, ...]:
@@ -242,12 +246,16 @@ def _as_output(model: ir.Model, value: ir.Value) -> str:
     return str(value.name)
 
 
-def _label_by(scores: ir.Value, probabilities: Iterable[ir.Value | None]) -> None:
-    """Let the label be the class of the largest score: several probabilities may be 0, or 1."""
-    users = [node for p in probabilities if p is not None for node in p.consumers()]
-    for node in users:
-        if node.op_type == "ArgMax":
-            node.replace_input_with(0, scores)
+def _without_underflow(model: ir.Model, op: graph.Op, output: ir.Value, scores: ir.Value) -> ir.Value:
+    """Return normalized probabilities from the logarithms of the Sigmoids of scores, in the place of an output.
+
+    The label is that of the largest score: several probabilities may be 0, or 1.
+    """
+    for p in (output, before_normalization(skip(output))):
+        for node in () if p is None else tuple(p.consumers()):
+            if node.op_type == "ArgMax":
+                node.replace_input_with(0, scores)
+    return _replaced(model, output, normalized_sigmoids(op, scores))
 
 
 def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -407,11 +415,6 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
     )
 
 
-def _of_the_output(*, converted: bool) -> str:
-    """Return the remedy for a file whose output has no weights; an estimator has learned none."""
-    return "" if converted else " Train another output by output=, or give the model a layer to train by head='new'."
-
-
 def _of_branches(operators: Iterable[str]) -> str:
     """Return the remedy for weights inside the branches of an If, nothing for a model without one."""
     if "If" not in operators:
@@ -430,6 +433,6 @@ def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mappin
     found: set[ir.Value] = set()
     for name in [output] if output else [y.name for y in outputs]:
         chosen = choose_output(model, name, labels=True)
-        found.update(trainable(model, _trained_end(chosen, scores_behind(chosen, op))))
+        found.update(_weights_of(model, chosen, scores_behind(chosen, op)))
     order = [w for w in model.graph.initializers.values() if w in found]
     return [Weight(str(w.name), "", graph.static_shape(w) or (), role_of(w, roles).value) for w in order]
