@@ -20,10 +20,10 @@ from onnxtrain.training.objective import Objective, OpenGraph, is_ours
 from onnxtrain.training.packing import Packed, Part, rows_of
 from onnxtrain.training.step import Groups, State, Wire, columns, kind_of, move_weights, scalar_names, take_scalars
 
-#: Elements of a weight above which it is updated row by row, and the most of a row: ten such rows, of weights, memory of
-#: the optimizer and temporaries, fit a cache of 1 MB. No other node of the graph reads weights, so that smaller rows
-#: cost nothing. A step of 2048-2048-10 with Adam at batch 128 takes 23 ms, for 40 with rows of 2**16 where a core has
-#: 2 MB of cache; rows of 2**12 take 25.
+#: Elements of a weight above which it is updated row by row, and the most of a row: ten such rows, of weights, memory
+#: of the optimizer and temporaries, fit a cache of 1 MB. No other node of the graph reads weights, so that smaller
+#: rows cost nothing. A step of 2048-2048-10 with Adam at batch 128 takes 23 ms, for 40 with rows of 2**16 where a core
+#: has 2 MB of cache; rows of 2**12 take 25.
 _LARGE, _ROW = 2**18, 2**14
 
 #: Operators whose kernels read an element before they write the one in its place.
