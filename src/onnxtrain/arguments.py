@@ -155,21 +155,25 @@ class NamesItsParameters:
     It stands behind the class that defines ``__init__``, whose signature is that of the class.
     """
 
+    #: The end of the message about too many arguments without a name.
+    _hint_by_name = ""
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the names of the arguments; ``__init__`` stores them."""
         signature = _signature(cls)
         if unknown := signature.unknown(kwargs):
             raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names))
         if len(args) > signature.n_positional:
-            n, more = signature.n_positional, signature.names[signature.n_positional]
-            raise ArgumentTypeError(
-                f"{cls.__name__} takes {n} argument{'s' * (n != 1)} without a name, got {len(args)}: give the others "
-                f"by name, as in {cls.__name__}(..., {more}=...)."
-            )
+            raise ArgumentTypeError(_too_many(cls, signature, len(args)))
         return super().__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this object, or of one inside it: ``estimator__alpha=1``.
+
+        They count from the next ``fit`` or ``partial_fit`` on: what a fitted estimator predicts and shows, its losses
+        and gradients are those of its last fit. At once count ``device``, ``n_threads``, ``ignore_index``, and
+        ``merge`` of :class:`~onnxtrain.LoRA`. What has no effect on a model that training goes on from is an error of
+        ``warm_start=True`` and ``partial_fit``.
 
         Parameters
         ----------
@@ -248,6 +252,16 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str]) -> str:
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."
     return said + advice(name, known)
+
+
+def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int) -> str:
+    """Return the message about a constructor that is given more arguments without a name than it takes."""
+    n, others = signature.n_positional, signature.names[signature.n_positional :]
+    said = f"{cls.__name__} takes {n or 'no'} argument{'s' * (n != 1)} without a name, got {n_given}"
+    if others:
+        first = "..., " if n else ""
+        said += f": give the others by name, as in {cls.__name__}({first}{others[0]}=...)"
+    return f"{said}. {cls._hint_by_name}".rstrip()
 
 
 def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:

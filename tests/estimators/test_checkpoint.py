@@ -34,7 +34,7 @@ FITS = {
     "held out": (OrtGradientRegressor(MLP, early_stopping=True, n_iter_no_change=2, learning_rate=0.05), X, y, {}),
     "validation": (OrtGradientRegressor(Ridge(), learning_rate=0.1), X, y, dict(X_val=X[:99] + 0.1, y_val=y[:99])),
     "plateaus": (
-        OrtGradientRegressor(solver=SGD(0.9), learning_rate=Adaptive(0.02), n_iter_no_change=1, tol=1e-3),
+        OrtGradientRegressor(solver=SGD(momentum=0.9), learning_rate=Adaptive(0.02), n_iter_no_change=1, tol=1e-3),
         X,
         y,
         {},

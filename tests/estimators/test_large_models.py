@@ -100,7 +100,7 @@ def test_what_stays_in_the_model(large):
 FITS = {
     "all weights": {},
     "sgd": {"solver": "sgd"},
-    "momentum": {"solver": SGD(0.9)},
+    "momentum": {"solver": SGD(momentum=0.9)},
     "adagrad": {"solver": "adagrad"},
     "the head": {"weights_to_train": "head"},
     "one weight": {"weights_to_train": ["W"]},

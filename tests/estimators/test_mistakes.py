@@ -43,7 +43,7 @@ from onnxtrain.errors import (
 )
 from onnxtrain.losses import LOSSES
 from onnxtrain.losses.synonyms import SYNONYMS
-from onnxtrain.optim import SGD, Adam, Cosine
+from onnxtrain.optim import SGD, Adam, Constant, Cosine
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -180,7 +180,19 @@ CALLS = [
         "learning_rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...)",
     ),
     (lambda _: SGD(momentun=0.1), ArgumentTypeError, "SGD has no parameter 'momentun'. Did you mean 'momentum'?"),
-    (lambda _: SGD(0.1, 0.9), OptimizerError, "SGD: nesterov must be True or False, got 0.9. The learning rate is a"),
+    (
+        lambda _: SGD(0.1),
+        ArgumentTypeError,
+        "SGD takes no arguments without a name, got 1: give the others by name, as in SGD(momentum=...). The learning "
+        "rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...).",
+    ),
+    (lambda _: Adam(0.1, 0.9), ArgumentTypeError, "as in Adam(beta_1=...). The learning rate is a parameter"),
+    (
+        lambda _: SGD(momentum=0.1, nesterov=0.9),
+        OptimizerError,
+        "SGD: nesterov must be True or False, got 0.9. The learning rate is a",
+    ),
+    (lambda _: Constant(0.1, 0.2), ArgumentTypeError, "Constant takes 1 argument without a name, got 2."),
     (lambda _: Cosine(lr=0.1), ArgumentTypeError, "Cosine has no parameter 'lr'. Did you mean 'learning_rate'?"),
     (lambda _: LoRA(r=8), ArgumentTypeError, "LoRA has no parameter 'r'. Did you mean 'rank'?"),
     (lambda _: R(loss="huber", loss_params={"d": 1}).fit(X, y), LossError, "has no parameter 'd'"),

@@ -113,8 +113,8 @@ CASES = {
     "network": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {}),
     "network of two classes": (C, lambda: mlp(MLPClassifier, FLOWERS), FLOWERS, {"solver": "sgd"}),
     "network of labels": (C, lambda: mlp(MLPClassifier, LABELS), LABELS, {"solver": Adam(epsilon=1e-6)}),
-    "tanh, momentum": (R, lambda: mlp(MLPRegressor, DIABETES, activation="tanh"), DIABETES, {"solver": SGD(0.9)}),
-    "two targets, nesterov": (R, lambda: mlp(MLPRegressor, TWO), TWO, {"solver": SGD(0.9, nesterov=True)}),
+    "tanh, momentum": (R, lambda: mlp(MLPRegressor, DIABETES, activation="tanh"), DIABETES, {"solver": SGD(momentum=0.9)}),
+    "two targets, nesterov": (R, lambda: mlp(MLPRegressor, TWO), TWO, {"solver": SGD(momentum=0.9, nesterov=True)}),
     "rmsprop": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": RMSprop(centered=True, momentum=0.5)}),
     "adagrad": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": Adagrad(lr_decay=0.1)}),
     "adamw": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"solver": AdamW(weight_decay=0.1)}),
@@ -125,7 +125,7 @@ CASES = {
     "penalty on one": (R, Ridge, DIABETES, {"penalty": {"coef": {"l1": 0.1, "l2": 0.2}}}),
     "proximal": (R, Ridge, DIABETES, {"l1": 0.2, "l1_method": "proximal"}),
     "proximal, momentum, clipped": (
-        R, Ridge, DIABETES, {"l1": 0.2, "l1_method": "proximal", "solver": SGD(0.9), "clip_norm": 0.5}
+        R, Ridge, DIABETES, {"l1": 0.2, "l1_method": "proximal", "solver": SGD(momentum=0.9), "clip_norm": 0.5}
     ),
     "clipped": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {"clip_norm": 0.1}),
     "logistic": (C, LogisticRegression, IRIS, {"solver": "rmsprop"}),

@@ -33,21 +33,26 @@ STEPS, ROWS, SIZES = 100, 16, (5, 8, 2)
 TRAJECTORIES = {
     "sgd": (SGD(), "SGD", {}, 0.1),
     "momentum": (SGD(momentum=0.9), "SGD", {"momentum": 0.9}, 0.05),
-    "nesterov": (SGD(0.9, nesterov=True), "SGD", {"momentum": 0.9, "nesterov": True}, 0.05),
+    "nesterov": (SGD(momentum=0.9, nesterov=True), "SGD", {"momentum": 0.9, "nesterov": True}, 0.05),
     "adam": (Adam(), "Adam", {}, 0.01),
-    "adam-betas": (Adam(0.8, 0.95, 1e-3), "Adam", {"betas": (0.8, 0.95), "eps": 1e-3}, 0.01),
+    "adam-betas": (Adam(beta_1=0.8, beta_2=0.95, epsilon=1e-3), "Adam", {"betas": (0.8, 0.95), "eps": 1e-3}, 0.01),
     "adam-no-mean": (Adam(beta_1=0.0), "Adam", {"betas": (0.0, 0.999)}, 0.01),
     "adamw": (AdamW(), "AdamW", {}, 0.01),
     "adamw-decay": (AdamW(weight_decay=0.3), "AdamW", {"weight_decay": 0.3}, 0.01),
     "adamw-none": (AdamW(weight_decay=0.0), "AdamW", {"weight_decay": 0.0}, 0.01),
     "rmsprop": (RMSprop(), "RMSprop", {}, 0.01),
-    "rmsprop-alpha": (RMSprop(0.9, 1e-4), "RMSprop", {"alpha": 0.9, "eps": 1e-4}, 0.01),
+    "rmsprop-alpha": (RMSprop(alpha=0.9, epsilon=1e-4), "RMSprop", {"alpha": 0.9, "eps": 1e-4}, 0.01),
     "rmsprop-centered": (RMSprop(centered=True), "RMSprop", {"centered": True}, 0.01),
     "rmsprop-momentum": (RMSprop(momentum=0.5), "RMSprop", {"momentum": 0.5}, 0.01),
     "rmsprop-both": (RMSprop(momentum=0.5, centered=True), "RMSprop", {"momentum": 0.5, "centered": True}, 0.005),
     "adagrad": (Adagrad(), "Adagrad", {}, 0.05),
     "adagrad-decay": (Adagrad(lr_decay=0.1), "Adagrad", {"lr_decay": 0.1}, 0.05),
-    "adagrad-start": (Adagrad(0.0, 0.5, 1e-6), "Adagrad", {"initial_accumulator_value": 0.5, "eps": 1e-6}, 0.05),
+    "adagrad-start": (
+        Adagrad(initial_accumulator_value=0.5, epsilon=1e-6),
+        "Adagrad",
+        {"initial_accumulator_value": 0.5, "eps": 1e-6},
+        0.05,
+    ),
 }
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-10}

@@ -94,8 +94,8 @@ NETWORKS = {
 }
 OPTIMIZERS = {
     "sgd": {"solver": SGD()},
-    "momentum": {"solver": SGD(0.9)},
-    "nesterov": {"solver": SGD(0.9, nesterov=True)},
+    "momentum": {"solver": SGD(momentum=0.9)},
+    "nesterov": {"solver": SGD(momentum=0.9, nesterov=True)},
     "adam": {"solver": Adam(epsilon=1e-4)},  # a gradient of a last digit is not a step of the learning rate
     "adamw": {"solver": AdamW(epsilon=1e-4)},
     "rmsprop": {"solver": RMSprop(centered=True, momentum=0.5, epsilon=1e-4)},

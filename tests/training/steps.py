@@ -91,4 +91,4 @@ def state_of(state):
     return {**state.weights, **state.slots, "losses": np.array(state.loss_curve)}
 
 
-OPTIMIZERS = {"sgd": SGD(), "momentum": SGD(0.9), "adam": Adam(), "adamw": AdamW(weight_decay=0.1)}
+OPTIMIZERS = {"sgd": SGD(), "momentum": SGD(momentum=0.9), "adam": Adam(), "adamw": AdamW(weight_decay=0.1)}

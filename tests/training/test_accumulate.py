@@ -45,8 +45,8 @@ class Lookahead(Optimizer):
 
 CASES = {
     "sgd": {"solver": "sgd"},
-    "momentum": {"solver": SGD(0.9)},
-    "nesterov": {"solver": SGD(0.9, nesterov=True)},
+    "momentum": {"solver": SGD(momentum=0.9)},
+    "nesterov": {"solver": SGD(momentum=0.9, nesterov=True)},
     "adam": {"solver": "adam"},
     "adamw": {"solver": AdamW(weight_decay=0.1)},
     "rmsprop": {"solver": RMSprop(centered=True, momentum=0.5)},
@@ -54,7 +54,7 @@ CASES = {
     "one of the user": {"solver": Lookahead()},
     "penalties": {"l1": 0.01, "l2": 0.1, "penalty": {"coefs_0": 0.2}},
     "proximal": {"l1": 0.01, "l1_method": "proximal"},
-    "proximal, momentum": {"l1": 0.01, "l1_method": "proximal", "solver": SGD(0.9), "l2": 0.1},
+    "proximal, momentum": {"l1": 0.01, "l1_method": "proximal", "solver": SGD(momentum=0.9), "l2": 0.1},
     "clipped": {"clip_norm": 0.1},
     "clipped and proximal": {"clip_norm": 0.1, "l1": 0.1, "l1_method": "proximal"},
     "schedule": {"learning_rate": Cosine(0.02, warmup=0.2)},
@@ -84,7 +84,13 @@ def test_several_batches_are_one_of_all_their_rows(case, k):
 def test_gradients_of_one_column_or_row_of_weights_are_summed(n_columns, n_outputs, penalties):
     rows, targets = X[:, :n_columns], rng.normal(size=(50, n_outputs))
     line = LinearRegression().fit(rows, targets)
-    settings = {"solver": SGD(0.5), "learning_rate": 0.01, "max_iter": 3, "tol": 0, "random_state": 0} | penalties
+    settings = {
+        "solver": SGD(momentum=0.5),
+        "learning_rate": 0.01,
+        "max_iter": 3,
+        "tol": 0,
+        "random_state": 0,
+    } | penalties
     expected = OrtGradientRegressor(line, dtype="float64", batch_size=24, **settings).fit(rows, targets)
     found = OrtGradientRegressor(line, dtype="float64", batch_size=8, accumulate=3, **settings).fit(rows, targets)
     assert expected.weights_["coef"].shape == (n_columns, n_outputs)
@@ -156,7 +162,7 @@ def test_large_weights_on_a_device_with_memory_of_its_own(monkeypatch):
 #: Optimizers, and whether all that they move may be written over.
 IN_PLACE = {
     "sgd": (SGD(), True),
-    "nesterov": (SGD(0.9, nesterov=True), True),
+    "nesterov": (SGD(momentum=0.9, nesterov=True), True),
     "adam": (Adam(), True),
     "adamw": (AdamW(), True),
     "rmsprop": (RMSprop(centered=True, momentum=0.5), True),

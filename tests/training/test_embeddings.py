@@ -67,7 +67,7 @@ CASES = {
     "SGD": ("mean", SGD(), lambda t, w: t.SGD(w, lr=0.1), {}, True),
     "a table read twice": ("read twice", SGD(), lambda t, w: t.SGD(w, lr=0.1), {}, False),
     "a table multiplied as well": ("multiplied", SGD(), lambda t, w: t.SGD(w, lr=0.1), {}, False),
-    "momentum": ("mean", SGD(0.9), lambda t, w: t.SGD(w, lr=0.1, momentum=0.9), {}, False),
+    "momentum": ("mean", SGD(momentum=0.9), lambda t, w: t.SGD(w, lr=0.1, momentum=0.9), {}, False),
     "a penalty": ("mean", SGD(), lambda t, w: t.SGD(w, lr=0.1), {"l2": 0.01}, False),
     "clipping": ("mean", SGD(), lambda t, w: t.SGD(w, lr=0.1), {"clip_norm": 0.05}, False),
     "Adagrad": ("mean", Adagrad(), lambda t, w: t.Adagrad(w, lr=0.1), {}, False),

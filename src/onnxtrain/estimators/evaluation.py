@@ -50,9 +50,7 @@ class EvaluationMixin(OrtGradientEstimator):
 
     def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         model, (X, label) = self._model, self._check_labelled(X, y)
-        weight = deferred.validation.check_sample_weight(
-            sample_weight, label, deferred.settings.floats_of(self.dtype), keep=True
-        )
+        weight = deferred.validation.check_sample_weight(sample_weight, label, model.dtype, keep=True)
         losses = model.losses(X, label)
         return losses if weight is None else losses * weight
 

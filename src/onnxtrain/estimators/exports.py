@@ -157,7 +157,7 @@ class ExportMixin(OrtGradientEstimator):
         deferred.step_files.write(folder, self, target)
 
     def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
-        """Return the graphs that train the model, as they are derived, to be looked at or run.
+        """Return the graphs with which training would go on, as they are derived, to be looked at or run.
 
         The step that ``fit`` runs computes the same with fewer nodes; :meth:`export_training_step` writes that one,
         with a description of its state.

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.estimators.settings import settings_of
+from onnxtrain.estimators.start import go_on
 from onnxtrain.training.stages import StagedGraph, staged_graph
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ PARTS = {"model": "forward", "loss": "loss", "gradient": "gradient", "step": "op
 
 
 def graph_of_part(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
-    """Return a part of the training step of a fitted estimator; its weights are inputs."""
-    trained = estimator._trained
+    """Return a part of the step with which training would go on; its weights are inputs."""
+    trained, _ = go_on(estimator, estimator._trained)
     if part == "model":
         model = graph.reload(trained.objective.model)
         outputs = [y for y in model.graph.outputs if y.name == trained.source.model.output]
@@ -41,7 +42,8 @@ def training_graphs(estimator: OrtGradientEstimator) -> dict[str, onnx.ModelProt
 
 def _values(estimator: OrtGradientEstimator) -> dict[str, np.ndarray]:
     """Return the inputs of the graphs that a fitted estimator has: weights, constants, strengths of penalties."""
-    trained, settings = estimator._trained, settings_of(estimator)
+    trained, _ = go_on(estimator, estimator._trained)
+    settings = settings_of(estimator)
     strengths = {
         f"{factor}_{i}": np.full((1, 1), value)  # the names of onnxtrain.training.step.columns
         for factor, groups in zip(("l1", "l2"), settings.penalty_groups(trained.objective.penalized), strict=True)

@@ -32,7 +32,9 @@ class InspectionMixin(OrtGradientEstimator):
 
     @property
     def weights_(self) -> dict[str, np.ndarray]:
-        """The trained weights, a dictionary of arrays by name; training goes on from changes there.
+        """The trained weights, a dictionary of arrays by name; predictions follow changes there.
+
+        Training goes on from them too; with `average`, from the weights that the mean is taken of.
 
         Examples
         --------
@@ -43,7 +45,7 @@ class InspectionMixin(OrtGradientEstimator):
         """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
-        self._trained.forget_session()  # which holds copies: the arrays may be changed
+        self._trained = self._trained.to_be_shown()
         return self._trained.weights
 
     @property
@@ -93,8 +95,9 @@ class InspectionMixin(OrtGradientEstimator):
         """
         trained = self._model.source.estimator
         kind = "an ONNX model" if trained is None else type(trained).__name__
-        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", repr(self.loss))
-        title = f"{type(self).__name__} of {kind}, loss {loss}"
+        loss = self._trained.objective.loss
+        name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+        title = f"{type(self).__name__} of {kind}, loss {name}"
         return deferred.summary.summary_of(title, self._model, self.history_.ending)
 
     @property

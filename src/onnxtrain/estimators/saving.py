@@ -23,7 +23,7 @@ from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
 from onnxtrain.estimators.settings import check_each
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.start import with_objective
+from onnxtrain.estimators.start import is_same, parameters_of_start, with_objective
 from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
@@ -202,8 +202,9 @@ def write_estimator(
         own = _without_copies(graph.attach(onnx.load_model_from_string(trained.source.original)), whole, weights)
     header = {
         "class": type(estimator).__name__,
-        "has_estimator": estimator.estimator is not None,
+        "has_estimator": estimator._begun_with["estimator"] is not None,
         "params": encode_parameters(estimator, encoder),
+        "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
         "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
@@ -216,6 +217,16 @@ def write_estimator(
         "more": {name: encoder.encode(value, name) for name, value in (more or {}).items()},
     }
     file_format.write(path, whole, header, encoder.tensors)
+
+
+def _set_since_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
+    """Return the parameters that training began with and that were set anew since; the model is in the file itself."""
+    params = estimator.get_params(deep=False)
+    return {
+        name: value
+        for name, value in estimator._begun_with.items()
+        if name in params and name != "estimator" and not is_same(params[name], value)
+    }
 
 
 def _without_copies(own: onnx.ModelProto, whole: onnx.ModelProto, trained: Container[str]) -> np.ndarray:
@@ -272,6 +283,8 @@ class Kept:
         The name of its class.
     params : dict
         As they were written: functions among them cannot be decoded.
+    begun_with : dict
+        Those that were others when training began.
     attributes, more : dict
         The attributes learned besides the weights, and the values saved with the estimator.
     form : InputForm
@@ -297,6 +310,7 @@ class Kept:
             self._decoder = Decoder(tensors)
             self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
             self.params = dict(header["params"])
+            self.begun_with = self._decoded(header["begun_with"])
             self.attributes, self.more = self._decoded(header["attributes"]), self._decoded(header["more"])
             self.form = _form_of(self._decoder.decode(header["form"]), self._decoder.decode(header["front"]), trusted)
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
@@ -401,6 +415,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
         if name in _ATTRIBUTES:
             setattr(estimator, name, value)
     check_each(estimator)
+    estimator._begun_with = parameters_of_start(estimator) | kept.begun_with
     trained = with_objective(estimator, source, kept.state.result(), kept.form)
     set_learned(estimator, trained, kept.state)
     return estimator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +63,8 @@ def start(
         The model of the last fit, if training goes on from it.
     """
     if known is not None:
-        _check_same_start(estimator)
-        if known.dtype != floats_of(estimator.dtype):
-            raise ParameterError(
-                f"dtype={estimator.dtype!r}: training goes on in {known.dtype}, that of the last fit. Set dtype back, "
-                "or begin anew by fit with warm_start=False."
-            )
         return _start_again(estimator, X, y, sample_weight, known)
-    estimator._begun_with = {name: getattr(estimator, name) for name in _OF_START}
+    estimator._begun_with = parameters_of_start(estimator)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
@@ -77,35 +72,71 @@ def start(
 
 
 #: Parameters that a fit reads which begins, not one that goes on.
-_OF_START = ("estimator", "weights_to_train", "head", "features", "output")
+_OF_START = (
+    "estimator",
+    "weights_to_train",
+    "init",
+    "head",
+    "features",
+    "output",
+    "output_is",
+    "class_axis",
+    "inputs",
+    "batch_axis",
+    "pad",
+)
+
+#: Read by exports.
+_OF_EXPORT = "weights_to_train__merge"
 
 
-def _check_same_start(estimator: OrtGradientEstimator) -> None:
-    """Refuse to go on from a model where another one was set."""
-    before = vars(estimator).get("_begun_with", {})  # a file of onnxtrain.save has none
-    other = [name for name, value in before.items() if not _same(getattr(estimator, name), value)]
-    if other:
-        raise ParameterError(
-            f"{', '.join(other)} was set since the fit that training goes on from, and would have no effect: begin "
-            "anew by fit with warm_start=False, or set it back."
-        )
+def parameters_of_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
+    """Return the parameters that decide on the model, those of objects inside them by ``estimator__alpha``."""
+    found: dict[str, Any] = {}
+    for name in _OF_START:
+        value = getattr(estimator, name)
+        found[name] = copy.copy(value) if isinstance(value, (list, dict)) else value  # they may be changed in place
+        if hasattr(value, "get_params"):
+            found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
+    found.pop(_OF_EXPORT, None)
+    return found
 
 
-def _same(value: Any, before: Any) -> bool:
+def is_same(value: Any, before: Any) -> bool:
     """Whether a parameter is the same: an estimator or a model by identity, any other by its representation."""
-    if value is before or isinstance(value, (str, bytes)):
+    if value is before:
+        return True
+    if isinstance(value, (str, bytes)):
         return bool(value == before)
     return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)
+
+
+def _check_same_start(estimator: OrtGradientEstimator, known: TrainedModel) -> None:
+    """Refuse to go on from a model where another one was set."""
+    now = parameters_of_start(estimator)
+    others = [name for name, value in estimator._begun_with.items() if not is_same(now.get(name), value)]
+    others = [name for name in others if not any(name.startswith(f"{other}__") for other in others)]
+    if others:
+        raise ParameterError(
+            f"{', '.join(others)} was set since the fit that training goes on from, and would have no effect: begin "
+            "anew by fit with warm_start=False, or set it back."
+        )
+    if known.dtype != floats_of(estimator.dtype):
+        raise ParameterError(
+            f"dtype={estimator.dtype!r}: training goes on in {known.dtype}, that of the last fit. Set dtype back, "
+            "or begin anew by fit with warm_start=False."
+        )
 
 
 def _start_again(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, known: TrainedModel
 ) -> tuple[Rows, TrainedModel, TrainingState]:
     """Return the rows, checked, and the model of the last fit with its state."""
+    model, state = go_on(estimator, known)
     rows = check_rows(estimator, X, y, sample_weight, known)
     if known.form.front is None:
         known.form.warn_of_rounding(known.form.exact(X, rows.X))
-    return rows, *go_on(estimator, known)
+    return rows, model, state
 
 
 def _start_of_onnx(
@@ -312,7 +343,14 @@ def _with_initial_weights(
 
 
 def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
-    """Return the trained model, its objective that of the parameters as they are now, and its state."""
+    """Return the trained model, its objective that of the parameters as they are now, and its state.
+
+    Raises
+    ------
+    ParameterError
+        One was set that decides on the model: it would have no effect.
+    """
+    _check_same_start(estimator, known)
     return with_objective(estimator, known.source, known.weights, known.form), estimator._state
 
 

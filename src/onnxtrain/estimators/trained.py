@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import LazySession, Place, run_session
+from onnxtrain.runtime.session import LazySession, Place, Session, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
 from onnxtrain.training.data import TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
@@ -66,6 +66,8 @@ class TrainedModel:
     n_threads : int or None
     front : Cut or None
         The frozen front that training computed once.
+    shown : bool
+        Whether somebody has the arrays of the weights, and may change them.
     """
 
     source: Source
@@ -77,7 +79,8 @@ class TrainedModel:
     device: str
     n_threads: int | None
     front: Cut | None = field(default=None, repr=False)
-    _session: LazySession = field(default_factory=LazySession, init=False, repr=False, compare=False)
+    shown: bool = False
+    _session: FilledSession = field(default_factory=lambda: FilledSession(), init=False, repr=False, compare=False)
 
     @property
     def rest(self) -> Objective:
@@ -101,10 +104,6 @@ class TrainedModel:
         except DeviceError as e:
             warn(f"{e} The CPU is used instead.")
             return find_device("cpu")
-
-    def forget_session(self) -> None:
-        """Let the next prediction read the weights anew."""
-        self._session.close()
 
     # rows in ----------------------------------------------------------------
 
@@ -185,7 +184,7 @@ class TrainedModel:
             place = Place(self.device_at_hand(), self.n_threads).for_work(work)
             return place.open(self._filled(), shared=False, thorough=large)
 
-        return self._session.open(make), {}
+        return (self._session.of(self.weights, make) if self.shown else self._session.open(make)), {}
 
     def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""
@@ -246,6 +245,10 @@ class TrainedModel:
     def with_weights(self, weights: dict[str, np.ndarray]) -> TrainedModel:
         """Return the same model with other weights."""
         return replace(self, weights=weights)
+
+    def to_be_shown(self) -> TrainedModel:
+        """Return the same model, whose predictions follow changes of the arrays in `weights`."""
+        return self if self.shown else replace(self, shown=True)
 
     def on(self, device: str, n_threads: int | None) -> TrainedModel:
         """Return the same model, run in another way."""
@@ -309,6 +312,30 @@ class TrainedModel:
             )
         weights = self.source.merged(self.weights)
         return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, weights))
+
+
+class FilledSession(LazySession):
+    """A session with weights inside, and copies of them where somebody may change them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copies: dict[str, np.ndarray] = {}
+
+    def of(self, weights: Mapping[str, np.ndarray], make: Callable[[], Session]) -> Session:
+        """Return the session, made anew by `make` if the weights are others than those inside."""
+        if not self._has(weights):
+            self.close()
+            self._copies = {name: np.array(w) for name, w in weights.items()}
+        return self.open(make)
+
+    def _has(self, weights: Mapping[str, np.ndarray]) -> bool:
+        # equal copies may hold NaN: then it is made anew each time
+        return weights.keys() == self._copies.keys() and all(
+            np.array_equal(w, self._copies[name]) for name, w in weights.items()
+        )
+
+    def __reduce__(self) -> tuple[type[FilledSession], tuple[()]]:
+        return FilledSession, ()
 
 
 def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState) -> None:

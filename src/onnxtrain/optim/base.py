@@ -105,6 +105,7 @@ class Optimizer(NamesItsParameters, ABC):
     slots: ClassVar[tuple[str, ...]] = ()
     #: The interval of each parameter that has one, such as ``"[0, 1)"``.
     ranges: ClassVar[Mapping[str, str]] = {}
+    _hint_by_name = "The learning rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...)."
 
     def __init__(self) -> None:
         """Do nothing: a subclass is a dataclass, which has its own."""

@@ -20,7 +20,7 @@ from onnxtrain.optim.base import Optimizer, Scalar, Slots, Updated, optimizer
 
 
 @optimizer("sgd")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
     r"""Gradient descent, with momentum :math:`\mu` if it is not zero.
 
@@ -89,7 +89,7 @@ class SGD(Optimizer):
 
 
 @optimizer("adam")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
     r"""Adam: the mean gradient of each weight, divided by the root of its mean square.
 
@@ -156,7 +156,7 @@ class Adam(Optimizer):
 
 
 @optimizer("adamw")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AdamW(Adam):
     r"""Adam with decoupled weight decay, :math:`w \leftarrow (1 - \eta \lambda) w` before each step.
 
@@ -200,7 +200,7 @@ class AdamW(Adam):
 
 
 @optimizer("rmsprop")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RMSprop(Optimizer):
     r"""RMSprop: the gradient divided by the root of its mean square, :math:`s`.
 
@@ -286,7 +286,7 @@ class RMSprop(Optimizer):
 
 
 @optimizer("adagrad")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adagrad(Optimizer):
     r"""Adagrad: the gradient divided by the root of the sum :math:`s` of its squares so far.
 
