@@ -19,7 +19,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.branches import take_known_branches
-from onnxtrain.graph.build import Builder
+from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import (
     BESIDE,
     PROTO_LIMIT,
@@ -27,8 +27,9 @@ from onnxtrain.graph.check import (
     check_content,
     check_nodes,
 )
-from onnxtrain.graph.edit import put_in_order, remove_identities, tidy
+from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, tidy
 from onnxtrain.graph.flow import ancestors
+from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes
 from onnxtrain.graph.messages import assign, copy_of, dimensions, opset_of
 from onnxtrain.graph.normalize import (
@@ -160,9 +161,20 @@ def load(onx: ModelLike) -> ir.Model:
         if all_listed:
             leave_out_defaults(proto.graph)
         model = infer(proto)
-        while take_known_branches(model):
+        while _spelled_out(model) or take_known_branches(model):
             model = infer(_without_inferred(ir.to_proto(model)))
         return model
+
+
+def _spelled_out(model: ir.Model) -> bool:
+    """Replace, in place, fused operators, under the same outputs; return whether the model has changed."""
+    names, weights = [str(y.name) for y in model.graph.outputs], set(model.graph.initializers.values())
+    changed = spell_out_fused(model)
+    if changed:
+        weights.update(w for w in model.graph.initializers.values() if BUFFER in w.metadata_props)
+        outputs = constants_as_nodes(model, weights, list(model.graph.outputs))
+        set_outputs(model, list(zip(names, outputs, strict=True)))
+    return changed
 
 
 @as_model_error("The model cannot be read")

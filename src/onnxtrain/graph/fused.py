@@ -1,0 +1,413 @@
+"""Operators into which onnxruntime's optimizers fuse several, spelled out by those of ai.onnx.
+
+``onnxruntime.transformers.optimizer`` writes Attention, SkipLayerNormalization, BiasGelu, ..., a session that saves its
+optimized model FusedMatMul, FusedConv, .... onnx infers no shapes behind them, and they have no derivatives; a model of
+ai.onnx has both. Weights keep their names, so that a trained model is written back with its fused operators.
+A node in a form that is not known here stays: (n, t) are rows and positions, h heads of width d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder
+from onnxtrain.graph.query import attribute, attributes, constant, operator_name, rank
+from onnxtrain.graph.rewriting import Rewritings, rewrite_nodes
+
+_DOMAIN = "com.microsoft"
+
+_FUSED = Rewritings()
+
+#: The mean, the variance and the sum that a fused normalization also gives, after its result.
+_Normalized = tuple[ir.Value, ...]
+
+
+def spell_out_fused(model: ir.Model) -> bool:
+    """Replace, in place, fused operators by those of ai.onnx; return whether some were in a form that is known."""
+    parts = [part for part in (model.graph, *model.graph.subgraphs()) if any(map(_is_fused, part))]
+    if not parts:
+        return False
+    outer, before = builder(model), _count(parts)
+    for part in parts:
+        op = outer.op if part is model.graph else inner_builder(outer.op, part)
+        rewrite_nodes(op, part, _FUSED, infer=op.builder.infer)
+    return _count(parts) < before
+
+
+def _count(parts: Iterable[ir.Graph]) -> int:
+    return sum(_is_fused(node) for part in parts for node in part)
+
+
+def _is_fused(node: ir.Node) -> bool:
+    return operator_name(node.op_type, node.domain) in _FUSED.op_types
+
+
+def _fused(*op_types: str) -> Callable[..., Any]:
+    return _FUSED.rule(*(f"{_DOMAIN}:{op_type}" for op_type in op_types))
+
+
+def _operands(node: ir.Node, n: int) -> list[ir.Value | None]:
+    """Return `n` operands, None for those that are left out."""
+    return [*node.inputs, *[None] * n][:n]
+
+
+def _sum(op: Op, *terms: ir.Value | None) -> ir.Value:
+    """Return the sum of the terms that are given."""
+    first, *others = [x for x in terms if x is not None]
+    for x in others:
+        first = op.Add(first, x)
+    return first
+
+
+# ---------------------------------------------------------------- products
+
+
+@_fused("FusedMatMul", "TransposeMatMul")
+def fused_matmul(op, node):
+    """Return alpha op(a) op(b); an operand with a transposed batch has its rows first."""
+    orders = [_order(node, x, side) for x, side in zip(node.inputs, "AB", strict=True)]
+    if None in orders:
+        return None
+    a, b = (op.Transpose(x, perm=axes) if axes else x for x, axes in zip(node.inputs, orders, strict=True))
+    alpha = attribute(node, "alpha", 1.0)
+    return op.MatMul(a, b) if alpha == 1 else op.Mul(op.MatMul(a, b), alpha)
+
+
+def _order(node: ir.Node, x: ir.Value | None, side: str) -> list[int] | None:
+    """Return the order of axes in which an operand is multiplied, none if it is its own; None if it is not known."""
+    batch, matrix = (attribute(node, f"{name}{side}", 0) for name in ("transBatch", "trans"))
+    n = None if x is None else rank(x)
+    if not (batch or matrix) or n is None:
+        return None if batch or matrix else []
+    axes = [*range(1, n - 1), 0, n - 1] if batch else list(range(n))
+    if matrix:
+        axes[-2:] = axes[:-3:-1]
+    return axes
+
+
+@_fused("FusedGemm")
+def fused_gemm(op, node):
+    y = op.Gemm(*node.inputs, **attributes(node, "alpha", "beta", "transA", "transB"))
+    given = attributes(node, "activation_alpha", "activation_beta")
+    parameters = {name.removeprefix("activation_"): value for name, value in given.items()}
+    return getattr(op, attribute(node, "activation", "Identity"))(y, **parameters)
+
+
+#: The attributes of activations, in the order in which a convolution lists them.
+_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+
+
+@_fused("FusedConv")
+def fused_conv(op, node):
+    x, w, bias, added = _operands(node, 4)
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    y = _sum(op, op.Conv(x, w, bias, **attributes(node, *names)), added)
+    activation, given = attribute(node, "activation", "Identity"), attribute(node, "activation_params", ())
+    if activation == "Clip":
+        return op.Clip(y, *given)
+    return getattr(op, activation)(y, **dict(zip(_PARAMETERS.get(activation, ()), given, strict=True)))
+
+
+# --------------------------------------------------------------- activations
+
+
+@_fused("Gelu", "BiasGelu")
+def gelu(op, node):
+    return op.Gelu(_sum(op, *node.inputs))
+
+
+@_fused("FastGelu")
+def fast_gelu(op, node):
+    return op.Gelu(_sum(op, *node.inputs), approximate="tanh")
+
+
+@_fused("QuickGelu")
+def quick_gelu(op, node):
+    (x,) = node.inputs
+    return op.Mul(x, op.Sigmoid(op.Mul(x, attribute(node, "alpha", 1.702))))
+
+
+# ------------------------------------------------------------ normalizations
+
+
+@_fused("SkipLayerNormalization")
+def skip_layer_normalization(op, node):
+    x, skip, gamma, beta, bias = _operands(node, 5)
+    return _layer_normalization(op, _sum(op, x, skip, bias), gamma, beta, attribute(node, "epsilon", 1e-12))
+
+
+def _layer_normalization(
+    op: Op, total: ir.Value, gamma: ir.Value | None, beta: ir.Value | None, epsilon: float
+) -> _Normalized:
+    operands = [total, gamma] if beta is None else [total, gamma, beta]
+    return (*op.LayerNormalization(*operands, axis=-1, epsilon=epsilon, _outputs=3), total)
+
+
+@_fused("SkipSimplifiedLayerNormalization")
+def skip_simplified_layer_normalization(op, node):
+    x, skip, gamma, bias = _operands(node, 4)
+    total = _sum(op, x, skip, bias)
+    y, r = _root_mean_square(op, node, total, gamma, 1e-12)
+    return y, r, r, total
+
+
+@_FUSED.rule("SimplifiedLayerNormalization", f"{_DOMAIN}:SimplifiedLayerNormalization")
+def simplified_layer_normalization(op, node):
+    x, gamma = node.inputs
+    return _root_mean_square(op, node, x, gamma, 1e-5)
+
+
+def _root_mean_square(
+    op: Op, node: ir.Node, x: ir.Value, gamma: ir.Value | None, epsilon: float
+) -> tuple[ir.Value, ir.Value]:
+    first = attribute(node, "axis", -1)
+    axes = list(range(first, 0)) if first < 0 else list(range(first, rank(x) or 0))
+    mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
+    r = op.Reciprocal(op.Sqrt(op.Add(mean, attribute(node, "epsilon", epsilon))))
+    return op.Mul(op.Mul(x, r), gamma), r
+
+
+@_fused("EmbedLayerNormalization")
+def embed_layer_normalization(op, node):
+    """Return the normalized sum of three embeddings, how many tokens the mask of a row shows, and the sum."""
+    ids, segments, words, positions, kinds, gamma, beta, mask, places = _operands(node, 9)
+    places = _range(op, _length(op, ids, 1)) if places is None else places
+    kind = None if segments is None else op.Gather(kinds, segments)
+    total = _sum(op, op.Gather(words, ids), op.Gather(positions, places), kind)
+    y, *_ = _layer_normalization(op, total, gamma, beta, attribute(node, "epsilon", 1e-12))
+    shown = op.Sub(ids, ids) if mask is None else mask
+    return y, op.Cast(op.ReduceSum(shown, [1], keepdims=0), to=ir.DataType.INT32), total
+
+
+# ----------------------------------------------------------------- attention
+
+
+def _integer(op: Op, n: int) -> ir.Value:
+    return op.Constant(value_int=n)
+
+
+def _length(op: Op, x: ir.Value | None, axis: int) -> ir.Value:
+    return op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0])
+
+
+def _range(op: Op, n: ir.Value) -> ir.Value:
+    return op.Range(_integer(op, 0), n, _integer(op, 1))
+
+
+def _width(x: ir.Value | None) -> int | None:
+    """Return the length of the last axis if it is known."""
+    last = x.shape[-1] if x is not None and x.shape is not None and len(x.shape) else None
+    return last if isinstance(last, int) else None
+
+
+def _heads(op: Op, x: ir.Value, h: int, d: int = -1) -> ir.Value:
+    """Return (n, h, t, d) of (n, t, h * d)."""
+    return op.Transpose(op.Reshape(x, [0, 0, h, d]), perm=[0, 2, 1, 3])
+
+
+def _joined(op: Op, x: ir.Value) -> ir.Value:
+    """Return (n, t, h * d) of (n, h, t, d)."""
+    return op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, -1])
+
+
+@_fused("Attention")
+def attention(op, node):
+    """Return softmax(q k' / sqrt(d) + masks) v of projections that are one product, and the keys and values so far."""
+    x, w, bias, mask, past, added = _operands(node, 6)
+    sizes = attribute(node, "qkv_hidden_sizes") or _thirds(_width(w))
+    if sizes is None or attribute(node, "do_rotary", 0) or _is_unknown_mask(mask) or any(node.inputs[6:]):
+        return None
+    parts = op.Split(_sum(op, op.MatMul(x, w), bias), list(sizes), axis=-1, _outputs=3)
+    q, k, v = (_heads(op, part, attribute(node, "num_heads")) for part in parts)
+    if past is not None:  # (2, n, h, t, d)
+        k, v = (op.Concat(op.Gather(past, _integer(op, i), axis=0), new, axis=2) for i, new in enumerate((k, v)))
+    y = _joined(op, _attended(op, node, (q, k, v), _shown(op, node, mask, q, k), added))
+    return y if len(node.outputs) < 2 else (y, op.Concat(op.Unsqueeze(k, [0]), op.Unsqueeze(v, [0]), axis=0))
+
+
+@_fused("MultiHeadAttention")
+def multi_head_attention(op, node):
+    """Return what Attention does of projected queries, keys and values, and the keys and values so far."""
+    q, k, v, bias, mask, added, past_k, past_v = _operands(node, 8)
+    if k is None or v is None or any(node.inputs[8:]) or len(node.outputs) > 3 or _is_unknown_mask(mask):
+        return None
+    biases = [None] * 3 if bias is None else op.Split(bias, _widths(bias, v), axis=0, _outputs=3)
+    q, k, v = (
+        x if rank(x) == 4 else _heads(op, _sum(op, x, b), attribute(node, "num_heads"))
+        for x, b in zip((q, k, v), biases, strict=True)
+    )
+    k, v = _with_past(op, past_k, k), _with_past(op, past_v, v)
+    return _joined(op, _attended(op, node, (q, k, v), _shown(op, node, mask, q, k), added)), k, v
+
+
+def _thirds(width: int | None) -> list[int] | None:
+    return None if width is None else [width // 3] * 3
+
+
+def _widths(bias: ir.Value, v: ir.Value) -> list[int]:
+    """Return the widths of queries, keys and values in their common intercept."""
+    total = _width(bias) or 0
+    last = (_width(v) if rank(v) == 3 else None) or total // 3
+    return [(total - last) // 2, (total - last) // 2, last]
+
+
+def _with_past(op: Op, past: ir.Value | None, x: ir.Value) -> ir.Value:
+    return x if past is None else op.Concat(past, x, axis=2)
+
+
+def _is_unknown_mask(mask: ir.Value | None) -> bool:
+    """Whether a mask is in none of the forms (n,), (n, t), (n, q, t)."""
+    return mask is not None and rank(mask) not in (1, 2, 3)
+
+
+def _shown(op: Op, node: ir.Node, mask: ir.Value | None, q: ir.Value, k: ir.Value) -> list[ir.Value]:
+    """Return which keys count, in shapes that broadcast to (n, h, q, t)."""
+    kept = [] if mask is None else [_kept(op, mask, k)]
+    return [*kept, _is_past(op, q, k)] if attribute(node, "unidirectional", 0) else kept
+
+
+def _kept(op: Op, mask: ir.Value, k: ir.Value) -> ir.Value:
+    """Return which keys a mask shows: by lengths (n,), or by 0 and 1."""
+    mask = op.Cast(mask, to=ir.DataType.INT64)
+    if rank(mask) == 1:
+        return op.Less(_range(op, _length(op, k, 2)), op.Unsqueeze(mask, [1, 2, 3]))
+    return op.Greater(op.Unsqueeze(mask, [1, 2] if rank(mask) == 2 else [1]), _integer(op, 0))
+
+
+def _is_past(op: Op, q: ir.Value, k: ir.Value) -> ir.Value:
+    """Return which keys (q, t) are not after a query: queries are the last of the positions."""
+    return op.LessOrEqual(_range(op, _length(op, k, 2)), op.Unsqueeze(_places(op, q, k), [1]))
+
+
+def _places(op: Op, q: ir.Value, k: ir.Value) -> ir.Value:
+    """Return the positions of the queries among the keys."""
+    queries = _length(op, q, 2)
+    return op.Add(_range(op, queries), op.Sub(_length(op, k, 2), queries))
+
+
+def _attended(
+    op: Op,
+    node: ir.Node,
+    qkv: tuple[ir.Value, ir.Value, ir.Value],
+    shown: list[ir.Value],
+    added: ir.Value | None = None,
+) -> ir.Value:
+    """Return softmax(q k' scale + added + masks) v."""
+    q, k, v = qkv
+    scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), _scale(op, node, q))
+    cap = attribute(node, "softcap", 0.0)
+    scores = op.Mul(op.Tanh(op.Mul(scores, 1 / cap)), cap) if cap else scores
+    low = attribute(node, "mask_filter_value", -10000.0)
+    hidden = [op.Mul(op.Cast(op.Not(mask), to=scores.dtype), low) for mask in shown]
+    return op.MatMul(op.Softmax(_sum(op, scores, added, *hidden), axis=-1), v)
+
+
+def _scale(op: Op, node: ir.Node, q: ir.Value) -> Any:
+    given, d = attribute(node, "scale", 0.0), _width(q)
+    if given or d:
+        return given or 1 / math.sqrt(d)
+    return op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(q, start=3), q)))
+
+
+@_fused("GroupQueryAttention")
+def group_query_attention(op, node):
+    """Return causal attention of h heads of queries, each group of which has a head of keys and values in common."""
+    q, k, v, past_k, past_v, _lengths, _total, cos, sin = _operands(node, 9)
+    h, groups = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
+    packed = None if k is not None else _width(q)
+    if any(node.inputs[9:]) or attribute(node, "smooth_softmax", 0) or (k is None and packed is None):
+        return None
+    if k is None:
+        d = packed // (h + 2 * groups)
+        q, k, v = op.Split(q, [h * d, groups * d, groups * d], axis=-1, _outputs=3)
+    q, k, v = _heads(op, q, h), _heads(op, k, groups), _heads(op, v, groups)
+    if attribute(node, "do_rotary", 0):
+        places = _places(op, k, _with_past(op, past_k, k))
+        q, k = (_turned(op, node, x, op.Gather(cos, places), op.Gather(sin, places)) for x in (q, k))
+    k, v = _with_past(op, past_k, k), _with_past(op, past_v, v)
+    of_head = op.Constant(value_ints=[i * groups // h for i in range(h)])
+    repeated = [x if groups == h else op.Gather(x, of_head, axis=1) for x in (k, v)]
+    return _joined(op, _attended(op, node, (q, *repeated), _in_window(op, node, q, k))), k, v
+
+
+def _in_window(op: Op, node: ir.Node, q: ir.Value, k: ir.Value) -> list[ir.Value]:
+    """Return which keys (q, t) are neither after a query nor too far before it."""
+    window = attribute(node, "local_window_size", -1)
+    if window < 0:
+        return [_is_past(op, q, k)]
+    first = op.Unsqueeze(op.Sub(_places(op, q, k), _integer(op, window)), [1])
+    return [_is_past(op, q, k), op.Greater(_range(op, _length(op, k, 2)), first)]
+
+
+@_fused("RotaryEmbedding")
+def rotary_embedding(op, node):
+    """Turn pairs of entries of (n, t, h * d) or (n, h, t, d) by the angles of their positions."""
+    x, places, cos, sin = node.inputs
+    half, h = _width(cos), attribute(node, "num_heads", 0)
+    if rank(x) not in (3, 4) or rank(places) is None or half is None or attribute(node, "is_packed_batching", 0):
+        return None
+    heads = x if rank(x) == 4 else _heads(op, x, h or -1, -1 if h else 2 * half)
+    if rank(places) == 1:  # that of the first
+        places = op.Add(places, _range(op, _length(op, heads, 2)))
+    angles = (op.Gather(table, places) for table in (cos, sin))
+    turned = _turned(op, node, heads, *(a if rank(places) == 1 else op.Unsqueeze(a, [1]) for a in angles))
+    return turned if rank(x) == 4 else _joined(op, turned)
+
+
+def _turned(op: Op, node: ir.Node, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
+    """Return (n, h, t, d) whose first entries are turned in pairs: those of both halves, or neighbors."""
+    half = _width(cos) or 0
+    last = [-1]
+    if attribute(node, "interleaved", 0) or attribute(node, "rotary_interleaved", 0):
+        a, b = (op.Slice(x, [i], [2 * half], last, [2]) for i in (0, 1))
+        pairs = op.Concat(*(op.Unsqueeze(part, last) for part in _rotated(op, a, b, cos, sin)), axis=-1)
+        turned = op.Reshape(pairs, [0, 0, 0, 2 * half])
+    else:
+        a, b = op.Slice(x, [0], [half], last), op.Slice(x, [half], [2 * half], last)
+        turned = op.Concat(*_rotated(op, a, b, cos, sin), axis=-1)
+    return turned if _width(x) == 2 * half else op.Concat(turned, op.Slice(x, [2 * half], [2**31], last), axis=-1)
+
+
+def _rotated(op: Op, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value) -> tuple[ir.Value, ir.Value]:
+    return op.Sub(op.Mul(a, cos), op.Mul(b, sin)), op.Add(op.Mul(b, cos), op.Mul(a, sin))
+
+
+# ------------------------------------------------------ weights of a few bits
+
+
+@_fused("MatMulNBits")
+def matmul_of_few_bits(op, node):
+    """Return the product by a matrix whose entries are integers of 4 or 8 bits, a scale for each block: a buffer."""
+    a, b, scales, zeros, order, bias = _operands(node, 6)
+    q, s, z = constant(b), constant(scales), constant(zeros)
+    bits = attribute(node, "bits", 4)
+    if order is not None or bits not in (4, 8) or q is None or s is None or (z is None) is not (zeros is None):
+        return None
+    w = _dequantized(q, s, z, bits)[:, : attribute(node, "K")]
+    matrix = op.initializer(ir.tensor(np.ascontiguousarray(w.T).astype(scales.dtype.numpy())), f"{b.name}_dequantized")
+    matrix.metadata_props[BUFFER] = "1"
+    return _sum(op, op.MatMul(a, matrix), bias)
+
+
+def _dequantized(b: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int) -> np.ndarray:
+    """Return scale * (q - zero) as rows: b holds (outputs, blocks, bytes), the lower bits first."""
+    n, blocks, _ = b.shape
+    q = _unpacked(b, bits).reshape(n, blocks, -1)
+    if zeros is None:
+        zero = np.full((n, blocks), 2 ** (bits - 1), np.float32)
+    elif zeros.dtype == np.uint8:
+        zero = _unpacked(zeros.reshape(n, -1), bits)[:, :blocks]
+    else:
+        zero = zeros.reshape(n, blocks)
+    w = (q.astype(np.float32) - zero.astype(np.float32)[..., None]) * scales.reshape(n, blocks, 1).astype(np.float32)
+    return w.reshape(n, -1)
+
+
+def _unpacked(q: np.ndarray, bits: int) -> np.ndarray:
+    """Return the integers of 4 bits along the last axis."""
+    return q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1).reshape(*q.shape[:-1], -1)

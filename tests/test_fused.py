@@ -1,0 +1,244 @@
+"""Fused operators of onnxruntime's optimizers, spelled out by those of ai.onnx: on onnxruntime, the only one with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from numpy.testing import assert_allclose
+from onnx import TensorProto, helper
+
+from onnxtrain import OrtGradientClassifier
+from onnxtrain.graph import load, save
+from onnxtrain.runtime.session import run
+
+rng = np.random.default_rng(16)
+
+
+def real(*shape):
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def ints(*rows, dtype=np.int32):
+    return np.array(rows, dtype)
+
+
+#: Two rows of five tokens: the second one is padded by two.
+MASK = ints([1, 1, 1, 1, 1], [1, 1, 1, 0, 0])
+IDS = ints([1, 4, 2, 0, 3], [3, 3, 1, 0, 0])
+TABLES = [real(6, 8), real(7, 8)]
+TURNS = np.outer(np.arange(9), 0.3 ** np.arange(8))
+ANGLES, LARGER = ([f(t).astype(np.float32) for f in (np.cos, np.sin)] for t in (TURNS[:, :4], TURNS))
+QKV = [real(2, 5, 8), real(8, 24), real(24)]
+HEADS = {"num_heads": 2}
+GROUPS = {"num_heads": 4, "kv_num_heads": 2}
+TOTAL = [ints(4, 4), np.array(5, np.int32)]
+
+#: operator, operands (None: left out), attributes, number of outputs
+ROWS = {
+    "product": ("FusedMatMul", [real(2, 3), real(4, 3)], {"alpha": 0.5, "transB": 1}, 1),
+    "product of batches": ("FusedMatMul", [real(5, 2, 3), real(2, 3, 4)], {"transBatchA": 1}, 1),
+    "gemm": ("FusedGemm", [real(2, 3), real(3, 4), real(4)], {"activation": "LeakyRelu", "activation_alpha": 0.3}, 1),
+    "conv": ("FusedConv", [real(2, 3, 5, 5), real(4, 3, 3, 3), real(4)], {"activation": "Relu"}, 1),
+    "conv and sum": (
+        "FusedConv",
+        [real(1, 3, 5, 5), real(4, 3, 3, 3), real(4), real(1, 4, 3, 3)],
+        {"activation": "Relu"},
+        1,
+    ),
+    "conv, clip": (
+        "FusedConv",
+        [real(2, 3, 5), real(4, 3, 3)],
+        {"activation": "Clip", "activation_params": [-0.1, 0.2]},
+        1,
+    ),
+    "conv, leaky": (
+        "FusedConv",
+        [real(2, 3, 5), real(4, 3, 3)],
+        {"activation": "LeakyRelu", "activation_params": [0.3]},
+        1,
+    ),
+    "gelu": ("Gelu", [real(2, 3)], {}, 1),
+    "bias and gelu": ("BiasGelu", [real(2, 3), real(3)], {}, 1),
+    "fast gelu": ("FastGelu", [real(2, 3), real(3)], {}, 1),
+    "quick gelu": ("QuickGelu", [real(2, 3)], {"alpha": 1.5}, 1),
+    "skip": ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4), real(4), real(4)], {}, 4),
+    "skip, no beta": ("SkipLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {"epsilon": 0.01}, 1),
+    "skip, root mean square": ("SkipSimplifiedLayerNormalization", [real(2, 3, 4), real(2, 3, 4), real(4)], {}, 4),
+    "root mean square": ("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {"epsilon": 0.01}, 1),
+    "embeddings": ("EmbedLayerNormalization", [IDS, None, *TABLES, None, real(8), real(8), MASK], {}, 2),
+    "embeddings of segments": (
+        "EmbedLayerNormalization",
+        [IDS, MASK, *TABLES, real(2, 8), real(8), real(8), None, IDS],
+        {"epsilon": 0.01},
+        2,
+    ),
+    "attention": ("Attention", QKV, HEADS, 1),
+    "attention, mask": ("Attention", [*QKV, MASK], HEADS, 1),
+    "attention, lengths": ("Attention", [*QKV, ints(5, 3)], HEADS, 1),
+    "attention, mask of pairs": ("Attention", [*QKV, np.tril(MASK[:, None] * MASK[:, :, None])], HEADS, 1),
+    "attention, past": (
+        "Attention",
+        [*QKV, None, real(2, 2, 2, 3, 4)],
+        {"unidirectional": 1, "scale": 0.3, **HEADS},
+        2,
+    ),
+    "attention, bias": ("Attention", [*QKV, None, None, real(1, 2, 5, 5)], HEADS, 1),
+    "attention, widths": (
+        "Attention",
+        [real(2, 5, 8), real(8, 20), real(20)],
+        {"qkv_hidden_sizes": [4, 4, 12], **HEADS},
+        1,
+    ),
+    "heads": ("MultiHeadAttention", [real(2, 5, 8), real(2, 6, 8), real(2, 6, 8)], HEADS, 1),
+    "heads, bias, mask": (
+        "MultiHeadAttention",
+        [real(2, 5, 8), real(2, 5, 8), real(2, 5, 12), real(28), MASK],
+        HEADS,
+        1,
+    ),
+    "heads of another sequence": (
+        "MultiHeadAttention",
+        [real(2, 5, 8), real(2, 2, 6, 4), real(2, 2, 6, 4)],
+        {"scale": 0.3, **HEADS},
+        1,
+    ),
+    "heads, past": (
+        "MultiHeadAttention",
+        [real(2, 5, 8), real(2, 5, 8), real(2, 5, 8), None, None, real(1, 2, 5, 8), real(2, 2, 3, 4), real(2, 2, 3, 4)],
+        {"unidirectional": 1, **HEADS},
+        3,
+    ),
+    "angles": ("RotaryEmbedding", [real(2, 5, 16), np.array([2]), *ANGLES], {}, 1),
+    "angles of positions": (
+        "RotaryEmbedding",
+        [real(2, 2, 5, 8), IDS.astype(np.int64), *ANGLES],
+        {"interleaved": 1},
+        1,
+    ),
+    "angles of a part": (
+        "RotaryEmbedding",
+        [real(2, 5, 24), IDS.astype(np.int64), *ANGLES],
+        {"num_heads": 2, "rotary_embedding_dim": 8},
+        1,
+    ),
+    "groups": ("GroupQueryAttention", [real(2, 5, 32), real(2, 5, 16), real(2, 5, 16), None, None, *TOTAL], GROUPS, 3),
+    "groups, packed": (
+        "GroupQueryAttention",
+        [real(2, 5, 128), None, None, None, None, *TOTAL, *LARGER],
+        {"do_rotary": 1, "local_window_size": 2, "softcap": 2.0, **GROUPS},
+        3,
+    ),
+    "groups, past": (
+        "GroupQueryAttention",
+        [real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), real(2, 2, 4, 16), real(2, 2, 4, 16), *TOTAL, *LARGER],
+        {"do_rotary": 1, **GROUPS},
+        3,
+    ),
+}
+
+#: Optional outputs that onnxruntime leaves empty.
+EMPTY = {"SkipLayerNormalization": {1, 2}, "SkipSimplifiedLayerNormalization": {1, 2}}
+
+#: Operators that onnxruntime registers without a domain of their own.
+STANDARD = {"SimplifiedLayerNormalization"}
+
+
+def model_of(op_type, arrays, attributes, outputs):
+    """Return a model of one node; weights are initializers, as an optimizer has them, all else inputs."""
+    names = ["" if a is None else f"x{i}" for i, a in enumerate(arrays)]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in zip(names, arrays, strict=True)
+        if name
+    ]
+    ys = ["" if k in EMPTY.get(op_type, ()) else f"y{k}" for k in range(outputs)]
+    counts = op_type == "EmbedLayerNormalization"
+    results = [
+        helper.make_tensor_value_info(y, TensorProto.INT32 if counts and k == 1 else TensorProto.FLOAT, None)
+        for k, y in enumerate(ys)
+        if y
+    ]
+    node = helper.make_node(op_type, names, ys, domain="" if op_type in STANDARD else "com.microsoft", **attributes)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "one", inputs, results)
+    feeds = {name: a for name, a in zip(names, arrays, strict=True) if name}
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), feeds
+
+
+@pytest.mark.parametrize("case", ROWS.values(), ids=ROWS)
+def test_the_same_by_standard_operators(case):
+    model, feeds = model_of(*case)
+    spelled = save(load(model))
+    assert {node.domain for node in spelled.graph.node} == {""}
+    assert {node.op_type for node in spelled.graph.node}.isdisjoint(STANDARD)
+    assert [y.name for y in spelled.graph.output] == [y.name for y in model.graph.output]
+    for found, expected in zip(run(spelled, feeds), run(model, feeds), strict=True):
+        assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+def few_bits(bits, *, zeros):
+    """Return operands of a product by a matrix (20, 6) in blocks of 16 rows, and that matrix."""
+    high = 2**bits
+    q, zero = rng.integers(0, high, (6, 2, 16)), rng.integers(0, high, (6, 2)) if zeros else np.full((6, 2), high // 2)
+    scales = real(6, 2)
+    w = ((q - zero[..., None]) * scales[..., None]).reshape(6, 32)[:, :20].T
+    packed, packed_zero = (
+        a.astype(np.uint8) if bits == 8 else (a[..., ::2] + 16 * a[..., 1::2]).astype(np.uint8) for a in (q, zero)
+    )
+    return [real(3, 20), packed, scales.ravel(), *([packed_zero.ravel()] if zeros else [])], w
+
+
+@pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_few_bits(bits, zeros):
+    operands, w = few_bits(bits, zeros=zeros)
+    model, feeds = model_of("MatMulNBits", operands, {"K": 20, "N": 6, "bits": bits, "block_size": 16}, 1)
+    held = [name for name in feeds if name != "x0"]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(feeds.pop(name), name) for name in held)
+    kept = [value for value in model.graph.input if value.name == "x0"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    spelled = save(load(model))
+    (found,), (expected,) = run(spelled, feeds), run(model, feeds)
+    assert_allclose(found, feeds["x0"] @ w, rtol=1e-5, atol=1e-5)
+    assert_allclose(found, expected, rtol=0, atol=1e-2 * np.abs(expected).max())  # onnxruntime may round the rows
+
+
+def classifier():
+    """Return rows (n, t, 8) to two scores by fused operators, their weights as initializers."""
+    weights = {
+        "w": real(8, 24), "b": real(24), "gamma": real(8), "beta": real(8), "up": real(8, 8), "shift": real(8),
+        "head": real(8, 2), "axis": np.array([1]),
+    }  # fmt: skip
+    info, fused = helper.make_tensor_value_info, {"domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("Attention", ["X", "w", "b", "mask"], ["seen"], num_heads=2, **fused),
+        helper.make_node("SkipLayerNormalization", ["X", "seen", "gamma", "beta"], ["normal"], **fused),
+        helper.make_node("FusedMatMul", ["normal", "up"], ["raised"], alpha=0.5, transB=1, **fused),
+        helper.make_node("BiasGelu", ["raised", "shift"], ["active"], **fused),
+        helper.make_node("ReduceMean", ["active", "axis"], ["mean"], keepdims=0),
+        helper.make_node("MatMul", ["mean", "head"], ["scores"]),
+    ]
+    inputs = [info("X", TensorProto.FLOAT, ["n", "t", 8]), info("mask", TensorProto.INT32, ["n", "t"])]
+    graph = helper.make_graph(nodes, "fused", inputs, [info("scores", TensorProto.FLOAT, ["n", 2])])
+    graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in weights.items())
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_the_file_of_an_optimizer_is_trained():
+    """The weights are those of the same network by standard operators, and the file keeps its fused ones."""
+    model = classifier()
+    X = {"X": real(6, 5, 8), "mask": np.repeat(MASK, 3, axis=0)}
+    params = {"solver": "sgd", "learning_rate": 0.1, "max_iter": 5, "random_state": 0}
+    y = [0, 1, 0, 1, 1, 0]
+    tuned = OrtGradientClassifier(model, **params).fit(X, y)
+    plain = OrtGradientClassifier(save(load(model)), **params).fit(X, y)
+    assert set(tuned.weights_) == {"w", "b", "gamma", "beta", "up", "shift", "head"} == set(plain.weights_)
+    for name, w in tuned.weights_.items():
+        assert_allclose(w, plain.weights_[name], rtol=1e-6)
+    trained = tuned.get_trained_onnx()
+    assert list(trained.graph.node) == list(model.graph.node)
+    (scores,) = run(trained, X)
+    assert_allclose(scores[:, 1] - scores[:, 0], tuned.decision_function(X), rtol=1e-4, atol=1e-5)
