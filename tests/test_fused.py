@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
@@ -83,7 +84,7 @@ ROWS = {
         {"unidirectional": 1, "scale": 0.3, **HEADS},
         2,
     ),
-    "attention, bias": ("Attention", [*QKV, None, None, real(1, 2, 5, 5)], HEADS, 1),
+    "attention, bias": ("Attention", [*QKV, None, None, real(2, 2, 5, 5)], HEADS, 1),
     "attention, widths": (
         "Attention",
         [real(2, 5, 8), real(8, 20), real(20)],
@@ -105,7 +106,7 @@ ROWS = {
     ),
     "heads, past": (
         "MultiHeadAttention",
-        [real(2, 5, 8), real(2, 5, 8), real(2, 5, 8), None, None, real(1, 2, 5, 8), real(2, 2, 3, 4), real(2, 2, 3, 4)],
+        [real(2, 5, 8), real(2, 5, 8), real(2, 5, 8), None, None, real(2, 2, 5, 8), real(2, 2, 3, 4), real(2, 2, 3, 4)],
         {"unidirectional": 1, **HEADS},
         3,
     ),
@@ -137,6 +138,10 @@ ROWS = {
     ),
 }
 
+#: Operands and attributes of operators that onnxruntime 1.19 has not.
+NEWER = pytest.mark.skipif(onnxruntime.__version__.startswith("1.19."), reason="onnxruntime 1.19 lacks this form")
+NEWER_ROWS = {"groups, packed"}
+
 #: Optional outputs that onnxruntime leaves empty.
 EMPTY = {"SkipLayerNormalization": {1, 2}, "SkipSimplifiedLayerNormalization": {1, 2}}
 
@@ -166,7 +171,9 @@ def model_of(op_type, arrays, attributes, outputs):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), feeds
 
 
-@pytest.mark.parametrize("case", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(row, id=name, marks=[NEWER] if name in NEWER_ROWS else []) for name, row in ROWS.items()]
+)
 def test_the_same_by_standard_operators(case):
     model, feeds = model_of(*case)
     spelled = save(load(model))
@@ -190,7 +197,7 @@ def few_bits(bits, *, zeros):
 
 
 @pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, pytest.param(8, marks=NEWER)])
 def test_weights_of_few_bits(bits, zeros):
     operands, w = few_bits(bits, zeros=zeros)
     model, feeds = model_of("MatMulNBits", operands, {"K": 20, "N": 6, "bits": bits, "block_size": 16}, 1)
@@ -217,7 +224,10 @@ def classifier():
         helper.make_node("SkipLayerNormalization", ["X", "seen", "gamma", "beta"], ["normal"], **fused),
         helper.make_node("FusedMatMul", ["normal", "up"], ["raised"], alpha=0.5, transB=1, **fused),
         helper.make_node("BiasGelu", ["raised", "shift"], ["active"], **fused),
-        helper.make_node("ReduceMean", ["active", "axis"], ["mean"], keepdims=0),
+        helper.make_node("MatMul", ["active", "up"], ["lowered"]),
+        helper.make_node("SkipLayerNormalization", ["lowered", "normal", "gamma", "beta"], ["last"], **fused),
+        helper.make_node("FastGelu", ["last"], ["ended"], **fused),
+        helper.make_node("ReduceMean", ["ended", "axis"], ["mean"], keepdims=0),
         helper.make_node("MatMul", ["mean", "head"], ["scores"]),
     ]
     inputs = [info("X", TensorProto.FLOAT, ["n", "t", 8]), info("mask", TensorProto.INT32, ["n", "t"])]

@@ -9,15 +9,15 @@ A node in a form that is not known here stays: (n, t) are rows and positions, h 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder
-from onnxtrain.graph.query import attribute, attributes, constant, operator_name, rank
-from onnxtrain.graph.rewriting import Rewritings, rewrite_nodes
+from onnxtrain.graph.query import attribute, attributes, constant, rank
+from onnxtrain.graph.rewriting import Rewritings, Rule
 
 _DOMAIN = "com.microsoft"
 
@@ -29,22 +29,36 @@ _Normalized = tuple[ir.Value, ...]
 
 def spell_out_fused(model: ir.Model) -> bool:
     """Replace, in place, fused operators by those of ai.onnx; return whether some were in a form that is known."""
-    parts = [part for part in (model.graph, *model.graph.subgraphs()) if any(map(_is_fused, part))]
-    if not parts:
-        return False
-    outer, before = builder(model), _count(parts)
-    for part in parts:
-        op = outer.op if part is model.graph else inner_builder(outer.op, part)
-        rewrite_nodes(op, part, _FUSED, infer=op.builder.infer)
-    return _count(parts) < before
+    parts = [part for part in (model.graph, *model.graph.subgraphs()) if any(map(_rules, part))]
+    op = builder(model).op
+    replaced = [_spell_out(op if part is model.graph else inner_builder(op, part), part) for part in parts]
+    return any(replaced)
 
 
-def _count(parts: Iterable[ir.Graph]) -> int:
-    return sum(_is_fused(node) for part in parts for node in part)
+def _spell_out(op: Op, part: ir.Graph) -> bool:
+    """Replace, in place, the fused operators of a graph in order: a form is known by the shapes in front of it."""
+    replaced = False
+    for node in list(part):
+        results = next((found for rule in _rules(node) if (found := rule(op, node)) is not None), None)
+        if results is None:
+            _infer(op, node)
+            continue
+        replaced = True
+        for old, new in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False):
+            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        part.remove(node, safe=True)
+    return replaced
 
 
-def _is_fused(node: ir.Node) -> bool:
-    return operator_name(node.op_type, node.domain) in _FUSED.op_types
+def _infer(op: Op, node: ir.Node) -> None:
+    """Infer the types and shapes of the results of a node if they were not known, and can be."""
+    known = all(x is None or x.dtype is not None for x in node.inputs)
+    if known and any(y.dtype is None or y.shape is None for y in node.outputs):
+        op.builder.infer(node)
+
+
+def _rules(node: ir.Node) -> tuple[Rule, ...]:
+    return tuple(_FUSED.find(node))
 
 
 def _fused(*op_types: str) -> Callable[..., Any]:
