@@ -116,6 +116,13 @@ def is_estimator(part: object) -> bool:
     return isinstance(part, BaseEstimator) or (type(part).__module__.startswith("catboost.") and hasattr(part, "fit"))
 
 
+def thawed(estimator: Any) -> Any:
+    """Return the estimator inside a FrozenEstimator, any other as it is."""
+    while isinstance(estimator, FrozenEstimator):
+        estimator = estimator.estimator
+    return estimator
+
+
 def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
     """Return an estimator and every estimator that it holds, each once."""
     seen: set[int] = set()
@@ -141,8 +148,8 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     yield path, estimator
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     held = getattr(estimator, steps) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
-    if isinstance(estimator, FrozenEstimator):
-        held = {"estimator": estimator.estimator}
+    if thawed(estimator) is not estimator:
+        held = {"estimator": thawed(estimator)}
     for name, value in held.items():
         members = {name: value} if is_estimator(value) else dict(parts(value))
         for key, member in members.items():

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from sklearn.base import is_classifier
 
 from onnxtrain import graph
+from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
 from onnxtrain.errors import ConversionError, ParameterError
 from onnxtrain.graph import Op
@@ -165,8 +166,7 @@ class Nodes:
         """
         from onnxtrain.convert.sklearn import repaired_graph  # it calls the converters: the recursion is here
 
-        while type(estimator).__name__ == "FrozenEstimator":
-            estimator = estimator.estimator
+        estimator = thawed(estimator)
         rows = np.zeros((1, X.shape[-1] if X.shape and isinstance(X.shape[-1], int) else estimator.n_features_in_))
         raw = method == "decision_function" and hasattr(estimator, "predict_proba")
         if id(estimator) not in self._inside:

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 from sklearn.base import BaseEstimator, is_classifier
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
 from onnxtrain.convert.columns import input_types
-from onnxtrain.convert.learned import inside, is_idle, paths
+from onnxtrain.convert.learned import inside, is_idle, paths, thawed
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
@@ -132,7 +131,7 @@ def documentation(estimator: BaseEstimator) -> str:
 
 def _without_frozen(estimator: BaseEstimator) -> BaseEstimator:
     """Return a copy with the estimators inside each FrozenEstimator, which skl2onnx does not know, in its place."""
-    frozen = {id(found): found.estimator for found in inside(estimator) if isinstance(found, FrozenEstimator)}
+    frozen = {id(found): thawed(found) for found in inside(estimator) if thawed(found) is not found}
     return copy.deepcopy(estimator, frozen) if frozen else estimator
 
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from onnxtrain.convert.learned import Path, get, inside, is_idle, paths
+from onnxtrain.convert.learned import Path, get, inside, is_idle, paths, thawed
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 #: Attributes that hold fitted estimators which see the rows that the holder sees.
 _MEMBERS = ("estimators_", "calibrated_classifiers_", "best_estimator_", "regressor_")
-
-#: Classes with an attribute `estimator` that is fitted, and sees these rows.
-_HOLDERS = ("FrozenEstimator", "_CalibratedClassifier")
 
 #: Classes with an attribute `estimator_` that sees these rows.
 _AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTrainingClassifier")
@@ -89,8 +85,7 @@ class Division:
 
 def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
     """Whether an estimator is a pipeline with steps in front of one that predicts, holds some, or splits categories."""
-    if isinstance(estimator, FrozenEstimator):
-        return is_divisible(estimator.estimator)
+    estimator = thawed(estimator)
     if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
         return hasattr(_flat(estimator)[-1][1], "fit")
     return _holds_pipelines(estimator) or isinstance(estimator, HISTOGRAMS)
@@ -161,13 +156,12 @@ def _flat(estimator: Any) -> list[tuple[str, Any]]:
 
     Samplers, which are no steps of scikit-learn's pipelines, are left out.
     """
-    if isinstance(estimator, FrozenEstimator):
-        return _flat(estimator.estimator)
+    estimator = thawed(estimator)
     if not isinstance(estimator, Pipeline):
         return [(type(estimator).__name__.lower(), estimator)]
     *front, (name, last) = estimator.steps
     front = [(each, step) for each, step in front if not hasattr(step, "fit_resample") or not is_idle(step)]
-    return [*front, *(_flat(last) if isinstance(last, (Pipeline, FrozenEstimator)) else [(name, last)])]
+    return [*front, *(_flat(last) if isinstance(last, Pipeline) or thawed(last) is not last else [(name, last)])]
 
 
 def _holds(estimator: object) -> bool:
@@ -198,7 +192,7 @@ def _first_named(names: Sequence[str], weights_to_train: Any) -> int:
 
 def _members(estimator: Any) -> list[Path]:
     """Return where an estimator holds those fitted ones that see the rows that it sees."""
-    if type(estimator).__name__ in _HOLDERS:
+    if _holds_fitted(estimator):
         return [("estimator",)]
     if type(estimator).__name__ in _AROUND_ONE:
         return [("estimator_",)]
@@ -210,8 +204,13 @@ def _members(estimator: Any) -> list[Path]:
         if isinstance(held, BaseEstimator):
             found.append((name,))
         elif isinstance(held, (list, tuple)):
-            found += [(name, i, *(_members(m)[0] if type(m).__name__ in _HOLDERS else ())) for i, m in enumerate(held)]
+            found += [(name, i, *(_members(m)[0] if _holds_fitted(m) else ())) for i, m in enumerate(held)]
     return found
+
+
+def _holds_fitted(estimator: Any) -> bool:
+    """Whether an estimator has an attribute `estimator` that is fitted, and sees the rows that it sees."""
+    return thawed(estimator) is not estimator or type(estimator).__name__ == "_CalibratedClassifier"
 
 
 def _parts(estimator: Any) -> dict[Path, Division]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from sklearn.utils import check_random_state
 
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.callbacks import FitTask, check_callback
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.given import given, hold_out
-from onnxtrain.estimators.reports import ending, is_part_of_more, reporter, warn_of
+from onnxtrain.estimators.reports import FitTask, check_callback, ending, is_part_of_more, reporter, warn_of
 from onnxtrain.estimators.settings import settings_of
+from onnxtrain.estimators.start import start
 from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.estimators.validation import unchanged_on_error
 from onnxtrain.rows.parts import Part, is_parts
@@ -43,7 +43,10 @@ def fit(
     known = vars(estimator).get("_trained") if estimator.warm_start else None
     with unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
-        model, state, data = given(*rows).begin(estimator, known, estimator.max_iter)
+        given_rows = given(*rows).surveyed(estimator)
+        with given_rows.expecting_classes(estimator):
+            checked, model, state = start(estimator, *given_rows.sample, known)
+        model, data = given_rows.data(estimator, model, checked, estimator.max_iter)
         validation = _validation_data(estimator, model, validation_rows)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
@@ -73,7 +76,10 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     with unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
-        model, state, data = given(*rows).begin(estimator, known, 1)
+        given_rows = given(*rows).surveyed(estimator)
+        with given_rows.expecting_classes(estimator):
+            checked, model, state = start(estimator, *given_rows.sample, known)
+        model, data = given_rows.data(estimator, model, checked, n_epochs=1)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state)
     train(estimator, model, prepared, n_epochs=1)

@@ -14,15 +14,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn import config_context, get_config
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
-from onnxtrain.cache import Cache
+from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import registered_converters
 from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
+from onnxtrain.estimators.source import Reading, Source
+from onnxtrain.estimators.template import as_source, without_values
+from onnxtrain.training.model import choose_weights
 
 #: Packages whose objects are determined by their state, and their classes by name.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
@@ -39,8 +42,12 @@ _OF_EACH = 50
 #: X, y and sample weights, checked.
 Given: TypeAlias = "tuple[Features, np.ndarray, np.ndarray | None]"
 
-#: By fingerprint: pipelines that are split.
+#: Rows above which a structure is taken from fewer, of which there are so many.
+_MANY_ROWS, _FEW_ROWS = 20_000, 2000
+
+#: By fingerprint: pipelines that are split; sources, of the folds of a cross-validation, and some.
 FITTED: Cache[Any] = Cache("fitted pipelines")
+SOURCES: Cache[Source] = Cache("sources of estimators")
 
 
 def fitted_on(
@@ -52,9 +59,7 @@ def fitted_on(
     """
     if is_fitted(estimator):
         return estimator
-    params = estimator.get_params()
-    changes = drawn_parameters(params, structure_only=structure_only, random_state=random_state)
-    key = fingerprint(estimator, params, changes, rows, "as it came")
+    changes, key = _fit_of(estimator, rows, "as it came", structure_only=structure_only, random_state=random_state)
     found = None if key is None else FITTED.find(key)
     if found is None:
         found = fit(clone(estimator).set_params(**changes), *rows)
@@ -63,16 +68,95 @@ def fitted_on(
     return found
 
 
-def drawn_parameters(
-    params: Mapping[str, Any], *, structure_only: bool, random_state: np.random.RandomState
-) -> dict[str, Any]:
-    """Return the parameters with which an estimator is fitted instead of its own."""
+def fitted_source(
+    estimator: Estimator,
+    X: Features,
+    rows: Given,
+    reading: Reading,
+    weights_to_train: Any = None,
+    *,
+    structure_only: bool,
+    random_state: np.random.RandomState,
+) -> Source:
+    """Return the source of an estimator that is not fitted, after a copy of it is.
+
+    The candidates of a grid search share it: they differ in later steps only.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like
+        Rows on which the conversion is compared with the estimator.
+    rows : tuple of X, y, sample_weight
+    reading : Reading
+    weights_to_train : str, sequence of str, optional
+        As :func:`~onnxtrain.training.model.choose_weights` takes them.
+    structure_only : bool
+        These weights will be drawn anew: an iterative estimator does one iteration, and where nothing else is
+        learned, a few rows are enough.
+    random_state : numpy.random.RandomState
+        Draws the seeds that the estimator leaves open.
+    """
+    changes, key = _fit_of(estimator, rows, reading, structure_only=structure_only, random_state=random_state)
+    source = None if key is None else SOURCES.find(key)
+    if source is not None:
+        return source
+    unfitted = clone(estimator).set_params(**changes)
+    if structure_only and len(rows[1]) > _MANY_ROWS:
+        source = _from_few_rows(unfitted, X, rows, weights_to_train, reading)
+        if source is not None:
+            return source
+    source = as_source(fit(unfitted, *rows), X, reading)
+    light = len(source.model.onnx) <= LIGHT
+    return SOURCES.keep(key, source) if key is not None and light else source
+
+
+def _from_few_rows(
+    estimator: Estimator,
+    X: Features,
+    rows: Given,
+    weights_to_train: Any,
+    reading: Reading,
+) -> Source | None:
+    """Return the source from a few rows of each class, None if all rows might give another one.
+
+    The steps before the last one of a pipeline are fitted on all rows, the last step on two samples, of which
+    one is twice as large: if the two models differ only in weights that are drawn anew,
+    they hold nothing else that was learned.
+    """
+    front, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
+    # of an estimator around others, a search for example, all depends on all rows
+    if not isinstance(last, BaseEstimator) or any(isinstance(v, BaseEstimator) for v in last.get_params().values()):
+        return None
+    if front is not None:
+        front = fit(front, *rows)
+    found = []
+    for size in (_FEW_ROWS, 2 * _FEW_ROWS):
+        X_some, y, weight = some_rows(rows, size, classes=reading.labels)
+        try:
+            fitted = fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
+            whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
+            source = as_source(whole, X, reading)
+        except Exception:  # it needs more rows; if all are too few, the error is raised there
+            return None
+        names = choose_weights(source.model, weights_to_train, converted=True)
+        found.append((without_values(source.model.graph(), names), names, source))
+    (few, few_names, _), (more, names, source) = found
+    return source if (few, few_names) == (more, names) else None
+
+
+def _fit_of(
+    estimator: Estimator, rows: Given, more: Hashable, *, structure_only: bool, random_state: np.random.RandomState
+) -> tuple[dict[str, Any], Hashable | None]:
+    """Return the parameters with which an estimator is fitted instead of its own, and the fingerprint of that fit."""
+    params = estimator.get_params()
     seeds = {
         name: random_state.randint(np.iinfo(np.int32).max)
         for name, value in sorted(params.items())
         if name.rpartition("__")[2] == "random_state" and value is None
     }
-    return {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
+    changes = {**seeds, **({"max_iter": 1} if structure_only and "max_iter" in params else {})}
+    return changes, fingerprint(estimator, params, changes, rows, more)
 
 
 def fingerprint(

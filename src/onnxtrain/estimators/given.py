@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,10 +14,10 @@ from sklearn.model_selection import train_test_split
 
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
+from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, is_fitted, is_onnx
 from onnxtrain.estimators.rows import check_rows, data_of
 from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.start import start
 from onnxtrain.estimators.survey import Survey, check_length, check_weighted, survey
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
@@ -25,7 +26,6 @@ from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.mixing import gather
 from onnxtrain.training.parts import PartedData
-from onnxtrain.training.state import TrainingState
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: Rows that show types and shapes.
 _FEW = 16
 
-#: A model, its state, and the rows that it is trained on.
-Ready: TypeAlias = "tuple[TrainedModel, TrainingState, TrainingData | PartedData]"
+#: A model, cut behind its frozen front, and the rows that it is trained on.
+Ready: TypeAlias = "tuple[TrainedModel, TrainingData | PartedData]"
 
 
 def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts:
@@ -117,11 +117,22 @@ class GivenArrays:
     y: Any = field(repr=False)
     weight: Any = field(repr=False)
 
-    def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
-        """Return the model with its state before the first step, and the rows behind its front."""
-        rows, model, state = start(estimator, self.X, self.y, self.weight, known)
-        model, data = model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
-        return model, state, data
+    @property
+    def sample(self) -> Part:
+        """The rows with which a fit starts: all."""
+        return Part(self.X, self.y, self.weight)
+
+    def surveyed(self, estimator: OrtGradientEstimator) -> GivenArrays:
+        """Return the rows themselves: they need no first pass."""
+        return self
+
+    def expecting_classes(self, estimator: OrtGradientEstimator) -> AbstractContextManager[None]:
+        """Do nothing: all classes are among the first rows."""
+        return nullcontext()
+
+    def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
+        """Return the model, cut, and checked rows as it takes them."""
+        return model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
@@ -142,37 +153,13 @@ class GivenParts:
 
     parts: Parts
 
-    def begin(self, estimator: OrtGradientEstimator, known: TrainedModel | None, n_epochs: int) -> Ready:
-        """Return the model with its state before the first step, and the rows behind its front.
-
-        A pass over the parts comes first: see :func:`~onnxtrain.estimators.survey.survey`.
-        """
+    def surveyed(self, estimator: OrtGradientEstimator) -> SurveyedParts:
+        """Return the rows after a first pass over the parts: see :func:`~onnxtrain.estimators.survey.survey`."""
         if self.parts.classes is not None and not estimator._classifies:
             raise ParameterError("classes= is for classifiers, a regressor has none.")
         found = survey(self.parts, floats_of(estimator.dtype), classifies=estimator._classifies)
         _say(estimator, found)
-        with estimator._expecting(found.labels if self.parts.classes is None else np.unique(self.parts.classes)):
-            rows, model, state = start(estimator, *found.sample, known)
-        model, sample = model.cut(data_of(estimator, model, rows), 1)
-        first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
-        differ, counts = found.weights is not None, _counts(estimator, found)
-        reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
-        data = PartedData(
-            reader,
-            found.sizes,
-            found.weights,
-            _few(sample),
-            self.parts.open_parts,
-            found.digest,
-            shares=_shares_of_classes(estimator, model, found),
-        )
-        if reader.by_label:
-            data = data.counted()
-        if not model.layout.positional:
-            estimator._encode_target(found.labels, model.source.model)  # labels that the model does not know
-        for i in found.suspects:
-            reader.check(i, reader.read(i))
-        return model, state, data
+        return SurveyedParts(self.parts, found)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
@@ -211,6 +198,47 @@ class GivenParts:
             weighted = part.sample_weight is not None if weighted is None else weighted
             check_weighted(i, part, order[0], weighted=weighted)
             yield part._replace(y=copy.copy(part.y))
+
+
+@dataclass(frozen=True)
+class SurveyedParts:
+    """Rows in parts after the first pass over them."""
+
+    parts: Parts
+    found: Survey
+
+    @property
+    def sample(self) -> Part:
+        """The rows with which a fit starts."""
+        return self.found.sample
+
+    def expecting_classes(self, estimator: OrtGradientEstimator) -> AbstractContextManager[None]:
+        """Let the sample lack some of the classes while this is open."""
+        return estimator._expecting(self.found.labels if self.parts.classes is None else np.unique(self.parts.classes))
+
+    def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
+        """Return the model, cut, and all rows as it takes them; `rows` are those of the sample, checked."""
+        found = self.found
+        model, sample = model.cut(data_of(estimator, model, rows), 1)
+        first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
+        differ, counts = found.weights is not None, _counts(estimator, found)
+        reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
+        data = PartedData(
+            reader,
+            found.sizes,
+            found.weights,
+            _few(sample),
+            self.parts.open_parts,
+            found.digest,
+            shares=_shares_of_classes(estimator, model, found),
+        )
+        if reader.by_label:
+            data = data.counted()
+        if not model.layout.positional:
+            estimator._encode_target(found.labels, model.source.model)  # labels that the model does not know
+        for i in found.suspects:
+            reader.check(i, reader.read(i))
+        return model, data
 
 
 @dataclass(frozen=True)

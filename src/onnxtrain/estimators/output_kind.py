@@ -15,7 +15,7 @@ from onnxtrain.errors import ModelError, warn
 from onnxtrain.estimators.agreement import SUM, WORK, some_rows
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import Features
-from onnxtrain.estimators.source import Reading, Source, as_source
+from onnxtrain.estimators.source import Reading, Source
 from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.positions import find_columns
@@ -24,16 +24,8 @@ from onnxtrain.runtime.session import Place
 from onnxtrain.training.model import TrainableModel
 
 
-def needs_rows(model: TrainableModel, reading: Reading) -> bool:
-    """Whether rows are needed to decide the kind of the output, or to verify the kind that the user gave."""
-    is_open = not model.certain or (reading.output_is == "probabilities" and model.link is Link.PROBABILITY)
-    return not model.width or (reading.labels and is_open)
-
-
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
-    if not needs_rows(source.model, reading):
-        return source
     found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
     if not source.model.width:
         if not found.ndim:
@@ -47,7 +39,7 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
                 "another one, by output=, or give the model a new layer by head='new'."
             )
         source = _with_columns(source, found.shape, X, reading)
-    if not needs_rows(source.model, reading):
+    if not reading.needs_rows(source.model):
         return source
     return replace(source, model=_of_known_kind(source.model, found, reading))
 
@@ -76,7 +68,7 @@ def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: 
             class_axis = find_columns(model.output, shape, reading.target, reading.class_axis).class_axis
             reading = replace(reading, class_axis=class_axis)
             axes = [size if axis == class_axis else None for axis, size in enumerate(shape)]
-        declared = as_source(_declared(original, model.output, axes), X, reading, source.entrance)
+        declared = Source.of_onnx(_declared(original, model.output, axes), X, reading, source.entrance)
         return replace(declared, original=source.original, layout=source.layout)
     width = shape[1] if len(shape) == 2 else 1
     known = model.with_graph(_declared(model.graph(), model.output, shape))

@@ -111,11 +111,6 @@ def takes_labels(estimator: Model) -> bool:
     return bool(tags.target_tags.multi_output or (tags.classifier_tags and tags.classifier_tags.multi_label))
 
 
-def thawed(estimator: Any) -> Any:
-    """Return the estimator inside a FrozenEstimator, any other as it is."""
-    return estimator.estimator if type(estimator).__name__ == "FrozenEstimator" else estimator
-
-
 def is_frame(X: object) -> TypeIs[Frame]:
     """Whether X is a frame as pandas makes them."""
     return hasattr(X, "columns") and hasattr(X, "iloc")

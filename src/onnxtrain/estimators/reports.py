@@ -1,8 +1,9 @@
-"""The user is told of a fit: the progress of ``verbose``, how the fit ended, warnings."""
+"""Who is told of a fit: callbacks of the user and of scikit-learn; ``verbose``, how the fit ended, warnings."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +13,93 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import warn
+from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.history import ending_of
+from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.training.parts import PartedData
-from onnxtrain.training.state import EpochInfo, Listener, last_fall
+from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
 from onnxtrain.training.train import Fit, Outcome
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.trained import TrainedModel
 
 #: Modules through which a fit of the user goes: decorators of methods, and a pipeline that ends in the estimator.
 _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
 #: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
 _MANY_EPOCHS = 200
+
+
+def check_callback(callback: object) -> None:
+    """Raise a ParameterError if a callback cannot be called with the summary of an epoch."""
+    if callback is None:
+        return
+    if not callable(callback):
+        one = " Several are one function that calls them." if isinstance(callback, (list, tuple)) else ""
+        raise ParameterError(
+            f"callback is a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
+        )
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError as e:
+        raise ParameterError(
+            f"callback is called as callback(info) after each epoch, and the function differs: {e}."
+        ) from e
+    except ValueError:  # a function written in C has no signature
+        return
+
+
+class FitTask:
+    """A fit as scikit-learn's callbacks see it: one task, with a task inside for each epoch.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X, y, sample_weight : array-like
+        The data passed to the callbacks.
+    model : TrainedModel
+    state : TrainingState
+        From which the weights so far are taken.
+    """
+
+    def __init__(
+        self,
+        estimator: OrtGradientEstimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        model: TrainedModel,
+        state: TrainingState,
+    ):
+        self._model, self._state = model, state
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self._given = dict(estimator=estimator, X=X, y=y, metadata=metadata)
+        self._estimator = estimator
+        self._context: Any = None
+        if hasattr(estimator, "_init_callback_context"):
+            self._context = estimator._init_callback_context(max_subtasks=estimator.max_iter)
+            self._context.call_on_fit_task_begin(**self._given)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether somebody is to be told of each epoch."""
+        return self._context is not None and bool(vars(self._estimator).get("_skl_callbacks"))
+
+    def after_epoch(self, info: EpochInfo) -> bool:
+        """Tell the callbacks; return whether one wants to stop."""
+        task = self._context.subcontext(task_name="epoch")
+        task.call_on_fit_task_begin(**self._given)
+        return task.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
+
+    def _so_far(self) -> dict[str, Any]:
+        """Return the attributes with which a copy of the estimator predicts as if training had ended here."""
+        return {"_trained": self._model.with_weights(dict(self._state.result()))}
+
+    def end(self) -> None:
+        """Tell the callbacks that all epochs are done."""
+        if self._context is not None:
+            self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
 
 
 def is_part_of_more() -> bool:

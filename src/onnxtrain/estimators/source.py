@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
-from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from onnxtrain import graph
-from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged, with_lengths_of
@@ -25,16 +23,11 @@ from onnxtrain.convert.quantized import refuse_integer_products, with_master_cop
 from onnxtrain.convert.tied import tied
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
-from onnxtrain.estimators.fitting import Given, drawn_parameters, fingerprint, fit, some_rows
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx, thawed
-from onnxtrain.estimators.template import convert_once, without_values
+from onnxtrain.estimators.protocols import ArrayLike, Features, Model, OnnxModel, is_onnx
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.model import TrainableModel, choose_weights, initial_weights, read_model, with_weights
+from onnxtrain.training.model import TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
-
-#: Rows above which a structure is taken from fewer, of which there are so many.
-_MANY_ROWS, _FEW_ROWS = 20_000, 2000
 
 
 @dataclass(frozen=True)
@@ -65,6 +58,11 @@ class Reading:
     output_is: str | None = None
     target: tuple[int, ...] | None = None
     class_axis: int | None = None
+
+    def needs_rows(self, model: TrainableModel) -> bool:
+        """Whether rows have to show the columns of the output or its kind, or to verify the kind that the user gave."""
+        is_open = not model.certain or (self.output_is == "probabilities" and model.link is Link.PROBABILITY)
+        return not model.width or (self.labels and is_open)
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,29 @@ class Source:
     layout: graph.Layout = field(default_factory=dict, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
+
+    @classmethod
+    def of_onnx(cls, onx: OnnxModel, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:
+        """Return an ONNX model ready to be trained, its rows on the first axis of each input.
+
+        Parameters
+        ----------
+        onx : onnx.ModelProto, bytes or path
+        X : array-like
+            Rows, whose lengths the axes that are left open may need.
+        reading : Reading
+        entrance : Entrance, optional
+            How rows reach its inputs, by default as it declares them.
+        """
+        entrance = Entrance.of(onx) if entrance is None else entrance
+        proto = entrance.with_defaults(onx)
+        roles = roles_by_exporter(proto) | dict.fromkeys(entrance.fixed, Role.BUFFER)
+        plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
+        model = read_model(plain, **vars(reading), roles=roles)
+        held = graph.held_by_name(model.graph())
+        if held:
+            model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
+        return cls(model, original=proto.SerializeToString(), entrance=entrance)
 
     @property
     def factors(self) -> list[LowRank]:
@@ -167,10 +188,6 @@ class Source:
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return the weights as they came, by name."""
         return initial_weights(self.model.graph(), names)
-
-
-#: By fingerprint: the folds of a cross-validation, and some.
-SOURCES: Cache[Source] = Cache("sources of estimators")
 
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
@@ -242,101 +259,6 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     )
 
 
-def source_of(
-    estimator: Model,
-    X: Features,
-    rows: Given,
-    reading: Reading,
-    weights_to_train: Any = None,
-    *,
-    structure_only: bool,
-    random_state: np.random.RandomState,
-    entrance: Entrance | None = None,
-) -> Source:
-    """Return a user's model as a source: an unfitted estimator is fitted on the rows.
-
-    Sources are cached by estimator and rows: the
-    candidates of a grid search differ in later steps only.
-
-    Parameters
-    ----------
-    estimator : estimator, or ONNX model
-    X : array-like
-        As of :func:`as_source`.
-    rows : tuple of X, y, sample_weight
-    reading : Reading
-    weights_to_train : str, sequence of str, optional
-        As :func:`~onnxtrain.training.model.choose_weights` takes them.
-    structure_only : bool
-        These weights will be drawn anew: an iterative estimator does one iteration, and where nothing else is
-        learned, a few rows are enough.
-    random_state : numpy.random.RandomState
-        Draws the seeds that the estimator leaves open.
-    entrance : Entrance, optional
-        Of an ONNX model.
-    """
-    if is_onnx(estimator):
-        return as_source(estimator, X, reading, entrance)
-    if is_fitted(estimator):
-        return as_source(thawed(estimator), X, reading)
-    params = estimator.get_params()
-    changes = drawn_parameters(params, structure_only=structure_only, random_state=random_state)
-    key = fingerprint(estimator, params, changes, rows, reading)
-    source = None if key is None else SOURCES.find(key)
-    if source is not None:
-        return source
-    unfitted = clone(estimator).set_params(**changes)
-    few = structure_only and len(rows[1]) > _MANY_ROWS
-    source = _from_few_rows(unfitted, X, rows, weights_to_train, reading) if few else None
-    return _from_all_rows(unfitted, X, rows, reading, key) if source is None else source
-
-
-def _from_all_rows(unfitted: Estimator, X: Features, rows: Given, reading: Reading, key: Hashable | None) -> Source:
-    """Return the source of an estimator after it is fitted; kept by its `key`."""
-    source = as_source(fit(unfitted, *rows), X, reading)
-    light = len(source.model.onnx) <= LIGHT
-    return SOURCES.keep(key, source) if key is not None and light else source
-
-
-def _from_few_rows(
-    estimator: Estimator,
-    X: Features,
-    rows: Given,
-    weights_to_train: Any,
-    reading: Reading,
-) -> Source | None:
-    """Return the source from a few rows of each class, None if all rows might give another one.
-
-    The steps before the last one of a pipeline are fitted on all rows, the last step on two samples, of which
-    one is twice as large: if the two models differ only in weights that are drawn anew,
-    they hold nothing else that was learned.
-    """
-    front, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
-    # of an estimator around others, a search for example, all depends on all rows
-    is_plain = isinstance(last, BaseEstimator) and not any(map(_is_estimator, last.get_params().values()))
-    if not is_plain:
-        return None
-    if front is not None:
-        front = fit(front, *rows)
-    found = []
-    for size in (_FEW_ROWS, 2 * _FEW_ROWS):
-        X_some, y, weight = some_rows(rows, size, classes=reading.labels)
-        try:
-            fitted = fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
-            whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
-            source = as_source(whole, X, reading)
-        except Exception:  # it needs more rows; if all are too few, the error is raised there
-            return None
-        names = choose_weights(source.model, weights_to_train, converted=True)
-        found.append((without_values(source.model.graph(), names), names, source))
-    (few, few_names, _), (more, names, source) = found
-    return source if (few, few_names) == (more, names) else None
-
-
-def _is_estimator(part: object) -> bool:
-    return isinstance(part, BaseEstimator)
-
-
 def with_head(
     model: Any, n_outputs: int, features: str | None, output: int | str | None, random_state: np.random.RandomState
 ) -> tuple[onnx.ModelProto, str]:
@@ -348,34 +270,6 @@ def with_head(
         )
     changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
     return changed, changed.graph.output[-1].name
-
-
-def as_source(estimator: Model, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:
-    """Return an ONNX model, or a fitted estimator as one, ready to be trained.
-
-    Parameters
-    ----------
-    estimator : fitted estimator, or ONNX model
-    X : array-like
-        Rows on which the conversion is compared with the estimator.
-    reading : Reading
-    entrance : Entrance, optional
-        Of an ONNX model: how rows reach its inputs.
-    """
-    if is_onnx(estimator):
-        entrance = Entrance.of(estimator) if entrance is None else entrance
-        onx = entrance.with_defaults(estimator)
-        roles = roles_by_exporter(onx) | dict.fromkeys(entrance.fixed, Role.BUFFER)
-        model = read_model(
-            rewritten(with_lengths_of(open_batch(entrance.rows_first(onx)), X)), **vars(reading), roles=roles
-        )
-        held = graph.held_by_name(model.graph())
-        if held:
-            model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
-        return Source(model, original=onx.SerializeToString(), entrance=entrance, layout=layout_of(estimator))
-    answers: dict[str, Any] = {}
-    model, bindings = convert_once(estimator, X, answers, vars(replace(reading, labels=False)))
-    return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
 
 
 def layout_of(onx: OnnxModel) -> graph.Layout:

@@ -11,27 +11,22 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.learned import thawed
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
-from onnxtrain.estimators.fitting import fitted_on
+from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx, thawed
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
 from onnxtrain.estimators.rows import check_first_rows, check_rows
 from onnxtrain.estimators.settings import floats_of, objective_of
-from onnxtrain.estimators.source import (
-    Reading,
-    Source,
-    layout_of,
-    opened,
-    source_of,
-    with_head,
-)
+from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
+from onnxtrain.estimators.template import as_source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import Link
@@ -68,7 +63,31 @@ def start(
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
-    return _start_of_estimator(estimator, X, y, sample_weight)
+    refused: Exception | None = None
+    try:
+        if not (is_of_objects(X) and is_divisible(estimator.estimator)):
+            rows = check_first_rows(estimator, X, y, sample_weight)
+            model, state = _begin(estimator, rows, _handed_over(estimator))
+            if not rounds(model.source.estimator, X):
+                rows.form.warn_of_rounding(rows.exact)
+                return rows, model, state
+    except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
+        _check_divisible(estimator.estimator, e)
+        refused = e
+    return _start_divided(estimator, X, y, sample_weight, refused)
+
+
+def _handed_over(estimator: OrtGradientEstimator) -> Model:
+    return estimator._default_estimator() if estimator.estimator is None else estimator.estimator
+
+
+def _check_divisible(model: Any, error: Exception) -> None:
+    """Raise an error that no part of a model mends; the others say why it is divided."""
+    ours = isinstance(error, OnnxTrainError) and not isinstance(error, (ConversionError, DataError))
+    if is_divisible(model) and not ours:
+        return
+    with as_data_error():  # scikit-learn may have fitted it
+        raise error
 
 
 #: Parameters that a fit reads which begins, not one that goes on.
@@ -157,39 +176,7 @@ def _start_of_onnx(
     return rows, replace(trained, source=replace(trained.source, layout=layout)), state
 
 
-def _start_of_estimator(
-    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Rows, TrainedModel, TrainingState]:
-    """Return the rows, checked, and an estimator of scikit-learn with its state, whole if ONNX computes all of it."""
-    refused: Exception | None = None
-    if not (is_of_objects(X) and is_divisible(estimator.estimator)):
-        try:
-            found = _whole(estimator, X, y, sample_weight)
-            if found is not None:
-                return found
-        except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
-            ours = isinstance(e, OnnxTrainError) and not isinstance(e, (ConversionError, DataError))
-            if ours or not is_divisible(estimator.estimator):
-                with as_data_error():  # scikit-learn may have fitted it
-                    raise
-            refused = e
-    return _divided(estimator, X, y, sample_weight, refused)
-
-
-def _whole(
-    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Rows, TrainedModel, TrainingState] | None:
-    """Return the rows and all of the model; None if rounding the rows moves the results of its first steps."""
-    rows = check_first_rows(estimator, X, y, sample_weight)
-    model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
-    trained, state = _begin(estimator, rows, model)
-    if rounds(trained.source.estimator, X):
-        return None
-    rows.form.warn_of_rounding(rows.exact)
-    return rows, trained, state
-
-
-def _divided(
+def _start_divided(
     estimator: OrtGradientEstimator,
     X: Features,
     y: ArrayLike,
@@ -228,14 +215,46 @@ def _divided(
 def _begin(
     estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
 ) -> tuple[TrainedModel, TrainingState]:
-    """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is."""
-    output = estimator.output
+    """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is.
+
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    rows : Rows
+    model : fitted or unfitted estimator, or ONNX model
+    entrance : Entrance, optional
+        Of an ONNX model.
+    """
+    output, random_state = estimator.output, estimator._random_state
     if estimator.head == "new":
-        n_outputs = estimator._n_outputs(rows.y)
-        model, output = with_head(model, n_outputs, estimator.features, output, estimator._random_state)
-    given, exact = (rows, rows.X) if is_onnx(model) else _rows_of(estimator, model, rows)
+        model, output = with_head(model, estimator._n_outputs(rows.y), estimator.features, output, random_state)
+    reading = _reading(estimator, model, rows, output)
+    if is_onnx(model):
+        rows = rows._replace(exact=rows.X)
+        source = Source.of_onnx(model, rows.X, reading, entrance)
+    elif is_fitted(model):
+        _check_fitted(estimator, model, rows)
+        source = as_source(thawed(model), rows.exact, reading)
+    else:
+        rows = rows._replace(exact=rows.X)
+        source = _source_of_unfitted(estimator, model, rows, reading)
+    rows.form.check_shape(rows.X, source.model.shapes)
+    source = _with_output_known(estimator, source, rows, reading)
+    if estimator.weights_to_train is None:
+        _warn_of_stored_targets(model)
+    estimator._learn_target(rows.y, source)
+    source, weights = _initial_weights(estimator, source)
+    trained = with_objective(estimator, source, weights, rows.form)
+    check_start(trained, rows.exact, estimator._decoder(source.model.link), reading.target)
+    drawn = estimator.init == "random"
+    state = TrainingState(draw_weights(weights, source.model.penalized, random_state) if drawn else trained.weights)
+    return replace(trained, source=replace(source, answers={}, agreed=set())), state
+
+
+def _reading(estimator: OrtGradientEstimator, model: Model, rows: Rows, output: int | str | None) -> Reading:
+    """Return how the output of a model is read, according to the parameters and the shape of y."""
     positional = is_onnx(model) and is_positional(estimator, rows.y, None)
-    reading = Reading(
+    return Reading(
         floats_of(estimator.dtype),
         output,
         estimator._n_labels,
@@ -244,40 +263,54 @@ def _begin(
         target=rows.y.shape[1:] if positional else None,
         class_axis=estimator.class_axis,
     )
-    source = source_of(
-        model,
-        exact,
-        given[:3],
-        reading,
-        estimator.weights_to_train,
-        structure_only=estimator.init == "random",
-        random_state=estimator._random_state,
-        entrance=entrance,
-    )
-    rows.form.check_shape(rows.X, source.model.shapes)
-    if estimator.head == "new" and reading.output_is is None:  # unless a Softmax is behind it
-        reading = replace(reading, output_is="scores")
-    known = settled(source, rows.X, rows.form, reading)
-    if is_onnx(model):
-        check_axes(known.model, rows.y, positional=positional)
-    check_class_axis(known.model, estimator.class_axis)
-    if estimator.verbose:
-        _report(known, of_rows=known is not source and reading.labels)
-    if estimator.weights_to_train is None:
-        _warn_of_stored_targets(model)
-    return _with_initial_weights(estimator, known, rows._replace(exact=exact), reading.target)
 
 
-def _rows_of(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> tuple[Rows, Features]:
-    """Return the rows that a model is fitted on, if it is not, and those that its graph is compared on."""
-    if not is_fitted(model):
-        estimator._check_estimator(model, rows.X)
-        return estimator._rows_for_estimator(rows), rows.X
+def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> None:
+    """Check that a fitted estimator takes so many columns, and was fitted on such targets."""
     if hasattr(model, "n_features_in_"):
         wanted = {"X": (None, model.n_features_in_)}
         rows.form.check_shape(rows.X, wanted, f"{type(model).__name__} was fitted on")
     estimator._check_estimator(model, rows.exact)
-    return rows, rows.exact
+
+
+def _source_of_unfitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows, reading: Reading) -> Source:
+    """Return the source of an estimator after it is fitted on the rows."""
+    estimator._check_estimator(model, rows.X)
+    return fitted_source(
+        model,
+        rows.X,
+        estimator._rows_for_estimator(rows)[:3],
+        reading,
+        estimator.weights_to_train,
+        structure_only=estimator.init == "random",
+        random_state=estimator._random_state,
+    )
+
+
+def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Rows, reading: Reading) -> Source:
+    """Return the source with the columns and the kind of its output, which fit the targets."""
+    if estimator.head == "new" and reading.output_is is None:  # unless a Softmax is behind it
+        reading = replace(reading, output_is="scores")
+    of_rows = reading.needs_rows(source.model)
+    if of_rows:
+        source = settled(source, rows.X, rows.form, reading)
+    if source.original is not None:
+        check_axes(source.model, rows.y, positional=reading.target is not None)
+    check_class_axis(source.model, estimator.class_axis)
+    if estimator.verbose:
+        _report(source, of_rows=of_rows and reading.labels)
+    return source
+
+
+def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[Source, Weights]:
+    """Return the weights that are trained, as they came; and the source, with low-rank factors if they are."""
+    model, wanted = source.model, estimator.weights_to_train
+    if isinstance(wanted, LoRA):
+        model, weights = adapted(model, wanted, head=estimator.head == "new", random_state=estimator._random_state)
+        return replace(source, model=model), weights
+    if wanted == "head":
+        wanted = head_weights(model.graph(), model.scores or model.output)
+    return source, source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
 
 
 def _report(source: Source, *, of_rows: bool) -> None:
@@ -318,28 +351,6 @@ def _warn_of_quantized(model: TrainableModel) -> None:
             "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
             "if they alone are meant."
         )
-
-
-def _with_initial_weights(
-    estimator: OrtGradientEstimator, source: Source, rows: Rows, target: tuple[int, ...] | None
-) -> tuple[TrainedModel, TrainingState]:
-    """Return a model with the weights it came with, or weights drawn anew, and the state before the first step."""
-    estimator._learn_target(rows.y, source)
-    model, random_state = source.model, estimator._random_state
-    wanted = estimator.weights_to_train
-    if isinstance(wanted, LoRA):
-        model, given = adapted(model, wanted, head=estimator.head == "new", random_state=random_state)
-        source = replace(source, model=model)
-    else:
-        if wanted == "head":
-            wanted = head_weights(model.graph(), model.scores or model.output)
-        given = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
-    trained = with_objective(estimator, source, given, rows.form)
-    check_start(trained, rows.exact, estimator._decoder(model.link), target)
-    weights = trained.weights
-    if estimator.init == "random":
-        weights = draw_weights(weights, model.penalized, random_state)
-    return replace(trained, source=replace(source, answers={}, agreed=set())), TrainingState(weights)
 
 
 def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:

@@ -8,8 +8,9 @@ that differed between both, while the rest of the graph did not, may differ agai
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.learned import get, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
+from onnxtrain.estimators.source import Reading, Source
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.model import (
@@ -143,6 +145,13 @@ class _Template:
     bound: frozenset[Path | None]
     varying: Mapping[Path, np.ndarray]
 
+    @classmethod
+    def of(cls, conversion: Conversion, model: TrainableModel, parts: Fingerprint, estimator: Estimator) -> _Template:
+        """Return the template of a first conversion: none of its values may vary yet."""
+        bound = frozenset(parts.path_of(get(estimator, b.path)) for b in _written(conversion.bindings))
+        varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
+        return cls(conversion, model, parts.learned, bound, varying)
+
     def fits(self, learned: Mapping[Path, np.ndarray]) -> bool:
         """Whether values differ from those of the template only if they may vary."""
         return all(
@@ -190,70 +199,61 @@ def _written(bindings: Iterable[Binding]) -> list[Binding]:
 
 def _filled(model: TrainableModel, bindings: Iterable[Binding], estimator: Estimator) -> TrainableModel:
     """Return a model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
-    values = _values(model.graph(), bindings, estimator)
+    values = {binding.name: binding.read(estimator) for binding in _written(bindings)}
     return model.with_graph(with_weights(model.graph(), values)) if values else model
-
-
-def _values(onx: onnx.ModelProto, bindings: Iterable[Binding], estimator: Estimator) -> dict[str, np.ndarray]:
-    """Return the initializers of a model as an estimator holds them, by name."""
-    initializers = {initializer.name: initializer for initializer in onx.graph.initializer}
-    values = {}
-    for binding in _written(bindings):
-        initializer = initializers[binding.name]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
-        array = np.ascontiguousarray(binding.read(estimator).reshape(initializer.dims), dtype=dtype)
-        values[binding.name] = array.reshape(initializer.dims)
-    return values
 
 
 #: By structure and settings.
 TEMPLATES: Cache[_Template] = Cache("templates of conversions")
 
 
-def convert_once(
-    estimator: Estimator, X: Features, answers: dict[str, Any], settings: Mapping[str, Any]
-) -> tuple[TrainableModel, tuple[Binding, ...]]:
-    """Return the model of an estimator, and its bindings.
+def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
+    """Return a fitted estimator as a source, its graph that of an earlier one of the same structure if that fits.
 
     Parameters
     ----------
     estimator : fitted estimator
     X : array or DataFrame
-    answers : dict
-        As of :func:`~onnxtrain.convert.check.compare`.
-    settings : mapping of str to object
-        Of :func:`~onnxtrain.training.model.read_model`.
+        Rows on which the conversion is compared with the estimator.
+    reading : Reading
+        A converted graph shows itself whether its output holds labels.
     """
+    reading = replace(reading, labels=False)
+    answers: dict[str, Any] = {}
     parts = fingerprint(estimator, X)
-    key = None if parts is None else (parts.structure, tuple(settings.items()), registered_converters())
+    key = None if parts is None else (parts.structure, reading, registered_converters())
     known = None if key is None else TEMPLATES.find(key)
     if parts is not None and known is not None and known.fits(parts.learned):
         bindings = known.conversion.bindings
         model = _filled(known.model, bindings, estimator)
         with suppress(ConversionError):  # then it is no template for this one
             _compare(estimator, model, X, answers)
-            return model, bindings
+            return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
     conversion = convert(estimator, X)
-    bound = _written(conversion.bindings)
-    try:
-        model = read_model(conversion.onnx, **settings, default=conversion.default, converted=True)
-    except WeightError as e:
-        raise WeightError(f"{e} {_remedy_of_votes(estimator)}".strip()) from e
-    model = replace(model, learned=tuple(binding.name for binding in bound))
+    with _votes_explained(estimator):
+        model = read_model(conversion.onnx, **vars(reading), default=conversion.default, converted=True)
+    model = replace(model, learned=tuple(binding.name for binding in _written(conversion.bindings)))
     # converters round in their own ways: the result must not depend on what was converted before
     filled = _filled(model, conversion.bindings, estimator)
     try:
         _compare(estimator, filled, X, answers)
     except ConversionError as e:
-        if settings["dtype"] == "float32" and _agrees_in_float64(estimator, conversion, X, settings):
+        if reading.dtype == "float32" and _agrees_in_float64(estimator, conversion, X, reading):
             raise ConversionError(without_remedy(e, estimator) + _IN_FLOAT64) from e.__cause__
         raise
     if parts is not None:
-        paths = frozenset(parts.path_of(get(estimator, binding.path)) for binding in bound)
-        varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
-        new = _Template(conversion, model, parts.learned, paths, varying)
+        new = _Template.of(conversion, model, parts, estimator)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
-    return filled, conversion.bindings
+    return Source(filled, copy.deepcopy(estimator), conversion.bindings, answers=answers)
+
+
+@contextmanager
+def _votes_explained(estimator: Estimator) -> Iterator[None]:
+    """Let the error of a model without weights say what to do about one that counts the classes its members choose."""
+    try:
+        yield
+    except WeightError as e:
+        raise WeightError(f"{e} {_remedy_of_votes(estimator)}".strip()) from e
 
 
 def _remedy_of_votes(estimator: Estimator) -> str:
@@ -276,9 +276,9 @@ def _remedy_of_votes(estimator: Estimator) -> str:
     return ""
 
 
-def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, settings: Mapping[str, Any]) -> bool:
+def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, reading: Reading) -> bool:
     with suppress(OnnxTrainError):
-        model = read_model(conversion.onnx, **{**settings, "dtype": "float64"}, default=conversion.default)
+        model = read_model(conversion.onnx, **vars(replace(reading, dtype="float64")), default=conversion.default)
         _compare(estimator, _filled(model, conversion.bindings, estimator), X, {})
         return True
     return False
