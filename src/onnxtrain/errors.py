@@ -11,6 +11,7 @@ import numbers
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 __all__ = [
@@ -280,6 +281,17 @@ class DependencyError(OnnxTrainError, ImportError):
 
 class ClusterError(OnnxTrainError, RuntimeError):
     """The workers of a cluster were lost again and again, or show no sign of life."""
+
+
+@contextmanager
+def as_model_error(stage: str, error: type[OnnxTrainError] = ModelError) -> Iterator[None]:
+    """Turn any exception of onnx, onnx-ir or protobuf into an `error` that names the stage."""
+    try:
+        yield
+    except OnnxTrainError:
+        raise
+    except Exception as e:
+        raise error(f"{stage}: {type(e).__name__}: {e}") from e
 
 
 def as_number(value: object) -> float:

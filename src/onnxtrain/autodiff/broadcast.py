@@ -5,7 +5,7 @@ A static shape never costs a node. An unnamed dimension is never assumed equal t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx_ir as ir
@@ -153,15 +153,9 @@ def sum_to(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
     if any(not isinstance(dim, int) and not same_dimension(dim, stretched) for _, (dim, stretched) in pairs):
         return with_shape_of(_sum_unknown_dimensions(op, dy, x, lead), x)
     inner = [axis for axis, (dim, stretched) in pairs if dim == 1 and stretched != 1]
-    return with_shape_of(_sum_axes(op, dy, x, lead, inner), x)
-
-
-def _sum_axes(op: Op, dy: ir.Value, x: ir.Value, lead: int, inner: Sequence[int]) -> ir.Value:
     axes = [*range(lead), *inner]
-    if not axes:
-        return dy
     if lead == 0:
-        return op.ReduceSum(dy, axes, keepdims=1)
+        return with_shape_of(op.ReduceSum(dy, axes, keepdims=1) if axes else dy, x)
     return reshape_like(op, op.ReduceSum(dy, axes, keepdims=0), x)
 
 

@@ -135,7 +135,8 @@ def _apply_rule(
         if dx is None or x is None or x not in active:
             continue
         if known.broadcast:
-            dx = _summed(op, node, dx, x)
+            with _misfit(node, x):
+                dx = sum_to(op, with_shape_of(dx, node.outputs[0]), x)
         _check(node, x, dx)
         yield x, dx
 
@@ -158,10 +159,11 @@ def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
         ) from e
 
 
-def _summed(op: Op, node: ir.Node, dx: ir.Value, x: ir.Value) -> ir.Value:
-    """Return a gradient of the shape of the result as one of the shape of an operand that was broadcast."""
+@contextmanager
+def _misfit(node: ir.Node, x: ir.Value) -> Iterator[None]:
+    """Turn whatever is raised where a gradient is summed to the shape of an operand into a GradientError."""
     try:
-        return sum_to(op, with_shape_of(dx, node.outputs[0]), x)
+        yield
     except Exception as e:  # the node is malformed
         fault = f"{type(e).__name__}: {e}"
         raise GradientError(f"The gradient of {_named(node)} does not fit {describe(x)}: {fault}") from e

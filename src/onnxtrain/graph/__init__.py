@@ -6,6 +6,7 @@ copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
 with a pinned IR version.
 """
 
+from onnxtrain.errors import as_model_error
 from onnxtrain.graph.build import (
     BUFFER,
     Builder,
@@ -22,7 +23,7 @@ from onnxtrain.graph.build import (
     tensor,
     unique_name,
 )
-from onnxtrain.graph.check import PROTO_LIMIT, as_model_error, check_location
+from onnxtrain.graph.check import PROTO_LIMIT, check_location
 from onnxtrain.graph.edit import (
     WITHOUT_EFFECT,
     cast_floats,

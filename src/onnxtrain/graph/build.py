@@ -92,12 +92,9 @@ class Builder(GraphBuilder):
         return super()._cast_inputs(schema, inputs)
 
     def infer(self, node: ir.Node) -> None:
-        """Set the types and shapes of the outputs of a node that is in the graph already."""
-        if node.version is None:
+        """Set the types and shapes of the outputs of a node."""
+        if node.version is None:  # it was in the graph before
             node.version = self.graph.opset_imports.get(node.domain)
-        self._infer_shapes(node)
-
-    def _infer_shapes(self, node: ir.Node) -> None:
         if infer_simply(node):
             return
         super()._infer_shapes(node)
@@ -105,6 +102,8 @@ class Builder(GraphBuilder):
         if problem is not None:
             operands = ", ".join(describe(v) for v in node.inputs)
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}")
+
+    _infer_shapes = infer  # as onnxscript calls it for each node that it appends
 
 
 @table(maxsize=256)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.cache import table
-from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.held import filters_of, has_many_floats, hold_external, key_of
 from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
@@ -41,17 +40,6 @@ _DATA = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data",
 #: Nodes that the functions of a model may become when each call is replaced by its body: ten calls of ten calls
 #: of ten calls ... take no space in the file. The largest models have some 100,000.
 _MOST_NODES = 10_000_000
-
-
-@contextmanager
-def as_model_error(stage: str, error: type[OnnxTrainError] = ModelError) -> Iterator[None]:
-    """Turn any exception of onnx, onnx-ir or protobuf into an `error` that names the stage."""
-    try:
-        yield
-    except OnnxTrainError:
-        raise
-    except Exception as e:
-        raise error(f"{stage}: {type(e).__name__}: {e}") from e
 
 
 # -------------------------------------------------------------------- entry

@@ -17,13 +17,12 @@ import onnx.numpy_helper
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.branches import take_known_branches
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import (
     BESIDE,
     PROTO_LIMIT,
-    as_model_error,
     check_content,
     check_nodes,
 )

@@ -189,7 +189,9 @@ class StepLoop:
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0
-        self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), self._last_inputs(), state, self.update)
+        rest = self.n_rows % self.batch_size  # rows of the last batch of an epoch, if that is smaller
+        last = self._inputs_of_length(rest) if rest else {}
+        self.bound = BoundStep(self.step, self.place, self._fixed_inputs(), last, state, self.update)
 
     @property
     def _n_ahead(self) -> int:
@@ -226,11 +228,6 @@ class StepLoop:
         scalars[:, 0] = 1 / of_step[self._step_of]
         if OF_BATCH in self.step.step_scalars:
             scalars[:, self.step.step_scalars.index(OF_BATCH)] = weights
-
-    def _last_inputs(self) -> dict[str, np.ndarray]:
-        """Return the inputs that differ in the last step of an epoch, whose batch is smaller."""
-        rest = self.n_rows % self.batch_size
-        return self._inputs_of_length(rest) if rest else {}
 
     def _inputs_of_length(self, n: int) -> dict[str, np.ndarray]:
         """Return the inputs that depend only on the number n of rows of a batch."""
@@ -298,8 +295,8 @@ class StepLoop:
             if fed is not None:
                 next(fed)
             self.bound.run(last=fed is None and i + 1 == self.n_batches)
-            if i == 0:
-                self._look_at_the_first()
+            if self.state.first_loss is None:  # the weight of the first batch is taken as that of any other
+                self.state.first_loss = self.bound.count("loss_sum") * self.n_batches / self._total_weight
             if updates:
                 self.bound.update(scalars[i : i + 1])
 
@@ -319,12 +316,6 @@ class StepLoop:
                 self.bound.write(self.step.inputs["scalars"], row[None])
                 self.bound.feed(self.step.feeds(batch.piece))
                 yield
-
-    def _look_at_the_first(self) -> None:
-        """Keep the objective of the first batch; its weight is taken as that of any other."""
-        if self.state.first_loss is None:
-            sum_ = self.bound.count("loss_sum")
-            self.state.first_loss = sum_ * self.n_batches / self._total_weight
 
     def _look_ahead(self) -> None:
         """Compute the learning rates of the next steps, and the per-step scalars that the graph reads."""

@@ -272,8 +272,7 @@ def _columns_of(output: ir.Value, target: Sequence[int] | None, class_axis: int 
     """Return the axis of the classes of an output of three or more axes, and the number of columns of any output."""
     if target is None or output.shape is None or len(output.shape) < 3:
         return Columns(None, _width(output))
-    shape = [d if isinstance(d, int) else None for d in output.shape]
-    return find_columns(str(output.name), shape, target, class_axis)
+    return find_columns(str(output.name), _shape(output), target, class_axis)
 
 
 def _width(output: ir.Value) -> int:

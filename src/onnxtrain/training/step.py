@@ -207,10 +207,6 @@ def build_step(
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
     n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
-
-    def wires(states: Mapping[K, State]) -> dict[K, Wire]:
-        return {key: _wire(x, read, outputs) for key, x in states.items()}
-
     return StepGraph(
         onx,
         features=named(g.features),
@@ -218,9 +214,9 @@ def build_step(
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
         fixed_cost=_PER_ELEMENT * n_moved * (1 + len(optimizer.slots)),
-        weights=wires(weights),
-        slots=wires(slots),
-        counters=wires(counters),
+        weights=_wires(weights, read, outputs),
+        slots=_wires(slots, read, outputs),
+        counters=_wires(counters, read, outputs),
         step_scalars=names,
         constants=tuple(str(x.name) for x in g.constants),
         in_place=in_place,
@@ -254,12 +250,18 @@ def _written_over(old: ir.Value, new: ir.Value) -> bool:
     return all(node.op_type == "Gather" and node.outputs[0] in before for node in readers)
 
 
-def _wire(x: State, read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]) -> Wire:
-    """Return a value of the state by its names; a weight that does not move may not be among the inputs, `read`."""
-    old = "" if x.old is None else str(x.old.name)
-    if x.new is None:
-        return Wire(old if old in read else "", "", x.part)
-    return Wire(old, outputs[x.new][0], x.part)
+def _wires(
+    states: Mapping[K, State], read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
+) -> dict[K, Wire]:
+    """Return values of the state by their names; a weight that does not move may not be among the inputs, `read`."""
+    found = {}
+    for key, x in states.items():
+        old = "" if x.old is None else str(x.old.name)
+        if x.new is None:
+            found[key] = Wire(old if old in read else "", "", x.part)
+        else:
+            found[key] = Wire(old, outputs[x.new][0], x.part)
+    return found
 
 
 def _units(
