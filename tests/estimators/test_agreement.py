@@ -101,6 +101,8 @@ PROBABILITIES = {
     "sigmoid by hand": f"{B} {{ Z = MatMul(X, w) M = Neg(Z) E = Exp(M) A = Add(one, E) Y = Reciprocal(A) }}",
     "mean of two sigmoids": f"{B} {{ Z = MatMul(X, w) P = Sigmoid(Z) Q = HardSigmoid(Z) A = Add(P, Q) Y = Mul(A, half) }}",
     "largest of sigmoids": f"{B} {{ Z = MatMul(X, W) P = Sigmoid(Z) Y = ReduceMax(P, axis1) }}",
+    "any of two sigmoids": f"{B} {{ Z = MatMul(X, W) P = Sigmoid(Z) Q = Sub(one, P) N = ReduceProd(Q, axis1) Y = Sub(one, N) }}",
+    "a bell curve": f"{B} {{ Z = MatMul(X, w) Q = Mul(Z, Z) M = Neg(Q) Y = Exp(M) }}",
     "two columns of a sigmoid": f"{C} {{ Z = MatMul(X, w) P = Sigmoid(Z) Q = Sub(one, P) Y = Concat <axis = 1> (Q, P) }}",
     "two columns of anything": f"{C} {{ Z = MatMul(X, w) H = Erf(Z) A = Add(H, one) P = Mul(A, half) Q = Sub(one, P)"
     " Y = Concat <axis = 1> (Q, P) }",
@@ -218,6 +220,17 @@ def test_one_column_between_0_and_1_may_be_either():
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(softmax(p), TWO), rtol=1e-4)
     fitted = OrtGradientClassifier(onx, max_iter=0, output_is="probabilities").fit(SHARES, TWO)
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(p, TWO), rtol=1e-3)
+
+
+def test_percentages_are_named():
+    onx = model(f"{K} {{ Z = MatMul(X, W) P = Softmax <axis = 1> (Z) Y = Mul(P, hundred) }}")
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array(100, np.float32), "hundred"))
+    words = (
+        "The rows of the output 'Y' sum to 100, .*taken for scores. Divide it by 100 in the model, or say output_is="
+    )
+    with pytest.warns(UserWarning, match=words):
+        OrtGradientClassifier(onx, max_iter=0).fit(X, THREE)
+    OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, THREE)  # filterwarnings = error
 
 
 def test_weights_of_zero_make_scores():

@@ -128,6 +128,27 @@ def test_columns_that_lose_their_digits_in_float32(offset, step, loses, form):
     np.testing.assert_allclose(tuned.predict(X), scaled.predict(X), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "offset, scale, words",
+    [
+        (1.7e9, 100, "float32 rounds y by up to .* of its range.*Subtract an offset from y and add it"),
+        (0, 1e-50, "float32 rounds y by up to .* of its range"),
+        (0, 1e-30, "The range of y is .*: squares of such numbers are 0 in float32. Multiply y by a number"),
+        (1e4, 100, None),
+        (0, 1e-12, None),
+        (1e12, 0, None),
+    ],
+)
+def test_targets_that_float32_does_not_tell_apart(offset, scale, words):
+    """As times in seconds: a linear model of R² 1 has one below 0 in float32, before its first step."""
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    y = offset + scale * X.sum(axis=1)
+    with pytest.warns(UserWarning, match=words) if words else nullcontext():
+        OrtGradientRegressor(max_iter=0).fit(X, y)
+    exact = OrtGradientRegressor(max_iter=0, dtype="float64").fit(X, y)  # filterwarnings = error
+    np.testing.assert_allclose(exact.predict(X), y, rtol=0, atol=1e-6 * scale + 1e-15 * offset)
+
+
 def test_integers_that_a_model_takes_as_such_lose_nothing():
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (int64[n, 1] X) => (float[n, 1] Y) <int64[1] first = {20000000}, '

@@ -205,3 +205,26 @@ def test_a_function_of_no_module():
     exec("def squares(op, y_true, y_pred): return (y_true - y_pred) ** 2", namespace)
     namespace["squares"].__module__ = None
     np.testing.assert_allclose(fit(namespace["squares"]).predict(X), fit("squared_error").predict(X), atol=1e-6)
+
+
+MIXED = {
+    "rows in numpy's where": lambda op, t, p: np.where(t[:, 0] > 0, t - p, p - t).sum(axis=1, keepdims=True),
+    "a flat label": lambda op, t, p: abs(t.reshape(-1) - p).sum(axis=1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_loss_of_each_row_with_each_other_is_refused(name):
+    with pytest.raises(LossError, match=r"would become .*, each row with each other. Keep the axis"):
+        fit(MIXED[name])
+
+
+def test_a_loss_with_more_values_than_rows_is_refused():
+    two = np.c_[y, -y]
+    model = OrtGradientRegressor(loss=lambda op, t, p: ((t - p) ** 2).reshape(-1, 1))
+    with pytest.raises(LossError, match=r"must return one value for each row: .*\*2,1\] for label.*Sum over outputs"):
+        model.fit(X, two)
+    back = OrtGradientRegressor(loss=lambda op, t, p: ((t - p) ** 2).reshape(-1).reshape(-1, 2).sum(1, keepdims=True))
+    expected = OrtGradientRegressor(loss="squared_error", random_state=0, max_iter=3).fit(X, two)
+    found = back.set_params(random_state=0, max_iter=3).fit(X, two)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-5)

@@ -82,6 +82,14 @@ def test_whether_a_loss_has_risen_does_not_depend_on_the_unit_of_the_labels(unit
     assert model.fit(X, target).losses(X, target).mean() > 0  # filterwarnings = error
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1, 1e6])
+def test_a_rise_is_one_in_any_unit_of_the_labels(unit):
+    model = OrtGradientRegressor(max_iter=20, learning_rate=10.0 * unit, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="The loss rose"):
+        model.fit(X, unit * y)
+    assert model.score(X, unit * y) > 0.5
+
+
 #: Adam's steps overflow where those of newer versions end at a finite loss.
 OLD = parse_version(onnxruntime.__version__) < parse_version("1.20")
 

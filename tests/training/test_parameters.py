@@ -128,6 +128,23 @@ ROWS = {
     "an intercept without axes": ("H = MatMul(X, V) Y = Add(H, b)", {"b": 0.5} | HEAD, set()),
     "a scalar of a formula": ("H = MatMul(X, V) T = Tanh(H) Y = Add(T, b)", {"b": 0.5} | HEAD, {"b"}),
     "a second intercept": ("H = MatMul(X, V) G = Add(H, b) Y = Add(G, c)", {"b": [0.5], "c": 0.5} | HEAD, {"c"}),
+    "the half of x / 6 + 1 / 2": (
+        "Z = MatMul(X, V) D = Mul(Z, sixth) P = Add(D, half) C = Relu(P) Y = Mul(Z, C)",
+        {"sixth": 1 / 6, "half": 0.5} | HEAD,
+        {"sixth", "half"},
+    ),
+    "rows brought to a range": (
+        "S = Mul(X, scale) H = Add(S, shift) Y = MatMul(H, V)",
+        {"scale": 2 / 255, "shift": -1.0} | HEAD,
+        {"scale", "shift"},
+    ),
+    "results brought back": (
+        "H = MatMul(X, V) S = Mul(H, deviation) Y = Add(S, mean)",
+        {"deviation": [7.0], "mean": 30.0} | HEAD,
+        {"deviation", "mean"},
+    ),
+    "the 1 of 1 - p": ("H = MatMul(X, V) Y = Sub(one, H)", {"one": 1.0} | HEAD, {"one"}),
+    "an intercept that is subtracted": ("H = MatMul(X, V) Y = Sub(H, b)", {"b": 0.5} | HEAD, set()),
     "a scalar factor": ("H = MatMul(X, V) Y = Mul(H, s)", {"s": 2.0} | HEAD, {"s"}),
 }
 

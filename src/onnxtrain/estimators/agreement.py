@@ -433,7 +433,7 @@ def _check_labels(
         row = int(np.argmax(differs))
         raise error(
             f"Before the first step predict is not that of the model handed over in {int(differs.sum())} of "
-            f"{len(own)} rows, first in row {row}: {own[row]!r} instead of {labels[row]!r}, "
+            f"{len(own)} rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, "
             f"the scores {scores[row]}. {remedy()}"
         )
 

@@ -97,12 +97,26 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     if sums_to_one and not reading.n_labels and not outside.any():
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
         return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
-    if not outside.any() and np.ptp(found) > 0:
+    total = _common_sum(found)
+    if total:
+        warn(
+            f"The rows of the output {model.output!r} sum to {total:.6g}, as probabilities times that do: it is taken "
+            f"for scores. Divide it by {total:.6g} in the model, or say output_is='scores'."
+        )
+    elif not outside.any() and np.ptp(found) > 0:
         warn(
             f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
             "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'."
         )
     return _of_scores(model, found.shape[1])
+
+
+def _common_sum(found: np.ndarray) -> float:
+    """Return the sum of all rows, as of percentages; 0 if they differ, or are not those of probabilities."""
+    if found.shape[1] < 2 or found.min() < 0 or not np.isfinite(found).all():
+        return 0.0
+    sums = found.sum(axis=1)
+    return float(sums[0]) if len(sums) > 1 and np.all(np.abs(sums - sums[0]) <= SUM * sums[0]) else 0.0
 
 
 def _of_scores(model: TrainableModel, n_scores: int) -> TrainableModel:

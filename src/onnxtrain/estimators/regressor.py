@@ -254,6 +254,8 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
                 f"y has {y.shape[1] if y.ndim == 2 else 1} columns, the output {model.output!r} of the model holds the "
                 f"probabilities of {model.width} classes: train it with OrtGradientClassifier."
             )
+        elif deferred.settings.floats_of(self.dtype) == "float32":
+            deferred.validation.warn_of_lost_targets(y)
         self._y_ndim = y.ndim
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:

@@ -236,6 +236,9 @@ def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
 #: but for the rounding of float64, relative to its values.
 _LOST, _CONSTANT = 1e-3, 1e-12
 
+#: The squares of a thousandth of a smaller range are no normal numbers of float32, which begin at 1.2e-38.
+_SMALLEST = 1e-16
+
 
 @as_data_error()
 def check_X_y(
@@ -355,15 +358,43 @@ def warn_of_rounding(X: Features) -> None:
     found = np.asarray(X.iloc[::every] if is_frame(X) else X[::every])
     if found.dtype.kind not in "fiu" or found.dtype == np.float32:
         return
-    given = found.astype(np.float64)
-    lost, size = np.abs(given - given.astype(np.float32)).max(axis=0), np.abs(given).max(axis=0)
-    spread: np.ndarray = np.ptp(given, axis=0)
-    columns = np.flatnonzero((lost > _LOST * spread) & (spread > _CONSTANT * size)).tolist()
+    rounding = _rounding(found)
+    columns = np.flatnonzero(rounding > _LOST).tolist()
     if columns:
         warn(
-            f"float32 rounds the columns {columns} of X by up to {(lost[columns] / spread[columns]).max():.1e} of "
+            f"float32 rounds the columns {columns} of X by up to {rounding[columns].max():.1e} of "
             "their range: the model cannot tell apart rows that scikit-learn does. Subtract an offset from these "
             "columns before fit and predict."
+        )
+
+
+def _rounding(values: np.ndarray) -> np.ndarray:
+    """Return the largest rounding of each column to float32 as a share of its range; 0 for a constant column."""
+    given = values.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        lost = np.abs(given - given.astype(np.float32)).max(axis=0)
+    spread: np.ndarray = np.ptp(given, axis=0)
+    varies = spread > _CONSTANT * np.abs(given).max(axis=0)
+    return np.divide(lost, spread, out=np.zeros_like(spread), where=varies)
+
+
+def warn_of_lost_targets(y: np.ndarray) -> None:
+    """Warn of targets that lose their digits in float32: far from zero, or so small that their squares are 0."""
+    every = max(1, len(y) // 100)
+    found = np.asarray(y[::every]).reshape(len(y[::every]), -1)
+    if found.dtype.kind not in "fiu" or not found.size:
+        return
+    rounding = float(_rounding(found).max())
+    spread = float(np.max(np.ptp(found.astype(np.float64), axis=0)))
+    if rounding > _LOST:
+        warn(
+            f"float32 rounds y by up to {rounding:.1e} of its range: predictions cannot tell apart what y does. "
+            "Subtract an offset from y and add it to the predictions, or set dtype='float64'."
+        )
+    elif 0 < spread < _SMALLEST:
+        warn(
+            f"The range of y is {spread:.1e}: squares of such numbers are 0 in float32. Multiply y by a number, and "
+            "divide the predictions by it, or set dtype='float64'."
         )
 
 

@@ -13,6 +13,7 @@ it, and supports neither powers nor comparisons nor numpy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -179,7 +180,8 @@ class Operand(NDArrayOperatorsMixin):
         name = function.__name__.removeprefix("a") if function.__name__ in ("amax", "amin") else function.__name__
         if name == "where" and len(args) == 3:
             condition = _converted(self._op, args[0], ir.DataType.BOOL)
-            return self._op.Where(condition, *_promoted(self._op, args[1:]))
+            operands = [condition, *_promoted(self._op, args[1:])]
+            return _same_rows(self._op.Where(*operands), operands)
         if name not in _METHODS or not isinstance(args[0], Operand):
             raise LossError(f"A loss cannot use numpy.{function.__name__} here. {WAY}")
         return getattr(args[0], name)(*args[1:], **kwargs)
@@ -256,7 +258,11 @@ class Operand(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: int | Sequence[int]) -> Operand:
         """Return the operand in another shape; -1 is inferred."""
-        return self._op.Reshape(self, np.ravel(shape).tolist())
+        wanted = np.ravel(shape).tolist()
+        result = self._op.Reshape(self, wanted)
+        if self.shape is not None and wanted.count(-1) == 1 and 0 not in wanted:
+            result._value.shape = ir.Shape([_remaining(self.shape, wanted) if d == -1 else d for d in wanted])
+        return result
 
     def _reduce(self, op_type: str, axis: Axes, keepdims: bool) -> Operand:
         axes = [] if axis is None else [[int(a) for a in np.atleast_1d(axis)]]
@@ -304,6 +310,19 @@ def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
                 f"Keep the axis: y_pred[:, :1], x.sum(axis=1, keepdims=True)."
             )
     return result
+
+
+def _remaining(shape: ir.Shape, wanted: Sequence[int]) -> int | str | None:
+    """Return the length that is left for -1: that of the rows, a multiple of it, by name, or None if it is open."""
+    rows = [d.value for d in shape if isinstance(d, ir.SymbolicDim)]
+    each = math.prod(d for d in shape if isinstance(d, int)) / math.prod(d for d in wanted if d != -1)
+    if not rows:
+        return int(each)
+    if len(rows) > 1 or rows[0] is None:
+        return None
+    name, _, times = rows[0].partition("*")
+    each *= float(times or 1)
+    return name if each == 1 else f"{name}*{each:g}"
 
 
 def _symbols(x: Operand) -> list[str]:

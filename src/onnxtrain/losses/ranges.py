@@ -214,7 +214,14 @@ def _of_difference(node: ir.Node, x: _Operand) -> Range:
 
 def _of_product(node: ir.Node, x: _Operand) -> Range:
     a, b = x(0), x(1)
+    if node.inputs[0] is node.inputs[1]:
+        return _of_square(a)
     return _hull(*(_times(p, q) for p in (a.low, a.high) for q in (b.low, b.high)))
+
+
+def _of_square(a: Range) -> Range:
+    ends = [_times(p, p) for p in (a.low, a.high)]
+    return Range(0.0 if a.low <= 0 <= a.high else min(ends), max(ends))
 
 
 def _of_quotient(node: ir.Node, x: _Operand) -> Range:
@@ -313,6 +320,12 @@ def _of_total(node: ir.Node, x: _Operand) -> Range:
     return _hull(_times(n, x(0).low), _times(n, x(0).high))
 
 
+def _of_products(node: ir.Node, x: _Operand) -> Range:
+    """Return the range of products over axes."""
+    a = x(0)
+    return _UNIT if a.is_unit else Range(0.0) if a.low >= 0 else Range()
+
+
 def _of_matrix_product(node: ir.Node, x: _Operand) -> Range:
     """Return the range of averages: of the left operand's columns, or of the right's rows."""
     if node.op_type == "Gemm" and not _is_plain(node):
@@ -389,6 +402,7 @@ _RULES: Mapping[str, _Rule] = {
     "Clip": _of_clip,
     "Pow": _of_power,
     "ReduceSum": _of_total,
+    "ReduceProd": _of_products,
     "MatMul": _of_matrix_product,
     "Gemm": _of_matrix_product,
     "Einsum": _of_einsum,

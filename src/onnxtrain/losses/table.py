@@ -208,9 +208,11 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
             f"Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
         )
-    if rows.shape[0] == 1 != y_true.shape[0]:  # type: ignore[index]
+    n, expected = rows.shape[0], y_true.shape[0]  # type: ignore[index]
+    if n == 1 != expected or (isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*")):
         raise LossError(
-            f"The loss {name!r} must return one value for each row: {describe(rows)} for {describe(y_true)}."
+            f"The loss {name!r} must return one value for each row: {describe(rows)} for {describe(y_true)}. "
+            "Sum over outputs with x.sum(axis=1, keepdims=True)."
         )
 
 

@@ -231,8 +231,11 @@ def _is_scalar(w: ir.Value, uses: Uses) -> bool:
 
 
 def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
-    """Whether a node adds a scalar to a product that has no intercept yet and is used nowhere else."""
-    if node.op_type not in ("Add", "Sub"):
+    """Whether a node adds a scalar to a product that has no intercept yet and is used nowhere else.
+
+    The 1 of 1 - p is none.
+    """
+    if node.op_type not in ("Add", "Sub") or (node.op_type == "Sub" and node.inputs[0] is w):
         return False
     others = [x for x in node.inputs if x is not None and x is not w]
     return len(others) == 1 and _is_bare_product(others[0])
@@ -245,8 +248,10 @@ def _is_bare_product(value: ir.Value) -> bool:
     if node.op_type in (*_CARRIERS, "ReduceSum"):
         return node.inputs[0] is not None and _is_bare_product(node.inputs[0])
     with_weight = any(_comes_from_initializer(x) for x in node.inputs)
+    if node.op_type == "Mul":  # x / 6 + 1 / 2, y * deviation + mean: who scales by a number adds one
+        return with_weight and all(graph.static_shape(x) not in ((), (1,)) for x in node.inputs if x is not None)
     return with_weight and (
-        node.op_type in ("MatMul", "Einsum", "Mul")
+        node.op_type in ("MatMul", "Einsum")
         or (node.op_type in ("Gemm", "Conv", "ConvTranspose") and (len(node.inputs) < 3 or node.inputs[2] is None))
     )
 

@@ -311,33 +311,38 @@ def rise_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, to
     """Go back to better weights where training left the loss above its start; return by how much, else None.
 
     `loss` and `shuffled`, the same with the labels in another order, run over all rows, so they are asked only where
-    the losses of the epochs leave that open.
+    the losses of the epochs leave that open. What labels in another order add is the scale of losses: `tol` is noise
+    only where it is below, which it is not of targets in other units.
     """
     share = FAR if state.validated or n_epochs == 1 else RISE
-    if not _may_have_risen(state, tol, share):
+    if not _may_have_risen(state, share):
         return None
     last, first = loss(state.result()), loss(start)
-    if not _is_above(last, first, tol, share) or last - first <= _OF_SHUFFLED * (shuffled(start) - first):
+    if last <= first:
+        return None
+    scale = shuffled(start) - first
+    noise = min(100 * tol, scale / 100) if scale > 0 else 100 * tol
+    if not _is_above(last, first, share, noise) or last - first <= _OF_SHUFFLED * scale:
         return None
     return keep_best(state, start, loss)
 
 
-def _may_have_risen(state: TrainingState, tol: float, share: float) -> bool:
+def _may_have_risen(state: TrainingState, share: float) -> bool:
     """Whether the losses of the epochs leave it open that the last weights are worse than the first."""
     losses = state.loss_curve[state.first_epoch :]
     if state.first_loss is None or not losses:
         return False
     best_counts = state.validated and state.best_weights is not None
     last = losses[state.best_epoch - state.first_epoch - 1] if best_counts else losses[-1]
-    return _is_above(last, min(state.first_loss, *losses), tol, share)
+    return _is_above(last, min(state.first_loss, *losses), share)
 
 
-def _is_above(last: float, first: float, tol: float, share: float) -> bool:
-    """Whether a loss is above another by more than noise.
+def _is_above(last: float, first: float, share: float, noise: float = 0.0) -> bool:
+    """Whether a loss is above another by more than a share of that and of noise.
 
-    Steps of a fixed length leave a perfect fit: the rise must be one beside `tol` as well.
+    Steps of a fixed length leave a perfect fit: the rise must be one beside the noise as well.
     """
-    return not last - first <= share * (abs(first) + 100 * tol)
+    return not last - first <= share * (abs(first) + noise)
 
 
 def keep_best(state: TrainingState, start: Weights, loss: Loss) -> Rise:
