@@ -9,12 +9,14 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
 from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
 from onnxtrain.estimators import agreement
 from onnxtrain.estimators.agreement import AGREED
@@ -390,3 +392,30 @@ def test_the_last_digit_of_a_rare_probability_is_no_difference(scores, refused, 
     kind = OrtGradientRegressor if refused else OrtGradientClassifier
     with pytest.raises(ModelError, match="is not what was handed over") if refused else nullcontext():
         kind(onx, max_iter=1).fit(rows, np.arange(20) % 2)
+
+
+@pytest.mark.parametrize(
+    "estimator, y, same",
+    [
+        (AdaBoostClassifier(n_estimators=3, random_state=0), TWO, True),
+        (AdaBoostClassifier(n_estimators=3, random_state=0), THREE, False),  # it divides by the number of the others
+        (QuadraticDiscriminantAnalysis(), TWO, True),
+        (QuadraticDiscriminantAnalysis(), THREE, False),  # scores of a row are moved by one number
+        (LinearDiscriminantAnalysis(), THREE, True),
+        (LogisticRegression(), THREE, True),
+    ],
+)
+def test_decision_function_is_that_of_the_estimator_or_is_missing(estimator, y, same, tmp_path):
+    fitted = estimator.fit(X, y)
+    model = OrtGradientClassifier(fitted, max_iter=0)
+    for _ in range(2):  # the second time it is known
+        model.fit(X, y)
+        assert hasattr(model, "decision_function") == same
+    save(model, tmp_path / "model.onnx")
+    assert hasattr(load(tmp_path / "model.onnx"), "decision_function") == same
+    if same:
+        np.testing.assert_allclose(model.decision_function(X), fitted.decision_function(X), rtol=1e-4, atol=1e-4)
+        return
+    with pytest.raises(AttributeError, match=r"to_sklearn\(\)\.decision_function\(X\) gives these"):
+        model.decision_function(X)
+    np.testing.assert_allclose(model.to_sklearn().decision_function(X), fitted.decision_function(X))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -14,6 +16,7 @@ from onnxtrain.errors import RewriteError
 from onnxtrain.rewrite import REWRITES, rewrite, rewrite_model
 from onnxtrain.rewrite.registry import FROZEN
 from onnxtrain.runtime.session import run
+from onnxtrain.testing import check_gradient
 
 X = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
 X_MISSING = np.where(np.arange(27).reshape(9, 3) % 4 == 0, np.nan, X).astype(np.float32)
@@ -318,28 +321,45 @@ def test_no_operator_is_forgotten():
     assert not mine & FROZEN
 
 
-@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
-def test_probabilities_of_support_vectors_fit_their_scores(transform):
-    onx = model(
-        "SVMClassifier", {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2], "post_transform": transform}, n_outputs=2
-    )
-    d = run(rewrite_model(model("SVMClassifier", SVC_TWO, n_outputs=2)), {"X": X})[1][:, :1]
-    _, p = run(rewrite_model(onx), {"X": X})
-    np.testing.assert_allclose(p[:, :1], 1 / (1 + np.exp(1.5 * d + 0.2)), rtol=1e-5)
+#: Support vector machines with probabilities.
+WITH_PROBABILITIES = {
+    "two": {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2]},
+    "two, softmax": {**SVC_TWO, "prob_a": [-1.5], "prob_b": [0.2], "post_transform": "SOFTMAX"},
+    "doubtful": {**SVC_THREE, "prob_a": [-1.0, -1.0, 1.0], "prob_b": [0.2, -0.1, 0.0]},
+    "certain": {**SVC_THREE, "prob_a": [-30.0, -30.0, 30.0], "prob_b": [0.2, -0.1, 0.0]},
+}
 
 
-@pytest.mark.parametrize("steep", [1.0, 30.0], ids=["doubtful", "certain"])
-def test_probabilities_of_several_classes_are_coupled(steep):
-    attributes = {**SVC_THREE, "prob_a": [-steep, -steep, steep], "prob_b": [0.2, -0.1, 0.0]}
-    onx = model("SVMClassifier", attributes, n_outputs=2)
+@pytest.mark.parametrize("name", ["two", "doubtful", "certain"])
+def test_probabilities_of_support_vectors_are_those_of_libsvm(name):
+    onx = model("SVMClassifier", WITH_PROBABILITIES[name], n_outputs=2)
     _, p = run(rewrite_model(onx), {"X": X})
-    np.testing.assert_allclose(p, run(onx, {"X": X})[1], atol=0.005)  # libsvm's iteration is stopped early
-    z = run(rewrite_model(model("SVMClassifier", SVC_THREE, n_outputs=2)), {"X": X})[1]
-    r01, r02, r12 = np.clip(expit(-(z.astype(float) * attributes["prob_a"] + attributes["prob_b"])), 1e-7, 1 - 1e-7).T
-    for row, (a, b, c) in enumerate(zip(r01, r02, r12, strict=True)):
-        differences = np.array([[1 - a, -a, 0], [1 - b, 0, -b], [0, 1 - c, -c]])  # r_ji p_i - r_ij p_j
-        conditions = np.block([[differences.T @ differences, np.ones((3, 1))], [np.ones(3), 0]])
-        np.testing.assert_allclose(p[row], np.linalg.solve(conditions, [0, 0, 0, 1])[:3], atol=2e-6)
+    np.testing.assert_allclose(p, run(onx, {"X": X})[1], atol=2e-6)
+
+
+@pytest.mark.parametrize("name", WITH_PROBABILITIES)
+def test_probabilities_of_support_vectors_are_close_to_the_minimum(name):
+    attributes = WITH_PROBABILITIES[name]
+    _, p = run(rewrite_model(model("SVMClassifier", attributes, n_outputs=2)), {"X": X})
+    plain = {key: value for key, value in attributes.items() if not key.startswith(("prob", "post"))}
+    z = run(rewrite_model(model("SVMClassifier", plain, n_outputs=2)), {"X": X})[1].astype(float)
+    k = p.shape[1]
+    z = z[:, 1:] if k == 2 else z  # the scores of two classes mirror each other
+    pairs = np.clip(expit(-(z * attributes["prob_a"] + attributes["prob_b"])), 1e-7, 1 - 1e-7)
+    for probabilities, of_pairs in zip(p, pairs, strict=True):
+        r = np.zeros((k, k))
+        for (i, j), each in zip(combinations(range(k), 2), of_pairs, strict=True):
+            r[i, j], r[j, i] = each, 1 - each
+        q = np.diag((r**2).sum(axis=0)) - r * r.T
+        slope = q @ probabilities
+        assert np.abs(slope - probabilities @ slope).max() < 0.005 / k + 1e-6
+
+
+def test_probabilities_of_support_vectors_have_the_derivative_of_the_iteration():
+    attributes = WITH_PROBABILITIES["doubtful"]
+    onx = rewrite_model(model("SVMClassifier", attributes, n_outputs=2))
+    del onx.graph.output[0]  # the labels have no derivative
+    assert {"prob_a", "prob_b", "dual_coef"} <= set(check_gradient(onx, {"X": X}))
 
 
 def test_leaf_values_in_double():

@@ -181,7 +181,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def check_start(
     model: TrainedModel, X: Features, decoder: LabelDecoder | None, target: tuple[int, ...] | None = None
-) -> None:
+) -> bool:
     """Compare the predictions of a model, with its initial weights, on some rows with those of the original model.
 
     Parameters
@@ -192,6 +192,12 @@ def check_start(
         Of a classifier.
     target : tuple of int, optional
         The shape of a row of labels for positions.
+
+    Returns
+    -------
+    bool
+        Whether the scores are those of the model's ``decision_function``, if it has one: probabilities may be the
+        softmax of others.
 
     Raises
     ------
@@ -204,8 +210,8 @@ def check_start(
         X = _with_room(model, X, target)
     how = type(model.source.estimator), tuple(model.weights), repr(decoder)
     if how not in model.source.agreed:
-        _compare_start(model, X, decoder, how)
-        model.source.agreed.add(how)
+        model.source.agreed[how] = _compare_start(model, X, decoder, how)
+    return model.source.agreed[how]
 
 
 def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Features:
@@ -244,27 +250,28 @@ def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
     return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
 
 
-def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> None:
+def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> bool:
     source, read = model.source, model.source.model
     work = multiplications(model.objective.model) if source.original is not None else 0.0
     feeds = model.form.feeds(some_rows(X, work), read)
     feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
     key = _fingerprint([read.onnx, source.original or b""], feeds, how)
-    if key is not None and AGREED.find(key) is not None:
-        return
+    known = None if key is None else AGREED.find(key)
+    if known is not None:
+        return known
     outputs = dict.fromkeys([read.output, model.scores])
     found = model.run_once(feeds, list(outputs))
     if not model.layout.positional:
         found = {name: y.reshape(len(y), -1) for name, y in found.items()}
+    decides = True
     if source.original is not None:
         _check_rows_alone(model, found, feeds)
         _compare_with_onnx(model, found, feeds, decoder)
     elif decoder is None:
         _compare_with_regressor(model, found, X)
     else:
-        _compare_with_classifier(model, found, X, decoder)
-    if key is not None:
-        AGREED.keep(key, True)
+        decides = _compare_with_classifier(model, found, X, decoder)
+    return decides if key is None else AGREED.keep(key, decides)
 
 
 def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
@@ -341,10 +348,11 @@ def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray]
 
 def _compare_with_classifier(
     model: TrainedModel, found: Mapping[str, np.ndarray], X: Features, decoder: LabelDecoder
-) -> None:
+) -> bool:
+    """Compare probabilities or scores, and labels; return whether the scores are the estimator's decision function."""
     estimator = model.source.estimator
     if not is_classifier(estimator):
-        return
+        return True
     ask = partial(answer, estimator, X, model.source.answers)
     remedy, rough = partial(remedy_of, estimator), is_approximate(estimator)
     scores = found[model.scores]
@@ -359,6 +367,15 @@ def _compare_with_classifier(
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
         _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
+    return not hasattr(estimator, "decision_function") or _are_decisions(scores, ask("decision_function"))
+
+
+def _are_decisions(scores: np.ndarray, expected: Any) -> bool:
+    """Whether the scores of rows are the results of a decision function, which has one column for two classes."""
+    expected = np.asarray(expected, np.float64).reshape(len(scores), -1)
+    if scores.shape[1] == 2 and expected.shape[1] == 1:
+        scores = scores[:, 1:] - scores[:, :1]
+    return scores.shape == expected.shape and bool(differences(scores, expected).max(initial=0.0) <= _TOLERANCE)
 
 
 def _check_values(

@@ -171,6 +171,9 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
     #: A weight of each class, learned from the labels of positions; empty for equal ones.
     _class_weights = np.empty(0)
 
+    #: Whether the scores are the results of `decision_function` of the estimator that was handed over, if it has one.
+    _decides = True
+
     @property
     @abstractmethod
     def _classifies(self) -> bool:

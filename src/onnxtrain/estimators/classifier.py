@@ -45,6 +45,11 @@ def _gives_probabilities(self: OrtGradientClassifier) -> bool:
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
+    if not self._decides:
+        raise AttributeError(
+            "The scores whose softmax are the probabilities of this model are not those of its decision_function: "
+            "to_sklearn().decision_function(X) gives these; predict_proba and predict are at hand."
+        )
     if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
         raise AttributeError("This model gives probabilities, and no scores that they come from were recognised.")
     return True

@@ -84,9 +84,10 @@ class Source:
         Which of its tensors came in files beside it, and where.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
-    agreed : set
-        How it was trained where its predictions were found equal to the estimator's: a search has many candidates,
-        whose source is the same object, and to look up their rows takes a twentieth of a fit.
+    agreed : dict
+        How it was trained where its predictions were found equal to the estimator's, and whether its scores were the
+        decision function: a search has many candidates, whose source is the same object, and to look up their rows
+        takes a twentieth of a fit.
     """
 
     model: TrainableModel
@@ -96,7 +97,7 @@ class Source:
     entrance: Entrance | None = None
     layout: graph.Layout = field(default_factory=dict, repr=False)
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    agreed: set[Hashable] = field(default_factory=set, repr=False, compare=False)
+    agreed: dict[Hashable, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of_onnx(cls, onx: OnnxModel, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:

@@ -245,10 +245,10 @@ def _begin(
     estimator._learn_target(rows.y, source)
     source, weights = _initial_weights(estimator, source)
     trained = with_objective(estimator, source, weights, rows.form)
-    check_start(trained, rows.exact, estimator._decoder(source.model.link), reading.target)
+    estimator._decides = check_start(trained, rows.exact, estimator._decoder(source.model.link), reading.target)
     drawn = estimator.init == "random"
     state = TrainingState(draw_weights(weights, source.model.penalized, random_state) if drawn else trained.weights)
-    return replace(trained, source=replace(source, answers={}, agreed=set())), state
+    return replace(trained, source=replace(source, answers={}, agreed={})), state
 
 
 def _reading(estimator: OrtGradientEstimator, model: Model, rows: Rows, output: int | str | None) -> Reading:

@@ -221,6 +221,34 @@ def scan_body(
     return body
 
 
+def loop(
+    op: Op, turn: Callable[..., Iterable[ir.Value]], states: Sequence[ir.Value], *, at_most: int
+) -> list[ir.Value]:
+    """Append a Loop whose turns keep the shapes of its states; return the last states.
+
+    Parameters
+    ----------
+    op : onnxscript builder
+    turn : callable
+        ``turn(op, *states)`` appends one iteration; it returns whether another one follows, then the next states.
+    states : sequence of onnx_ir.Value
+    at_most : int
+        The number of iterations.
+    """
+    body = ir.Graph([], [], nodes=[], name="turn")
+    body.inputs.extend(
+        ir.Value(name=unique_name(name, op.builder.names), type=ir.TensorType(dtype), shape=ir.Shape([]))
+        for name, dtype in (("number", ir.DataType.INT64), ("going", ir.DataType.BOOL))
+    )
+    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
+    inner = inner_builder(op, body)
+    put_out(inner, body, turn(inner, *body.inputs[2:]))
+    found = [_like(op, f"{x.name}_last", x, x.shape) for x in states]
+    bounds = [op.initializer(tensor(at_most, name="at_most")), op.initializer(ir.tensor(True, name="true"))]
+    op.builder.graph.append(ir.node("Loop", [*bounds, *states], attributes={"body": body}, outputs=found))
+    return found
+
+
 def _like(op: Op, name: str, x: ir.Value, shape: Any) -> ir.Value:
     """Return a value of the type of `x`, of a shape and a name of its own."""
     name = unique_name(name, op.builder.names)

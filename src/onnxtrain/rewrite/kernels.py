@@ -7,13 +7,14 @@ constants. Source: the specification of ai.onnx.ml and Chang and Lin, LIBSVM, 20
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, attribute
+from onnxtrain.graph import Op, attribute, loop
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rewrite.linear import affine, class_labels, labels_at, labels_of_best, post_transform
 from onnxtrain.rewrite.registry import as_float, floats, mask, rewrite, weight
@@ -124,16 +125,18 @@ def _probabilities(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray) -> i
     """Return Platt's probabilities, ``r = 1 / (1 + exp(a z + b))`` for the first class of each pair."""
     a, b = weight(op, floats(node, "prob_a"), "prob_a"), weight(op, floats(node, "prob_b"), "prob_b")
     r = op.Sigmoid(op.Neg(op.Add(op.Mul(z, a), b)))
-    return op.Concat(r, op.Sub(1.0, r), axis=1) if len(classes) == 2 else _coupled(op, r, len(classes))
+    return _coupled(op, r, len(classes))
+
+
+#: libsvm goes on until Q p differs from p^T Q p by less than this over the number of classes, but not for longer.
+_RESIDUAL, _MOST_SWEEPS = 0.005, 100
 
 
 def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
     r"""Return probabilities (N, k) of classes from those (N, pairs) of the first class of each pair.
 
-    They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`: Q p is the
-    same for each class, so :math:`p \propto (Q + 1 1^T)^{-1} 1`. That matrix is positive definite (Q p = 0 only for
-    p > 0), so elimination needs no pivoting. libsvm approximates the minimum by an iteration, which it stops
-    at a residual of 0.005 / k.
+    They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`, up to a
+    residual of 0.005 / k, at which libsvm ends its iteration: so far its probabilities are from the minimum.
 
     References
     ----------
@@ -145,22 +148,37 @@ def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
         place[i, first * k + second] = place[len(pairs) + i, second * k + first] = True
     r = op.Clip(r, _MIN_OF_PAIR, 1 - _MIN_OF_PAIR)
     r = op.Reshape(op.MatMul(op.Concat(r, op.Sub(1.0, r), axis=1), mask(op, place, "pairs")), [-1, k, k])
-    diagonal = op.Mul(op.ReduceSumSquare(r, [1], keepdims=1), mask(op, np.eye(k), "diagonal"))
-    a = op.Add(op.Sub(1.0, op.Mul(r, op.Transpose(r, perm=[0, 2, 1]))), diagonal)
-    p = op.Max(_solved_for_ones(op, a, k), _MIN_OF_PAIR)
-    return op.Softmax(op.Log(p), axis=-1)  # p divided by its sum; as a Softmax it has known scores
+    squares = op.ReduceSumSquare(r, [1], keepdims=1)
+    q = op.Sub(op.Mul(squares, mask(op, np.eye(k), "diagonal")), op.Mul(r, op.Transpose(r, perm=[0, 2, 1])))
+    start = op.Add(op.Mul(op.Transpose(squares, perm=[0, 2, 1]), 0.0), 1.0 / k)
+    (p,) = loop(op, _sweep(op, q, k), [start], at_most=_MOST_SWEEPS)
+    return op.Softmax(op.Log(op.Squeeze(p, [2])), axis=-1)  # p, whose sum is one; as a Softmax it has known scores
 
 
-def _solved_for_ones(op: Op, a: ir.Value, k: int) -> ir.Value:
-    """Return the solution x (N, k) of ``a x = 1`` by elimination without pivoting, a (N, k, k) positive definite."""
-    rows = op.Concat(a, op.ReduceSum(op.Mul(a, 0.0), [2], keepdims=1), axis=2)
-    rows = op.Add(rows, mask(op, np.eye(1, k + 1, k), "right_side"))
-    unit = np.eye(k)
-    for t in range(k):
-        row, column = op.Gather(rows, [t], axis=1), op.Gather(rows, [t], axis=2)
-        factor = op.Sub(column, mask(op, unit[:, t : t + 1], "unit"))
-        rows = op.Sub(rows, op.Mul(factor, op.Div(row, op.Gather(row, [t], axis=2))))
-    return op.Squeeze(op.Gather(rows, [k], axis=2), [2])
+def _sweep(op: Op, q: ir.Value, k: int) -> Callable[[Op, ir.Value], list[ir.Value]]:
+    """Return a turn of libsvm's iteration for p (N, k, 1): it minimizes by one probability after the other."""
+    unit = [mask(op, np.eye(k)[:, [t]], "unit") for t in range(k)]
+    curvature = [op.Gather(op.Gather(q, [t], axis=1), [t], axis=2) for t in range(k)]
+
+    def sweep(op: Op, p: ir.Value) -> list[ir.Value]:
+        slope, value = _slope(op, q, p)
+        residual = op.ReduceMax(op.Abs(op.Sub(slope, value)), [1], keepdims=1)
+        goes_on = op.GreaterOrEqual(residual, _RESIDUAL / k)
+        moved = p
+        for t in range(k):
+            slope, value = _slope(op, q, moved)
+            step = op.Div(op.Sub(value, op.Gather(slope, [t], axis=1)), curvature[t])
+            moved = op.Div(op.Add(moved, op.Mul(step, unit[t])), op.Add(step, 1.0))
+        some = op.ReduceMax(op.Cast(goes_on, to=ir.DataType.INT32), keepdims=0)
+        return [op.Cast(some, to=ir.DataType.BOOL), op.Where(goes_on, moved, p)]
+
+    return sweep
+
+
+def _slope(op: Op, q: ir.Value, p: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return ``Q p`` (N, k, 1) and ``p^T Q p`` (N, 1, 1)."""
+    slope = op.MatMul(q, p)
+    return slope, op.ReduceSum(op.Mul(p, slope), [1], keepdims=1)
 
 
 # ----------------------------------------------------------------- distances
