@@ -11,11 +11,12 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.impute import KNNImputer, SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier
@@ -314,6 +315,13 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     assert trained.score(X2, y) > 0.8
 
 
+@pytest.mark.parametrize("target", [Y, Y == 0], ids=["three classes", "two"])
+def test_clipped_probabilities_do_not_choose_the_class(target):
+    machine = SGDClassifier(loss="modified_huber", random_state=0).fit(10 * X, target)
+    found = run(convert(machine, 10 * X).onnx, {"X": np.float32(10 * X)})[0]
+    np.testing.assert_array_equal(found, machine.predict(10 * X))
+
+
 #: Columns of integers and of floats, with gaps; one has no value at all, and -1 stands for what is not known.
 GAPS = {
     "age": np.arange(60) % 7 - 1,
@@ -409,3 +417,18 @@ def test_a_pipeline_without_probabilities_inside_others(kind, names, pipeline):
     method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
     np.testing.assert_allclose(getattr(tuned, method)(X), getattr(model, method)(X), atol=1e-5)
     np.testing.assert_array_equal(tuned.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        QuadraticDiscriminantAnalysis(),
+        RandomizedSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, n_iter=1, cv=2, random_state=0),
+        HalvingGridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {}, cv=2, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_file_has_a_label_for_each_row(model):
+    label, probabilities = run(convert(model.fit(X, Y), X).onnx, {"X": X.astype(np.float32)})
+    np.testing.assert_array_equal(label, model.predict(X))
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)

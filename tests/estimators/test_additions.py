@@ -21,16 +21,18 @@ from sklearn.model_selection import (
     TunedThresholdClassifierCV,
 )
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
-from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestCentroid, RadiusNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC, LinearSVC, NuSVC
+from sklearn.tree import DecisionTreeClassifier
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ConversionError, WeightError
+from onnxtrain.runtime.session import run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
@@ -186,20 +188,38 @@ def test_scores_and_probabilities_of_one_estimator_are_not_both_in_a_graph():
         OrtGradientClassifier(fitted).fit(WINE, LABELS)
 
 
-def test_of_votes_that_tie_the_remedy_predicts_by_scores():
+@pytest.mark.parametrize("kind", [SVC(C=0.1), make_pipeline(StandardScaler(), SVC(C=0.1))], ids=str)
+def test_of_classes_with_equally_many_votes_the_first_is_predicted(kind, tmp_path):
     rows, y = (part[:200] for part in load_digits(return_X_y=True))
-    fitted = SVC(C=0.1).fit(rows, y)
+    fitted = kind.fit(rows, y)
     assert np.any(fitted.predict(rows) != fitted.decision_function(rows).argmax(axis=1))
-    with pytest.raises(ConversionError, match=r"equally many votes SVC predicts the first.*fit SVC\(break_ties=True\)"):
-        OrtGradientClassifier(fitted).fit(rows, y)
-    again = clone(fitted).set_params(break_ties=True).fit(rows, y)
-    start = trained(OrtGradientClassifier, again, rows, y, max_iter=1, learning_rate=1e-30)
-    np.testing.assert_array_equal(start.predict(rows), again.predict(rows))
-    close(start.decision_function(rows), again.decision_function(rows))
+    start = trained(OrtGradientClassifier, fitted, rows, y, max_iter=1, learning_rate=1e-30)
+    np.testing.assert_array_equal(start.predict(rows), fitted.predict(rows))
+    tuned = trained(OrtGradientClassifier, fitted, rows, y, max_iter=15, learning_rate=1e-2)
+    label, _ = run(tuned.get_trained_onnx(), {"X": rows.astype(np.float32)})
+    save(tuned, tmp_path / "machine.onnx")
+    for again in (label, tuned.to_sklearn().predict(rows), load(tmp_path / "machine.onnx").predict(rows)):
+        np.testing.assert_array_equal(again, tuned.predict(rows))
+
+
+def test_scores_of_pairs_of_classes_are_refused():
+    fitted = SVC(decision_function_shape="ovo").fit(WINE, KIND)
+    with pytest.raises(ConversionError, match=r"each pair of classes.* set_params\(decision_function_shape='ovr'\)"):
+        OrtGradientClassifier(fitted).fit(WINE, KIND)
+    expected = fitted.predict(WINE)
+    start = OrtGradientClassifier(fitted.set_params(decision_function_shape="ovr"), max_iter=0).fit(WINE, KIND)
+    np.testing.assert_array_equal(start.predict(WINE), expected)
+
+
+def test_distances_of_rows_far_from_zero_keep_their_digits():
+    rows = StandardScaler().fit_transform(WINE) + 100
+    fitted = SVC().fit(rows, KIND == 1)
+    start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, KIND == 1)
+    np.testing.assert_allclose(start.decision_function(rows), fitted.decision_function(rows), atol=1e-4)
 
 
 def test_scores_of_support_vectors_are_compared_to_their_digits():
-    fitted = NuSVC(break_ties=True).fit(WINE, KIND)  # dual coefficients of 1050 and of both signs
+    fitted = NuSVC().fit(WINE, KIND)  # dual coefficients of 1050 and of both signs
     with pytest.raises(ConversionError, match="float32 holds too few digits.*dtype='float64'"):
         OrtGradientClassifier(fitted).fit(WINE, KIND)
     start = trained(OrtGradientClassifier, fitted, WINE, KIND, max_iter=1, learning_rate=1e-30, dtype="float64")
@@ -233,6 +253,19 @@ def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, agai
     tuned = trained(OrtGradientClassifier, again.fit(WINE, KIND), WINE, targets, max_iter=5)
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     close(tuned.predict_proba(WINE), tuned.to_sklearn().predict_proba(WINE))
+
+
+@pytest.mark.parametrize(
+    "trees", [DecisionTreeClassifier(max_depth=3), RandomForestClassifier(3, max_depth=3, random_state=0)], ids=str
+)
+def test_trees_of_several_labels_name_those_of_each(trees):
+    with pytest.raises(WeightError, match=r"no weight.* MultiOutputClassifier\(\w+\(\.\.\.\)\) has leaves for each"):
+        OrtGradientClassifier(clone(trees).fit(WINE, LABELS)).fit(WINE, LABELS)
+    fitted = MultiOutputClassifier(trees).fit(WINE, LABELS)
+    tuned = trained(OrtGradientClassifier, fitted, WINE, LABELS[::-1], max_iter=5)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    back = np.column_stack([p[:, 1] for p in tuned.to_sklearn().predict_proba(WINE)])
+    close(tuned.predict_proba(WINE), back)
 
 
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])

@@ -22,6 +22,7 @@ from sklearn.ensemble import (
 )
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -302,3 +303,17 @@ def test_the_diagram_shows_what_runs_each_step():
     first, second = shown.index("scikit-learn: Pipeline"), shown.index("ONNX: Pipeline")
     assert first < shown.index("SplineTransformer", first) < second < shown.index("Ridge", second)
     assert "scikit-learn: Pipeline" not in tuned(Ridge(), X, Y, max_iter=1)._repr_html_()
+
+
+@pytest.mark.parametrize("kind", [VotingRegressor, StackingRegressor])
+def test_a_member_takes_missing_values_that_another_fills_in(kind, tmp_path):
+    rows = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    lines = make_pipeline(SimpleImputer(), StandardScaler(), Ridge())
+    model = kind([("trees", HistGradientBoostingRegressor(max_iter=3)), ("lines", lines)]).fit(rows, Y)
+    start = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=1e-5)
+    tuned = OrtGradientRegressor(model, solver="lbfgs", max_iter=3).fit(rows, Y)
+    assert tuned.losses(rows, Y).mean() < start.losses(rows, Y).mean()
+    np.testing.assert_allclose(tuned.to_sklearn().predict(rows), tuned.predict(rows), rtol=1e-5)
+    save(tuned, tmp_path / "model")
+    np.testing.assert_allclose(load(tmp_path / "model").predict(rows), tuned.predict(rows), rtol=1e-5)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -243,3 +243,19 @@ def test_a_loaded_model_fills_in_missing_values(tmp_path):
     assert set(tuned.onnx_status_.values()) == {"ONNX"}
     save(tuned, tmp_path / "tuned")
     np.testing.assert_array_equal(load(tmp_path / "tuned").predict(MISSING), tuned.predict(MISSING))
+
+
+def lengths(texts):
+    return np.array([[len(text)] for text in texts], float)
+
+
+def test_a_step_that_would_not_be_read_again_is_not_written(tmp_path):
+    texts, y = ["one two", "two three", "three", "one"] * 5, np.arange(20.0)
+    named = make_pipeline(FunctionTransformer(lengths), Ridge()).fit(texts, y)
+    save(OrtGradientRegressor(named, max_iter=1).fit(texts, y), tmp_path / "named")
+    for step in (FunctionTransformer(lambda texts: lengths(texts)), CountVectorizer(tokenizer=str.split)):
+        fitted = make_pipeline(step, Ridge()).fit(texts, y)
+        trained = OrtGradientRegressor(fitted, max_iter=1).fit(texts, y)
+        with pytest.raises(ExportError, match="skops cannot keep the step .* Pickle the estimator instead"):
+            save(trained, tmp_path / "unnamed")
+        assert not (tmp_path / "unnamed").exists()

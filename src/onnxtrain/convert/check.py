@@ -335,18 +335,12 @@ def remedy_of(estimator: BaseEstimator) -> str:
 def remedy_of_labels(estimator: BaseEstimator) -> str:
     """Return the likely cause of a difference between the labels of a graph and of an estimator, with its remedy."""
     for found in inside(estimator):
-        if isinstance(found, (SVC, NuSVC)) and len(found.classes_) > 2:
+        if isinstance(found, (SVC, NuSVC)) and len(found.classes_) > 2 and hasattr(found, "predict_proba"):
             name = type(found).__name__
-            if hasattr(found, "predict_proba"):
-                return (
-                    f"{name} predicts by its decision function, to which libsvm fits the probabilities, so that they "
-                    f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them."
-                )
-            if not found.break_ties:
-                return (
-                    f"Of classes with equally many votes {name} predicts the first, whatever its decision function "
-                    f"says: fit {name}(break_ties=True), which predicts by it."
-                )
+            return (
+                f"{name} predicts by its decision function, to which libsvm fits the probabilities, so that they "
+                f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them."
+            )
     return remedy_of(estimator)
 
 

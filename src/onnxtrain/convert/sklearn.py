@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
@@ -76,7 +77,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     ConversionError
         There is no converter, or it fails.
     """
-    estimator = _without_frozen(estimator)
+    estimator = _without_covers(estimator)
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -129,10 +130,20 @@ def documentation(estimator: BaseEstimator) -> str:
     return f"https://scikit-learn.org/stable/modules/generated/{module}.{kind.__name__}.html"
 
 
-def _without_frozen(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a copy with the estimators inside each FrozenEstimator, which skl2onnx does not know, in its place."""
-    frozen = {id(found): thawed(found) for found in inside(estimator) if thawed(found) is not found}
-    return copy.deepcopy(estimator, frozen) if frozen else estimator
+def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
+    """Return a copy with the estimator inside each FrozenEstimator, and the best one of each search, in its place.
+
+    skl2onnx knows neither; of the searches it knows GridSearchCV, and others would have no labels.
+    """
+    covers = {
+        id(found): _without_covers(_covered(found)) for found in inside(estimator) if _covered(found) is not found
+    }
+    return copy.deepcopy(estimator, covers) if covers else estimator
+
+
+def _covered(found: BaseEstimator) -> BaseEstimator:
+    """Return the estimator that another one stands for, any other as it is."""
+    return thawed(found) if isinstance(found, GridSearchCV) else getattr(found, "best_estimator_", thawed(found))
 
 
 def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:

@@ -257,6 +257,9 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
     #: Whether `predict` returns labels as a sparse matrix: those it was fitted on were.
     _sparse_labels = False
 
+    #: Whether the class with the most votes is predicted, the first of several.
+    _of_votes = False
+
     def _default_estimator(self) -> BaseEstimator:
         if not self._n_labels:
             return LogisticRegression()
@@ -405,6 +408,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
             self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(labels), source)
             self._class_weights = deferred.positions.weights_of_classes(labels, self.classes_, self.class_weight)
             return
+        self._of_votes = deferred.targets.counts_votes(source.estimator)
         if not self._n_labels:
             self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(y), source)
             return
@@ -421,7 +425,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         return link is deferred.link.Link.CLIPPED or loss.prediction is deferred.losses.Prediction.LIKELIHOOD
 
     def _decoder(self, link: Link) -> LabelDecoder:
-        return deferred.targets.LabelDecoder(link, self.classes_, self._n_labels, self._is_likely(link))
+        likely = self._is_likely(link)
+        return deferred.targets.LabelDecoder(link, self.classes_, self._n_labels, likely, self._of_votes)
 
     def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
         if model.layout.positional:

@@ -23,6 +23,7 @@ from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators.categories import splits_categories, with_categories, without_categories
+from onnxtrain.estimators.protocols import allows_nan
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -73,6 +74,13 @@ class Division:
             return [name for name, _ in _flat(self.whole)[len(self.front.steps) :]]
         parts = {} if splits_categories(last) else _parts(last)
         return [*(f"{name}.{_name(path)}.{step}" for path, part in parts.items() for step in part.trained), name]
+
+    @property
+    def allows_nan(self) -> bool:
+        """Whether the columns of the tail may hold NaN: those that one of its members takes may, if it has some."""
+        last = _flat(self.whole)[-1][1]
+        parts = _parts(last) if self.inside and not splits_categories(last) else {}
+        return allows_nan(self.tail) or any(part.allows_nan for part in parts.values())
 
     def around(self, trained: Any) -> Any:
         """Return a copy of the whole with a trained tail."""

@@ -22,7 +22,7 @@ from onnxtrain.convert.columns import at_most, by_column
 from onnxtrain.errors import ConversionError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, allows_nan, is_frame
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
 from onnxtrain.estimators.validation import as_data_error, check_lengths
 
 #: Entries of the rows that are rounded to float32 together: a tenth of a second.
@@ -50,7 +50,7 @@ class PreprocessedForm(InputForm):
     @classmethod
     def of_division(cls, division: Division, dtype: str) -> PreprocessedForm:
         """Return the form of rows for an estimator that is divided."""
-        return cls(False, dtype, allow_nan=allows_nan(division.tail), front=division.front, division=division)
+        return cls(False, dtype, allow_nan=division.allows_nan, front=division.front, division=division)
 
     def check(
         self,
@@ -226,14 +226,17 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         skops is missing, or cannot write what a step holds.
     """
     try:
-        from skops.io import dumps
+        from skops.io import dumps, get_untrusted_types, loads
     except ImportError as e:
         raise ExportError(
             "scikit-learn runs the first steps of the pipeline; a file keeps them by skops: pip install skops."
         ) from e
     for name, step in front.steps:
         try:
-            dumps(step)
+            data = dumps(step)
+            loads(
+                data, trusted=get_untrusted_types(data=data)
+            )  # functions are written that have no name to be found by
         except Exception as e:  # of any class: it fails where it writes an attribute of a step
             raise ExportError(
                 f"skops cannot keep the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ATTRIBUTES: dict[str, Any] = {
     **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
     **dict.fromkeys(("feature_names_in_", "classes_", "_class_weights"), np.ndarray),
-    **dict.fromkeys(("_sparse_labels", "_decides"), bool),
+    **dict.fromkeys(("_sparse_labels", "_decides", "_of_votes"), bool),
     "_random_state": np.random.RandomState,
 }
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from scipy.special import expit, log_expit, softmax
+from sklearn.svm import SVC, NuSVC
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
+from onnxtrain.convert.repairs import last_step
 from onnxtrain.errors import ConversionError, DataError
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
@@ -39,12 +41,16 @@ class LabelDecoder:
         The number of labels for multilabel targets, else 0.
     likely : bool
         Whether the scores are those of probabilities.
+    of_votes : bool
+        Whether scores are numbers of votes, and a share of one that does not decide: the first class with the most
+        votes is chosen.
     """
 
     link: Link
     classes: np.ndarray
     n_labels: int
     likely: bool
+    of_votes: bool = False
 
     @property
     def threshold(self) -> float:
@@ -76,6 +82,7 @@ class LabelDecoder:
         """Return the classes of scores, or of probabilities, or which labels rows have."""
         if self.n_labels:
             return (found > self.threshold).astype(np.int64)
+        found = np.rint(found) if self.of_votes else found
         best = found[:, 0] > self.threshold if found.shape[1] == 1 else found.argmax(axis=1)
         return self.classes[best.astype(np.intp)]
 
@@ -101,6 +108,28 @@ def labels_of(estimator: Estimator, X: Features, default: int) -> int:
         except Exception as e:  # of any other class: steps of others ask for columns by name
             raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
+
+
+def counts_votes(estimator: Estimator | None) -> bool:
+    """Whether an estimator chooses the class with the most votes: a support vector classifier of three classes or more.
+
+    Its decision function is the number of votes, and less than a third of a vote by the scores of the pairs.
+
+    Raises
+    ------
+    ConversionError
+        Its decision function has a score for each pair of classes.
+    """
+    last = last_step(getattr(estimator, "best_estimator_", estimator))
+    if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
+        return False
+    if last.decision_function_shape != "ovr":
+        raise ConversionError(
+            f"{type(last).__name__} with decision_function_shape={last.decision_function_shape!r} has a score for each "
+            "pair of classes, a loss takes one for each class: set_params(decision_function_shape='ovr'), of a fitted "
+            "one too, which predicts the same."
+        )
+    return not last.break_ties
 
 
 def with_zeros(rows: Rows, targets: np.ndarray) -> Rows:

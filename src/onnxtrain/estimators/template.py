@@ -18,8 +18,9 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
@@ -53,6 +54,9 @@ _RECORDS = frozenset(
 _VISIBLE = 1e-5
 
 _IN_FLOAT64 = "float32 holds too few digits of what it computes: train in dtype='float64'."
+
+#: Classifiers whose leaves hold the probabilities of all labels.
+_TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
 
 #: Larger arrays that are not floating-point are not compared.
 _FEW = 10_000
@@ -270,6 +274,12 @@ def _remedy_of_votes(estimator: Estimator) -> str:
             return (
                 f"{type(found).__name__} counts the classes of neighbours: LabelSpreading(kernel='knn') averages what "
                 "it knows of the nearest rows, which is trained."
+            )
+        if isinstance(found, _TREES) and isinstance(found.classes_, list):
+            name = type(found).__name__
+            return (
+                f"A leaf of {name} holds the probabilities of all labels, which ONNX looks up by its number: "
+                f"MultiOutputClassifier({name}(...)) has leaves for each label, which are trained."
             )
         if isinstance(found, DummyClassifier) and found.strategy != "prior":
             return "DummyClassifier(strategy='prior') has the frequencies of the classes, which are trained."

@@ -68,7 +68,7 @@ def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
         "LINEAR": lambda: product,
         "POLY": lambda: op.Pow(op.Add(op.Mul(product, gamma), coef0), degree),
         "SIGMOID": lambda: op.Tanh(op.Add(op.Mul(product, gamma), coef0)),
-        "RBF": lambda: op.Exp(op.Mul(squared_distances(op, x, v, product), -gamma)),
+        "RBF": lambda: op.Exp(op.Mul(_centered_distances(op, x, v, vectors), -gamma)),
     }
     name = attribute(node, "kernel_type", "LINEAR")
     if name not in kernels:
@@ -76,6 +76,13 @@ def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
             f"{node.op_type} (node {node.name!r}): unknown kernel {name!r}. {did_you_mean(name, kernels)}"
         )
     return kernels[name]()
+
+
+def _centered_distances(op: Op, x: ir.Value, v: ir.Value, vectors: np.ndarray) -> ir.Value:
+    """Return squared distances (N, V) from vectors (V, p), less rounded: rows far from 0 have squares larger by far."""
+    center = op.Constant(value=ir.tensor(vectors.mean(axis=0, dtype=np.float64).astype(np.float32)))
+    x, v = op.Sub(x, center), op.Sub(v, center)
+    return squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))
 
 
 def squared_distances(op: Op, x: ir.Value, v: ir.Value, product: ir.Value) -> ir.Value:

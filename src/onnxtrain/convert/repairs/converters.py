@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.linear_model import SGDClassifier
 from sklearn.multiclass import OneVsOneClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -71,6 +72,30 @@ class _WritesWhole(Container):
             array = content.astype(helper.tensor_dtype_to_np_dtype(onnx_type)).reshape(shape)
             content = numpy_helper.from_array(array, name)
         return self._container.add_initializer(name, onnx_type, shape, content)
+
+
+@repair(SGDClassifier)
+def labels_of_the_scores(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Choose the class by the scores: probabilities of ``modified_huber`` are equal where two of them are clipped."""
+    if operator.raw_operator.loss == "modified_huber" and len(operator.raw_operator.classes_) > 2:
+        container = _ChoosesBeforeClip(container)
+    convert(scope, operator, container)
+
+
+class _ChoosesBeforeClip(Container):
+    """A container whose ArgMax is of the operand of Clip."""
+
+    def __init__(self, container: ModelComponentContainer):
+        super().__init__(container)
+        self._scores = ""
+
+    def add_node(self, op_type: str, inputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node."""
+        if op_type == "Clip":
+            self._scores = inputs if isinstance(inputs, str) else inputs[0]
+        self._container.add_node(op_type, self._scores if op_type == "ArgMax" else inputs, *args, **attributes)
 
 
 @repair(HistGradientBoostingClassifier, HistGradientBoostingRegressor)

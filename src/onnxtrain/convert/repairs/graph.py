@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from sklearn.base import BaseEstimator
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
@@ -24,6 +25,8 @@ def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelPr
         _keep_columns(graph)
     if isinstance(last, OneVsRestClassifier) and last.multilabel_ and not hasattr(last, "predict_proba"):
         _threshold_at_zero(graph)
+    if isinstance(last, QuadraticDiscriminantAnalysis):
+        _flatten_labels(graph)
     if _has_two_labels(last):
         _keep_two_labels(graph)
     if "SVMClassifier" in operators:
@@ -86,6 +89,18 @@ def _threshold_at_zero(graph: onnx.GraphProto) -> None:
         if tensor.name in compared:
             zeros = np.zeros_like(numpy_helper.to_array(tensor))
             tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
+
+
+def _flatten_labels(graph: onnx.GraphProto) -> None:
+    """Give the labels the shape (n,); the converter writes (1, n)."""
+    label = graph.output[0]
+    row, shape = f"{label.name}_in_a_row", f"{label.name}_shape"
+    (maker,) = (node for node in graph.node if label.name in node.output)
+    maker.output[list(maker.output).index(label.name)] = row
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), shape))
+    graph.node.append(helper.make_node("Reshape", [row, shape], [label.name]))
+    del label.type.tensor_type.shape.dim[:]
+    label.type.tensor_type.shape.dim.add()
 
 
 def _has_two_labels(last: BaseEstimator) -> bool:
