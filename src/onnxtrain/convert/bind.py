@@ -18,7 +18,7 @@ import onnx_ir as ir
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
-from onnxtrain.convert.boosted import library_of
+from onnxtrain.convert.boosted import holds_boosted
 from onnxtrain.convert.columns import by_column, positional
 from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
@@ -31,7 +31,6 @@ from onnxtrain.convert.learned import (
     find_trees,
     get,
     holds,
-    inside,
     last_columns,
     leaf_values,
     learned,
@@ -156,7 +155,7 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
     ]
     leaves = {name: a for name, a in arrays.items() if name.startswith("leaf_values") and name not in matches}
     bindings += _leaf_bindings(estimator, leaves) if leaves else ()
-    if any(library_of(type(found)) for found in inside(estimator)):
+    if holds_boosted(estimator):
         bound = {b.name for b in bindings}
         bindings += [Binding(name, (), "derived", a.shape) for name, a in leaves.items() if name not in bound]
     graphs.constants_as_nodes(model, {model.graph.initializers[b.name] for b in bindings}, [])

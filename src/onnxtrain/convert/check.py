@@ -16,7 +16,7 @@ from sklearn.impute import KNNImputer
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.convert.boosted import library_of
+from onnxtrain.convert.boosted import holds_boosted
 from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
 from onnxtrain.convert.learned import find_trees, holds, inside
 from onnxtrain.convert.repairs import last_step
@@ -76,30 +76,36 @@ def compare(
         session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
     if not by_column(X):
         estimator = positional(estimator)
-    answers = {} if answers is None else answers
-    behind_steps = isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
-    splits = behind_steps or holds(estimator, HISTOGRAMS) or _holds_boosted(estimator)
-    for n_rows, known in [(_ROWS_OF_TREES, {}), (COMPARED_ROWS, answers)] if splits else [(COMPARED_ROWS, answers)]:
+    for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
         values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
-        _check_either(estimator, dict(zip(names, values, strict=True)), chosen, known)
+        found, exact = dict(zip(names, values, strict=True)), as_float64(chosen)
+        known.setdefault("X", exact)
+        try:
+            check(estimator, found, known["X"], known)
+        except ConversionError as e:
+            if known["X"] is not exact:
+                raise
+            _check_rounded(estimator, found, chosen, known, e)
 
 
-def _check_either(estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers) -> None:
-    """Compare outputs with the estimator on rows as scikit-learn takes them, else on the rows rounded to float32.
+def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answers]]:
+    """Return the numbers of rows that are compared, each with the answers on them."""
+    behind_steps = isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
+    splits = behind_steps or holds(estimator, HISTOGRAMS) or holds_boosted(estimator)
+    return [*([(_ROWS_OF_TREES, {})] if splits else []), (COMPARED_ROWS, answers)]
+
+
+def _check_rounded(
+    estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers, differs: ConversionError
+) -> None:
+    """Compare outputs that differ on rows as scikit-learn takes them with the estimator on rows rounded to float32.
 
     Rounding moves a little what is continuous. Of trees it moves a row to the other side of a split.
     """
-    exact = as_float64(X)
-    answers.setdefault("X", exact)
-    try:
-        check(estimator, found, answers["X"], answers)
-        return
-    except ConversionError as e:
-        rounded = as_float32(X)
-        if answers["X"] is not exact or _are_equal(exact, rounded):
-            raise
-        differs = e
+    rounded = as_float32(X)
+    if _are_equal(answers["X"], rounded):
+        raise differs
     own: Answers = {"X": rounded}
     try:
         check(estimator, found, rounded, own)
@@ -122,12 +128,7 @@ def _is_moved(exact: Answers, rounded: Answers) -> bool:
 
 def _ends_in_trees(estimator: BaseEstimator) -> bool:
     last = last_step(estimator)
-    return next(find_trees(last), None) is not None or _holds_boosted(last)
-
-
-def _holds_boosted(estimator: BaseEstimator) -> bool:
-    """Whether an estimator holds trees of LightGBM, XGBoost or CatBoost."""
-    return any(library_of(type(found)) for found in inside(estimator))
+    return next(find_trees(last), None) is not None or holds_boosted(last)
 
 
 def _are_equal(exact: Any, rounded: Any) -> bool:

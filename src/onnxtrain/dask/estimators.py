@@ -22,8 +22,8 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.fit import train
+from onnxtrain.estimators.given import data_of
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.rows import data_of
 from onnxtrain.estimators.settings import HALVES, settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.validation import random_state_of

@@ -14,8 +14,8 @@ from onnxtrain.dask.rows import DistributedRows, stack
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
+from onnxtrain.estimators.given import check_rows, data_of
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.rows import check_rows, data_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData

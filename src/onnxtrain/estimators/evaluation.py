@@ -144,7 +144,7 @@ class EvaluationMixin(OrtGradientEstimator):
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return checked rows and their labels for the loss."""
         model = self._model
-        rows = deferred.rows.check_rows(self, X, y, None, model)
+        rows = deferred.given.check_rows(self, X, y, None, model)
         return rows.X, self._encode_target(rows.y, model.source.model)
 
     def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

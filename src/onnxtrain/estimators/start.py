@@ -18,12 +18,12 @@ from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
+from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
-from onnxtrain.estimators.rows import check_first_rows, check_rows
 from onnxtrain.estimators.settings import floats_of, objective_of
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
 from onnxtrain.estimators.template import as_source
@@ -67,7 +67,8 @@ def start(
     try:
         if not (is_of_objects(X) and is_divisible(estimator.estimator)):
             rows = check_first_rows(estimator, X, y, sample_weight)
-            model, state = _begin(estimator, rows, _handed_over(estimator))
+            whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
+            model, state = _begin(estimator, rows, whole)
             if not rounds(model.source.estimator, X):
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, model, state
@@ -75,10 +76,6 @@ def start(
         _check_divisible(estimator.estimator, e)
         refused = e
     return _start_divided(estimator, X, y, sample_weight, refused)
-
-
-def _handed_over(estimator: OrtGradientEstimator) -> Model:
-    return estimator._default_estimator() if estimator.estimator is None else estimator.estimator
 
 
 def _check_divisible(model: Any, error: Exception) -> None:
