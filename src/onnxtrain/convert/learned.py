@@ -191,15 +191,10 @@ def _arrays(value: Any, path: Path, owner: BaseEstimator) -> Iterator[Learned]:
 
 def get(estimator: BaseEstimator, path: Path) -> Any:
     """Return the object at the end of a path of attributes, keys and positions."""
+    found: Any = estimator
     for key in path:
-        estimator = _step(estimator, key)
-    return estimator
-
-
-def _step(holder: Any, key: str | int) -> Any:
-    if isinstance(key, int) or isinstance(holder, dict):
-        return holder[key]
-    return getattr(holder, key)
+        found = found[key] if isinstance(key, int) or isinstance(found, dict) else getattr(found, key)
+    return found
 
 
 def put(estimator: BaseEstimator, path: Path, value: Any) -> None:

@@ -51,14 +51,14 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
     parts = as_parts(X)
     if parts is None:
         rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
-        return GivenArrays(*(in_memory(values, name) for values, name in rows))
+        return GivenArrays(Part(*(in_memory(values, name) for values, name in rows)))
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is not None:
             raise DataError(f"{name} is given beside rows in parts: read(i) returns (X, y) or (X, y, sample_weight).")
     return GivenParts(parts)
 
 
-def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> GivenArrays:
+def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> Part:
     """Return rows in memory, where rows in parts are refused."""
     found = given(X, y, sample_weight)
     if isinstance(found, GivenParts):
@@ -66,7 +66,7 @@ def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> GivenArrays:
             "Rows in parts are for fit, predict, score and losses. Elsewhere give the rows of one part at a time, "
             "X, y = parts.read(i)[:2]."
         )
-    return found
+    return found.sample
 
 
 def features_of(X: Any) -> Iterator[Any]:
@@ -89,7 +89,7 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
         There are no labels, all weights are zero, or some parts have weights and others have none.
     """
     found = given(X, y, sample_weight)
-    parts = iter([Part(found.X, found.y, found.weight)]) if isinstance(found, GivenArrays) else found.labelled()
+    parts = iter([found.sample]) if isinstance(found, GivenArrays) else found.labelled()
     counts = False
     for part in parts:
         if part.y is None:
@@ -112,16 +112,9 @@ _NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows
 
 @dataclass(frozen=True)
 class GivenArrays:
-    """Rows in memory."""
+    """Rows in memory, all of which a fit starts with."""
 
-    X: Any = field(repr=False)
-    y: Any = field(repr=False)
-    weight: Any = field(repr=False)
-
-    @property
-    def sample(self) -> Part:
-        """The rows with which a fit starts: all."""
-        return Part(self.X, self.y, self.weight)
+    sample: Part = field(repr=False)
 
     def surveyed(self, estimator: OrtGradientEstimator) -> GivenArrays:
         """Return the rows themselves: they need no first pass."""
@@ -137,7 +130,7 @@ class GivenArrays:
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
-        rows = check_rows(estimator, self.X, self.y, self.weight, model)
+        rows = check_rows(estimator, *self.sample, model)
         return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
 
 

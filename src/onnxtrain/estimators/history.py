@@ -69,20 +69,3 @@ def history_of(state: TrainingState) -> History:
 def _for_each(values: list[float], n: int) -> tuple[float, ...]:
     """Return values of the last epochs as one for each; those before have none."""
     return (*[np.nan] * (n - len(values)), *values)
-
-
-def ending_of(state: TrainingState, n_epochs: int, *, tol: float, n_iter_no_change: int, converges: bool) -> str:
-    """Return how a fit of `n_epochs` at most has ended, and why.
-
-    `converges` is for a solver that has an end of its own.
-    """
-    done = state.epoch - state.first_epoch
-    best = f": best epoch {state.best_epoch - state.first_epoch}" if state.validated else ""
-    if not state.stopped:
-        return f"{done} of {n_epochs} epochs{best}" if done == n_epochs else f"{state.epoch} epochs{best}"
-    loss = "validation loss" if state.validated else "loss"
-    if state.bad_epochs > n_iter_no_change:
-        why = f"the {loss} did not fall by tol={tol:g} for {state.bad_epochs} epochs"
-    else:
-        why = "the solver has converged" if converges else "a callback asked for it"
-    return f"stopped after {done} of {n_epochs}{best}; {why}"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import ParameterError, warn
-from onnxtrain.estimators.history import ending_of
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
@@ -155,14 +154,17 @@ def _progress_bar() -> Any:
 
 def ending(fit: Fit, n_epochs: int) -> str:
     """Return how a fit of `n_epochs` at most has ended, and why."""
-    settings = fit.settings
-    return ending_of(
-        fit.state,
-        n_epochs,
-        tol=settings.tol,
-        n_iter_no_change=settings.n_iter_no_change,
-        converges=settings.optimizer is None,
-    )
+    state, settings = fit.state, fit.settings
+    done = state.epoch - state.first_epoch
+    best = f": best epoch {state.best_epoch - state.first_epoch}" if state.validated else ""
+    if not state.stopped:
+        return f"{done} of {n_epochs} epochs{best}" if done == n_epochs else f"{state.epoch} epochs{best}"
+    if state.bad_epochs > settings.n_iter_no_change:
+        loss = "validation loss" if state.validated else "loss"
+        why = f"the {loss} did not fall by tol={settings.tol:g} for {state.bad_epochs} epochs"
+    else:
+        why = "a callback asked for it" if settings.optimizer is not None else "the solver has converged"
+    return f"stopped after {done} of {n_epochs}{best}; {why}"
 
 
 def _print_line(info: EpochInfo) -> bool:

@@ -134,7 +134,12 @@ class TrainedModel:
         return self.cut(data, 1) if has_texts(data) else (self, data)
 
     def _place(self, data: TrainingData) -> Place:
-        return Place(find_device("cpu") if has_texts(data) else self.device_at_hand(), self.n_threads)
+        return self.cpu_place if has_texts(data) else self.place
+
+    @property
+    def place(self) -> Place:
+        """The device, with the threads that were asked for."""
+        return Place(self.device_at_hand(), self.n_threads)
 
     @property
     def cpu_place(self) -> Place:
@@ -181,7 +186,7 @@ class TrainedModel:
             return self._with_inputs(shared=True)
 
         def make() -> Any:
-            place = Place(self.device_at_hand(), self.n_threads).for_work(work)
+            place = self.place.for_work(work)
             return place.open(self._filled(), shared=False, thorough=large)
 
         return (self._session.of(self.weights, make) if self.shown else self._session.open(make)), {}
@@ -189,7 +194,7 @@ class TrainedModel:
     def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""
         known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
-        place = Place(self.device_at_hand(), self.n_threads).for_work(work) if work else Place(self.device_at_hand(), 1)
+        place = self.place.for_work(work) if work else Place(self.device_at_hand(), 1)
         return place.open(self.objective.model, shared=shared, thorough=False), known
 
     def _filled(self) -> bytes:
@@ -199,7 +204,7 @@ class TrainedModel:
     def losses(self, X: Features, label: np.ndarray) -> np.ndarray:
         """Return the loss of each row, without penalties."""
         model, data = self.behind_front(self.data(X, label))
-        place = Place(self.device_at_hand(), self.n_threads).for_work(len(label) * multiplications(model.rest.model))
+        place = self.place.for_work(len(label) * multiplications(model.rest.model))
         place = place.for_results(data.rows_at_once * data.bytes_of_scores)
         return row_losses(model.rest.as_of_now(), self.weights, data, place)
 
@@ -213,7 +218,7 @@ class TrainedModel:
     def loss_gradient(self, X: Features, label: np.ndarray, wrt: str) -> np.ndarray:
         """Return the gradient of the loss of each row with respect to an input."""
         g = build_loss_gradient(self.objective.as_of_now(), self._feature(wrt))
-        session = Place(self.device_at_hand(), self.n_threads).open(g.onnx, shared=False)
+        session = self.place.open(g.onnx, shared=False)
         data = self.data(X, label)
         known = {i.name for i in session.get_inputs()}
         parts = []
@@ -236,7 +241,7 @@ class TrainedModel:
         return wrt
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
-        session = Place(self.device_at_hand(), self.n_threads).open(onx, shared=False)
+        session = self.place.open(onx, shared=False)
         names = [o.name for o in session.get_outputs()]
         return list(run_rows(session, self._feeds(X), self.source.model.features, names).values())
 

@@ -32,12 +32,34 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Container, Converter, WithAttributes, repair
+from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Converter, repair
 from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
     from skl2onnx.common._topology import Operator, Scope
+
+
+class Container:
+    """skl2onnx's container, for subclasses that override a method."""
+
+    def __init__(self, container: ModelComponentContainer):
+        self._container = container
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+
+class WithAttributes(Container):
+    """A container that passes the attributes of each node through a function."""
+
+    def __init__(self, container: ModelComponentContainer, change: Callable[[dict[str, Any]], dict[str, Any]]):
+        super().__init__(container)
+        self._change = change
+
+    def add_node(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a node with other attributes."""
+        return self._container.add_node(*args, **self._change(kwargs))
 
 
 @repair(LinearDiscriminantAnalysis)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from skl2onnx.common._container import ModelComponentContainer
+from typing import Any, TypeAlias
 
 #: Writes the nodes of a fitted object: ``(scope, operator, container)`` of skl2onnx.
 Converter: TypeAlias = Callable[[Any, Any, Any], None]
@@ -54,25 +51,3 @@ def repair(*kinds: type, shapes: Callable[[Any], None] | None = None) -> Callabl
         return function
 
     return decorate
-
-
-class Container:
-    """skl2onnx's container, for subclasses that override a method."""
-
-    def __init__(self, container: ModelComponentContainer):
-        self._container = container
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._container, name)
-
-
-class WithAttributes(Container):
-    """A container that passes the attributes of each node through a function."""
-
-    def __init__(self, container: ModelComponentContainer, change: Callable[[dict[str, Any]], dict[str, Any]]):
-        super().__init__(container)
-        self._change = change
-
-    def add_node(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a node with other attributes."""
-        return self._container.add_node(*args, **self._change(kwargs))
