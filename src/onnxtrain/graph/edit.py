@@ -213,7 +213,7 @@ def tidy(model: ir.Model) -> bool:
     """Remove, in place, the nodes without effect; return whether inference may now find more shapes."""
     removed = set()
     for node in list(model.graph):
-        if any(rule(None, node) for rule in WITHOUT_EFFECT.find(node)):
+        if WITHOUT_EFFECT.apply(None, node):
             removed.add(node.op_type)
             node.op_type, node.version = "Identity", None
             node.attributes.clear()

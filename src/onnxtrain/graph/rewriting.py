@@ -59,9 +59,13 @@ class Rewritings:
         """The operators that have rules."""
         return set(self._rules)
 
-    def find(self, node: ir.Node) -> Iterable[Rule]:
-        """Return the rules for a node."""
-        return self._rules.get(operator_name(node.op_type, node.domain), ())
+    def apply(self, op: Op | None, node: ir.Node) -> tuple[ir.Value, ...]:
+        """Return the replacements by the first rule that applies to a node, none if none does."""
+        for rule in self._rules.get(operator_name(node.op_type, node.domain), ()):
+            found = rule(op, node)
+            if found is not None:
+                return found if isinstance(found, tuple) else (found,)
+        return ()
 
 
 def rewrite_nodes(
@@ -101,7 +105,7 @@ def rewrite_nodes(
         node = pending.popleft()
         if node.graph is None:  # replaced and removed
             continue
-        found = _apply(op, node, table.find(node))
+        found = table.apply(op, node)
         if not found:
             if infer is not None and _lacks_types(node):
                 infer(node)
@@ -120,15 +124,6 @@ def rewrite_nodes(
             instead[old] = new
         graph.remove(node, safe=True)
     return [_last(instead, value) for value in values]
-
-
-def _apply(op: Op, node: ir.Node, rules: Iterable[Rule]) -> tuple[ir.Value, ...]:
-    """Return the values of the first rule that applies, none if none does."""
-    for rule in rules:
-        found = rule(op, node)
-        if found is not None:
-            return found if isinstance(found, tuple) else (found,)
-    return ()
 
 
 def _give_type(old: ir.Value, new: ir.Value) -> None:

@@ -214,9 +214,9 @@ def build_step(
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
         fixed_cost=_PER_ELEMENT * n_moved * (1 + len(optimizer.slots)),
-        weights=_wires(weights, read, outputs),
-        slots=_wires(slots, read, outputs),
-        counters=_wires(counters, read, outputs),
+        weights=wires(weights, read, outputs),
+        slots=wires(slots, read, outputs),
+        counters=wires(counters, read, outputs),
         step_scalars=names,
         constants=tuple(str(x.name) for x in g.constants),
         in_place=in_place,
@@ -250,7 +250,7 @@ def _written_over(old: ir.Value, new: ir.Value) -> bool:
     return all(node.op_type == "Gather" and node.outputs[0] in before for node in readers)
 
 
-def _wires(
+def wires(
     states: Mapping[K, State], read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
 ) -> dict[K, Wire]:
     """Return values of the state by their names; a weight that does not move may not be among the inputs, `read`."""

@@ -18,7 +18,7 @@ from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
 from onnxtrain.training.objective import Objective, OpenGraph, is_ours
 from onnxtrain.training.packing import Packed, Part, rows_of
-from onnxtrain.training.step import Groups, State, Wire, columns, kind_of, move_weights, scalar_names, take_scalars
+from onnxtrain.training.step import Groups, Wire, columns, kind_of, move_weights, scalar_names, take_scalars, wires
 
 #: Elements of a weight above which it is updated row by row, and the most of a row: ten such rows, of weights, memory
 #: of the optimizer and temporaries, fit a cache of 1 MB. No other node of the graph reads weights, so that smaller
@@ -78,11 +78,11 @@ def build_update(
     g = OpenGraph(ir.Model(blank, ir_version=graph.IR_VERSION), dtype)
     names = scalar_names(optimizer, columns("l1", l1), columns("l2", l2), sums=sums)
     table, scalars, _ = take_scalars(g, names, gathered=False, splits=not capabilities.records_runs)
+    # rows are for the cache of a CPU; a formula of the user's may need the whole matrix
+    in_rows = is_ours(optimizer) and not capabilities.holds_data
     gradients, units = {}, []
     for name, shape in shapes.items():
-        # rows are for the cache of a CPU; a formula of the user's may need the whole matrix
-        whole = capabilities.holds_data or not is_ours(optimizer)
-        n_rows = 1 if whole else rows_of(math.prod(shape), _LARGE, _ROW)
+        n_rows = rows_of(math.prod(shape), _LARGE, _ROW) if in_rows else 1
         inner = shape if n_rows == 1 else (n_rows, math.prod(shape) // n_rows)
         part = None if n_rows == 1 else Part(0, math.prod(shape), shape, n_rows)
         w, dw = g.add_input(name, inner), g.add_input(f"{name}.gradient", inner)
@@ -90,21 +90,18 @@ def build_update(
         units.append(Packed(w, dw, {name: part}, kind_of(name, objective, optimizer, columns("l1", l1)), n_rows))
     weights, slots = move_weights(g, optimizer, units, scalars, clip_norm)
     states = [*weights.values(), *slots.values()]
-    names_of = {x.new: g.unique(f"next_{x.old.name}") for x in states if x.old is not None and x.new is not None}
+    outputs = {
+        x.new: (g.unique(f"next_{x.old.name}"), x.new) for x in states if x.old is not None and x.new is not None
+    }
     in_place = all(_may_be_written_over(x.old, x.new) for x in states)
-    onx = g.save([(name, value) for value, name in names_of.items()])
-
-    def wire(x: State) -> Wire:
-        return Wire(str(x.old.name), names_of[x.new], x.part)  # type: ignore[union-attr, index]
-
     return UpdateGraph(
-        onx,
+        g.save(list(outputs.values())),
         str(table.name),
         len(names),
         dtype,
         gradients,
-        weights={key: wire(x) for key, x in weights.items()},
-        slots={key: wire(x) for key, x in slots.items()},
+        weights=wires(weights, (), outputs),
+        slots=wires(slots, (), outputs),
         in_place=in_place,
     )
 
