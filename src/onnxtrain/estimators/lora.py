@@ -16,7 +16,7 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.training.model import TrainableModel, initial_weights
-from onnxtrain.training.parameters import select_weights
+from onnxtrain.training.selection import select_weights
 
 
 class LoRA(NamesItsParameters, BaseEstimator):

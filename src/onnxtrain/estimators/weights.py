@@ -14,7 +14,8 @@ from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.training.model import list_weights
-from onnxtrain.training.parameters import Role, Weight, roles_by_exporter
+from onnxtrain.training.parameters import Role, roles_by_exporter
+from onnxtrain.training.selection import Weight
 
 
 def trainable_weights(

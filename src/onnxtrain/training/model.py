@@ -25,7 +25,8 @@ from onnxtrain.losses.outputs import choose_output, join_labels
 from onnxtrain.losses.positions import Columns, Layout, find_columns
 from onnxtrain.losses.ranges import before_normalization
 from onnxtrain.training.objective import weights_as_inputs
-from onnxtrain.training.parameters import Role, Weight, multiplies, role_of, select_weights, trainable
+from onnxtrain.training.parameters import Role, multiplies, role_of, trainable
+from onnxtrain.training.selection import Weight, select_weights
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -379,7 +380,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
     ----------
     model : TrainableModel
     wanted : str, sequence of str, or None for ``model.default``
-        As :func:`~onnxtrain.training.parameters.select_weights` takes them. If all words exclude, they exclude from
+        As :func:`~onnxtrain.training.selection.select_weights` takes them. If all words exclude, they exclude from
         all weights of an estimator, from the parameters of an ONNX model.
     converted : bool
         The model was an estimator.

@@ -6,10 +6,8 @@ a normalization, masks, tables of sines, scalars of a formula.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -21,8 +19,6 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.convert.tied import folded_from
-from onnxtrain.errors import WeightError
-from onnxtrain.registry import did_you_mean
 
 #: The nodes that compute with an initializer, and at which position.
 Uses: TypeAlias = "list[tuple[ir.Node, int]]"
@@ -430,71 +426,3 @@ _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
     _is_scalar,
     _is_fixed,
 )
-
-
-# ------------------------------------------------------- weights by their names
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One row of the list of weights: name, step of the pipeline, shape, size, kind."""
-
-    name: str
-    step: str
-    shape: tuple[int, ...]
-    kind: str
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
-
-
-def select_weights(
-    names: Sequence[str], wanted: str | Sequence[str], what: str = "weight", *, of: Sequence[str] | None = None
-) -> list[str]:
-    """Return those of `names` that are selected, in their order.
-
-    Parameters
-    ----------
-    names : sequence of str
-    wanted : str or sequence of str
-        ``"all"``, names, patterns (``"*.intercept*"``), names of steps
-        (``"standardscaler"``); a leading minus (``"-pca"``) excludes. If
-        all exclude, they exclude from all names. An excluding pattern need not match any name.
-    what : str
-        The noun for a name, for the message.
-    of : sequence of str, optional
-        The names from which to exclude if all words exclude.
-
-    Raises
-    ------
-    WeightError
-        One of them matches no name.
-
-    Examples
-    --------
-    >>> names = ["standardscaler.mean", "standardscaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]
-    >>> select_weights(names, ["standardscaler", "*coefs*"])
-    ['standardscaler.mean', 'standardscaler.scale', 'mlp.coefs_0']
-    >>> select_weights(names, "-standardscaler")
-    ['pca.mean', 'mlp.coefs_0', 'mlp.intercepts_0']
-    """
-    words = [wanted] if isinstance(wanted, str) else list(wanted)
-    found = {word: _fitting(names, word, what) for word in words}
-    added = [word for word in words if not word.startswith("-")]
-    chosen = (
-        {name for word in added for name in found[word]} if added or not words else set(names if of is None else of)
-    )
-    chosen -= {name for word in words if word not in added for name in found[word]}
-    return [name for name in names if name in chosen]
-
-
-def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
-    """Return the names that one word matches."""
-    plain = word.removeprefix("-")
-    found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
-    if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
-        steps = {n.rpartition(".")[0] for n in names} - {""}
-        raise WeightError(f"{plain!r} is no {what}, and no step with one. {did_you_mean(plain, [*names, *steps])}")
-    return found
