@@ -1,0 +1,73 @@
+"""Federated averaging: the mean of the states that machines reached with the same exported step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxtrain.errors import DataError
+
+
+def average_states(
+    states: Iterable[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> dict[str, np.ndarray]:
+    r"""Return the weighted mean of states of one training step, :math:`\sum_i w_i s_i / \sum_i w_i`.
+
+    A round of federated averaging: each machine runs ``step.onnx`` on its own rows, from the same state; the mean is
+    the state of the next round, or goes into :meth:`OrtGradientRegressor.load_training_state`.
+
+    Parameters
+    ----------
+    states : iterable of mapping of str to array-like
+        By name, as ``init.onnx`` and ``step.onnx`` return them; the memory of the optimizer is averaged as well.
+    weights : sequence of float, optional
+        One of each state, such as the number of its rows; all equal if left out.
+
+    Returns
+    -------
+    dict of str to ndarray
+        In the types of the first state. An integer, the step number, is the nearest to the mean.
+
+    Raises
+    ------
+    DataError
+        There is no state, the states differ in their names or shapes, or the weights are negative, sum to zero or are
+        not one of each state.
+
+    Examples
+    --------
+    >>> from onnxtrain import average_states
+    >>> average_states([{"w": [1.0, 2.0]}, {"w": [4.0, 8.0]}], weights=[2, 1])["w"].tolist()
+    [2.0, 4.0]
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks from
+    decentralized data", AISTATS 2017.
+    """
+    given = list(states) if isinstance(states, Iterable) else [states]
+    if isinstance(states, Mapping) or not all(isinstance(state, Mapping) for state in given):
+        other = states if isinstance(states, Mapping) else next(s for s in given if not isinstance(s, Mapping))
+        raise DataError(
+            "states is a list of states, each a mapping of str to array, as in average_states([a, b]); got "
+            f"{'one' if other is states else 'a'} {type(other).__name__}{'' if other is states else ' in it'}."
+        )
+    found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
+    if not found:
+        raise DataError("There is no state to average.")
+    shares = np.ones(len(found)) if weights is None else np.asarray(weights, np.float64)
+    if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
+        raise DataError(f"weights must be {len(found)} numbers, none negative, not all zero; got {weights!r}.")
+    shapes = [{name: x.shape for name, x in state.items()} for state in found]
+    for i, other in enumerate(shapes):
+        if other != shapes[0]:
+            raise DataError(f"The states are of different steps: {shapes[0]} in state 0, {other} in state {i}.")
+    return {name: _mean([state[name] for state in found], shares / shares.sum()) for name in found[0]}
+
+
+def _mean(arrays: Sequence[np.ndarray], shares: np.ndarray) -> np.ndarray:
+    mean = np.tensordot(shares, np.stack(arrays).astype(np.float64), axes=1)
+    dtype = arrays[0].dtype
+    return np.asarray(np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)
