@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder
-from onnxtrain.graph.query import attribute, attributes, constant, rank
-from onnxtrain.graph.rewriting import Rewritings, Rule
+from onnxtrain.graph.query import attribute, attributes, constant, operator_name, rank
+from onnxtrain.graph.rewriting import Rewritings
 
 _DOMAIN = "com.microsoft"
 
@@ -29,7 +29,12 @@ _Normalized = tuple[ir.Value, ...]
 
 def spell_out_fused(model: ir.Model) -> bool:
     """Replace, in place, fused operators by those of ai.onnx; return whether some were in a form that is known."""
-    parts = [part for part in (model.graph, *model.graph.subgraphs()) if any(map(_rules, part))]
+    fused = _FUSED.op_types
+    parts = [
+        part
+        for part in (model.graph, *model.graph.subgraphs())
+        if any(operator_name(node.op_type, node.domain) in fused for node in part)
+    ]
     op = builder(model).op
     replaced = [_spell_out(op if part is model.graph else inner_builder(op, part), part) for part in parts]
     return any(replaced)
@@ -39,12 +44,12 @@ def _spell_out(op: Op, part: ir.Graph) -> bool:
     """Replace, in place, the fused operators of a graph in order: a form is known by the shapes in front of it."""
     replaced = False
     for node in list(part):
-        results = next((found for rule in _rules(node) if (found := rule(op, node)) is not None), None)
-        if results is None:
+        results = _FUSED.apply(op, node)
+        if not results:
             _infer(op, node)
             continue
         replaced = True
-        for old, new in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False):
+        for old, new in zip(node.outputs, results, strict=False):
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
         part.remove(node, safe=True)
     return replaced
@@ -55,10 +60,6 @@ def _infer(op: Op, node: ir.Node) -> None:
     known = all(x is None or x.dtype is not None for x in node.inputs)
     if known and any(y.dtype is None or y.shape is None for y in node.outputs):
         op.builder.infer(node)
-
-
-def _rules(node: ir.Node) -> tuple[Rule, ...]:
-    return tuple(_FUSED.find(node))
 
 
 def _fused(*op_types: str) -> Callable[..., Any]:
