@@ -157,6 +157,19 @@ def test_what_is_converted_at_the_same_time_is_not_disturbed():
     assert found == {expected}
 
 
+def test_classes_that_are_missing_are_looked_for_under_the_lock(monkeypatch):
+    look, owned = conversions._missing, []
+
+    def looks(kinds):
+        owned.append(conversions._ENTRIES._is_owned())
+        return look(kinds)
+
+    monkeypatch.setattr(conversions, "_missing", looks)
+    convert(REGRESSORS[1].fit(X, Y), X)
+    assert owned
+    assert all(owned)
+
+
 def test_entries_are_removed_where_a_conversion_fails(monkeypatch):
     nested = VotingRegressor([("a", TransformedTargetRegressor(Ridge(), func=np.cbrt, inverse_func=lambda y: y**3))])
     before = [dict(table) for table in tables()]

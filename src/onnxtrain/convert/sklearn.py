@@ -177,7 +177,7 @@ def to_onnx(
         if own is not None:
             functions[kind] = functools.partial(REPAIRS[kind], own)
             shapes.update({kind: SHAPES[kind]} if kind in SHAPES else {})
-    with _entries(_missing(kinds)):
+    with _entries(kinds):
         topology = parse_sklearn_model(
             estimator, initial_types, target_opset, functions, shapes, options=options
         )  # fmt: skip
@@ -255,25 +255,36 @@ def _missing(kinds: set[type]) -> dict[type, Addition]:
 
 
 @contextmanager
-def _entries(additions: Mapping[type, Addition]) -> Iterator[None]:
-    """Add classes to skl2onnx's tables during a conversion; without classes, do nothing."""
-    if not additions:
-        yield
-        return
+def _entries(kinds: set[type]) -> Iterator[None]:
+    """Add those of some classes that skl2onnx's tables lack during a conversion.
+
+    They are looked for under the lock: the entry of another thread would be gone before this conversion is over.
+    """
+    with _ENTRIES:
+        additions = _missing(kinds)
+        if additions:
+            with _added(additions):
+                yield
+            return
+    yield
+
+
+@contextmanager
+def _added(additions: Mapping[type, Addition]) -> Iterator[None]:
+    """Add classes to skl2onnx's tables for a while."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import RegisteredConverter, _converter_pool, _shape_calculator_pool
 
-    with _ENTRIES:
-        added = [(kind, f"Onnxtrain{kind.__name__}{id(kind)}", each) for kind, each in additions.items()]
-        try:
-            for kind, alias, each in added:
-                _converter_pool[alias] = RegisteredConverter(each.convert, options_of_kind(kind))
-                _shape_calculator_pool[alias] = each.shapes
-                sklearn_operator_name_map[kind] = alias
-            yield
-        finally:
-            for kind, alias, _ in added:
-                del sklearn_operator_name_map[kind], _shape_calculator_pool[alias], _converter_pool[alias]
+    added = [(kind, f"Onnxtrain{kind.__name__}{id(kind)}", each) for kind, each in additions.items()]
+    try:
+        for kind, alias, each in added:
+            _converter_pool[alias] = RegisteredConverter(each.convert, options_of_kind(kind))
+            _shape_calculator_pool[alias] = each.shapes
+            sklearn_operator_name_map[kind] = alias
+        yield
+    finally:
+        for kind, alias, _ in added:
+            del sklearn_operator_name_map[kind], _shape_calculator_pool[alias], _converter_pool[alias]
 
 
 def registered_converters() -> Hashable:
