@@ -16,12 +16,13 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassif
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -477,3 +478,21 @@ def test_indicators_as_numbers_are_still_no_labels():
     with pytest.raises(DataError, match=r"y is sparse, the targets of a regressor are an array: give y.toarray\(\)"):
         OrtGradientRegressor(max_iter=1).fit(X, scipy.sparse.csr_matrix(Y))
     assert OrtGradientRegressor(max_iter=1).fit(X, Y).predict(X).dtype.kind == "f"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MultiOutputClassifier(GaussianNB()),
+        make_pipeline(StandardScaler(), MultiOutputClassifier(DecisionTreeClassifier(max_depth=2))),
+        ClassifierChain(DecisionTreeClassifier(max_depth=2)),
+    ],
+    ids=["each for itself", "pipeline", "chain"],
+)
+def test_a_label_that_all_fitted_rows_have_is_refused_with_a_remedy_that_works(model):
+    constant = np.column_stack([Y[:, 0], np.ones(len(Y), int), Y[:, 2]])
+    fitted = fit_quietly(model, X, constant)
+    with pytest.raises(DataError, match=r"same label in the columns \[1\] of y.* sklearn.base.clone\(estimator\)"):
+        OrtGradientClassifier(fitted, **SHORT).fit(X, Y)
+    tuned = OrtGradientClassifier(clone(fitted), **SHORT).fit(X, constant)
+    assert tuned.predict(X)[:, 1].all()

@@ -362,6 +362,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
                     f"y has {_per_row(self._n_labels)}, {name} was fitted on {_per_row(given)}."
                     f"{remedy if self._n_labels else ''}"
                 )
+            deferred.targets.check_both_labels(estimator)
         elif self._n_labels and not takes_labels(estimator):
             raise DataError(
                 f"y has {_per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "

@@ -110,6 +110,18 @@ def labels_of(estimator: Estimator, X: Features, default: int) -> int:
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 
+def check_both_labels(estimator: Estimator) -> None:
+    """Raise a DataError for a fitted estimator of several labels one of which was 0, or 1, in all rows."""
+    classes = getattr(estimator, "classes_", None)
+    constant = [i for i, each in enumerate(classes) if np.size(each) < 2] if isinstance(classes, list) else []
+    if constant:
+        raise DataError(
+            f"{type(estimator).__name__} was fitted on rows that all have the same label in the columns {constant} of "
+            "y: it has no score for them that could be trained. Hand it over unfitted, sklearn.base.clone(estimator): "
+            "then it is fitted on the rows and one with the other label."
+        )
+
+
 def counts_votes(estimator: Estimator | None) -> bool:
     """Whether an estimator chooses the class with the most votes: a support vector classifier of three classes or more.
 
