@@ -6,6 +6,7 @@ neither onnxruntime nor scikit-learn's converters.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 from types import ModuleType
@@ -136,7 +137,9 @@ _require_onnxruntime()
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = difflib.get_close_matches(name, _HOMES, n=1)
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     home: ModuleType = importlib.import_module(_HOMES[name])
     value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value

@@ -1,5 +1,7 @@
 """Mistakes of a first hour, and the answers: what was found, and what to do."""
 
+import gzip
+import io
 import os
 import pathlib
 import pickle
@@ -606,7 +608,142 @@ MORE_CALLS = [
 ]
 
 
-@pytest.mark.parametrize("call, error, message", CALLS + MORE_CALLS, ids=[row[2][:60] for row in CALLS + MORE_CALLS])
+LAST_CALLS = [
+    # rows and targets
+    (
+        lambda _: R().fit(y, X),
+        DataError,
+        "X has the shape (442,) and y (442, 10), as if they had changed places: fit(X, y).",
+    ),
+    (
+        lambda _: C().fit(SPECIES, IRIS),
+        DataError,
+        "X has the shape (150,) and y (150, 4), as if they had changed places",
+    ),
+    (lambda _: R().fit(X[:300], X[300:]), DataError, "train_test_split returns X_train, X_test, y_train, y_test."),
+    (
+        lambda _: R().fit([[1.0, 2.0], [3.0]], [1.0, 2.0]),
+        DataError,
+        "The rows have different lengths, a table has as many",
+    ),
+    (lambda _: R().fit(X + 1j, y), DataError, "Real and imaginary parts are columns: numpy.hstack([X.real, X.imag])."),
+    (lambda _: R().fit(X, pd.date_range("2020", periods=442)), DataError, "y holds dates or durations: give numbers"),
+    (
+        lambda _: R().fit(TABLE[["area"]], TABLE["since"] - TABLE["since"].min()),
+        DataError,
+        "y holds dates or durations",
+    ),
+    (
+        lambda _: R().fit(TABLE[["area"]], pd.cut(RENT, 3)),
+        ArgumentTypeError,
+        "such as intervals of numbers, are learned by",
+    ),
+    (lambda _: R().fit(X, set(y)), DataError, "y is of type set, whose entries cannot be taken by number: give a list"),
+    (lambda _: R().fit(X, (v for v in y)), DataError, "y is of type generator, whose entries cannot be taken"),
+    (
+        lambda _: R(LINE).fit(X, y * 1e300),
+        DataError,
+        "y holds numbers that are too large for float32: divide it by a number",
+    ),
+    (lambda r: r.predict(np.full((1, 10), np.inf)), DataError, "Leave out rows with infinity"),
+    (
+        lambda _: R(LINE).fit(X, np.c_[y, y]),
+        DataError,
+        "the model has 1 outputs. head='new' gives an ONNX model as many",
+    ),
+    (
+        lambda _: R().fit(X, y, ["heavy"] * 442),
+        DataError,
+        "sample_weight holds a number for each row, got 'heavy' in it.",
+    ),
+    (lambda r: r.score(X), DataError, "The rows have no y: give their labels, as in score(X, y) and losses(X, y)."),
+    (lambda r: r.losses(X), DataError, "The rows have no y: give their labels"),
+    # parameters
+    (
+        lambda _: R(dtype=np.float64).fit(X, y),
+        ParameterError,
+        "It is a text, dtype='float64' for numpy.float64; halves",
+    ),
+    (lambda _: R(dtype="double").fit(X, y), ParameterError, "It is a text, dtype='float64'"),
+    (
+        lambda _: R(penalty="l2").fit(X, y),
+        ParameterError,
+        "Strengths for all weights are l1= and l2=; penalty={'coef':",
+    ),
+    (lambda _: R(l1=True).fit(X, y), ParameterError, "l1 is a strength, a number such as 0.01, got True."),
+    (lambda _: R(l2=False).fit(X, y), ParameterError, "l2 is a strength, a number such as 0.01, got False."),
+    (lambda _: R(clip_norm=0).fit(X, y), ParameterError, "Got 0 instead. None clips nothing."),
+    (
+        lambda _: R(loss="huber", loss_params=[1.0]).fit(X, y),
+        ParameterError,
+        "They have names: loss_params={'delta': 1.0}.",
+    ),
+    (lambda _: R(loss_params={"delta": 1.0}).fit(X, y), LossError, "It is a parameter of 'huber'."),
+    (lambda _: R(loss=type("Mine", (), {})).fit(X, y), LossError, "loss is the class Mine: give an instance, Mine()"),
+    (
+        lambda _: R(loss=lambda op, t, p: None).fit(X, y),
+        LossError,
+        "got NoneType: None. Its last line begins with return.",
+    ),
+    # models and files
+    (lambda _: R("sklearn.Ridge").fit(X, y), ModelError, "An estimator is given as an object, such as Ridge()."),
+    (lambda _: R("https://host/m.onnx").fit(X, y), ModelError, "Download it, and give the file."),
+    (
+        lambda _: R([("ridge", Ridge())]).fit(X, y),
+        ParameterError,
+        "got list. Steps become an estimator by sklearn.pipeline",
+    ),
+    (
+        lambda _: R(io.BytesIO(b"")).fit(X, y),
+        ParameterError,
+        "got BytesIO. Give what is in the file: its bytes, as read()",
+    ),
+    (
+        lambda _: R(b'{"model_type": "bert"}').fit(X, y),
+        ModelError,
+        "It is a text in JSON, as tokenizers and configurations",
+    ),
+    (lambda _: R(gzip.compress(b"model")).fit(X, y), ModelError, "It is compressed: unpack it, as gzip -d does."),
+    (
+        lambda _: R(b"\x1c\0\0\0TFL3" + bytes(9)).fit(X, y),
+        ModelError,
+        "It is a model of TensorFlow Lite: export the one",
+    ),
+    (
+        lambda _: R((16).to_bytes(8, "little") + b'{"w":{}}' + bytes(9)).fit(X, y),
+        ModelError,
+        "It is a file of safetensors, weights without a model",
+    ),
+    (lambda _: onnxtrain.onnx_derivative(Ridge()), ModelError, "got Ridge. skl2onnx.to_onnx(model, X[:1]) makes one"),
+    (lambda _: onnxtrain.add_loss_output(Ridge()), ModelError, "got Ridge. skl2onnx.to_onnx(model, X[:1]) makes one"),
+    # what comes out
+    (
+        lambda r: onnxtrain.save(make_pipeline(r), "a"),
+        ExportError,
+        "got Pipeline. Give the one inside, as pipeline[-1]",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=LossCurveDisplay),
+        ParameterError,
+        "callback is the class LossCurveDisplay: give an",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=lambda info: "stop"),
+        ParameterError,
+        "callback returned 'stop' after epoch 1: return True to stop, None or False to go on.",
+    ),
+    (lambda r: r.weights, AttributeError, "OrtGradientRegressor has no weights: it is weights_."),
+    (lambda r: r.forward(X), AttributeError, "has no forward: predict(X) does it."),
+    (lambda r: r.transform(X), AttributeError, "embed(X, output) returns a value inside the model."),
+    (lambda r: r.fit_transform(X, y), AttributeError, "has no fit_transform: it predicts; embed(X, output)"),
+    (lambda r: r.predict_classes(X), AttributeError, "has no predict_classes: it is predict(X)."),
+    (lambda r: r.feature_importances_, AttributeError, "sklearn.inspection.permutation_importance(model, X, y)"),
+    (lambda _: onnxtrain.OrtGradientRegresor, AttributeError, "Did you mean 'OrtGradientRegressor'?"),
+]
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS
+
+
+@pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
 def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fitted):
     with pytest.raises(error) as e:
         call(fitted)

@@ -57,16 +57,23 @@ _OF_OTHERS = {
     "compile": "loss and solver are parameters of the estimator",
     "evaluate": "score(X, y) does it, or losses(X, y)",
     "export": "get_trained_onnx(path=...) does it",
+    "feature_importances_": "sklearn.inspection.permutation_importance(model, X, y) computes them",
+    "fit_predict": "fit(X, y).predict(X) does it",
+    "fit_transform": "it predicts; embed(X, output) returns a value inside the model",
+    "forward": "predict(X) does it",
     "get_onnx": "it is get_trained_onnx()",
     "get_weights": "it is weights_",
     "history": "it is history_",
     "onnx_": "it is get_trained_onnx()",
     "parameters": "they are weights_; trainable_weights(model) names them",
+    "predict_classes": "it is predict(X)",
     "save_model": "onnxtrain.save(estimator, path) does it, or get_trained_onnx(path=...)",
     "state_dict": "it is weights_",
     "to": "the device is a parameter of the estimator, device='cuda'",
     "to_onnx": "it is get_trained_onnx()",
     "train": "it is fit(X, y)",
+    "transform": "it predicts; embed(X, output) returns a value inside the model",
+    "weights": "it is weights_",
 }
 
 

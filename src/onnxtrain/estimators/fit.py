@@ -11,7 +11,15 @@ from sklearn.utils import check_random_state
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.given import given, hold_out
-from onnxtrain.estimators.reports import FitTask, check_callback, ending, is_part_of_more, reporter, warn_of
+from onnxtrain.estimators.reports import (
+    FitTask,
+    as_listener,
+    check_callback,
+    ending,
+    is_part_of_more,
+    reporter,
+    warn_of,
+)
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.trained import TrainedModel, set_learned
@@ -60,7 +68,7 @@ def fit(
         task = FitTask(estimator, *rows, model, state)
     listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
     if callback is not None:
-        listeners.append(callback)
+        listeners.append(as_listener(callback))
     if file.path is not None:
         listeners.append(partial(file.after_epoch, model, state))
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state)

@@ -93,7 +93,7 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
     counts = False
     for part in parts:
         if part.y is None:
-            raise DataError("The rows have no y.")
+            raise DataError("The rows have no y: give their labels, as in score(X, y) and losses(X, y).")
         counts = counts or part.sample_weight is None or bool(np.any(as_array(part.sample_weight) != 0))
         yield part
     if not counts:

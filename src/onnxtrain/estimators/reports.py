@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import ParameterError, warn
@@ -34,6 +35,8 @@ def check_callback(callback: object) -> None:
     """Raise a ParameterError if a callback cannot be called with the summary of an epoch."""
     if callback is None:
         return
+    if isinstance(callback, type):
+        raise ParameterError(f"callback is the class {callback.__name__}: give an instance, {callback.__name__}().")
     if not callable(callback):
         one = " Several are one function that calls them." if isinstance(callback, (list, tuple)) else ""
         raise ParameterError(
@@ -47,6 +50,21 @@ def check_callback(callback: object) -> None:
         ) from e
     except ValueError:  # a function written in C has no signature
         return
+
+
+def as_listener(callback: Listener) -> Listener:
+    """Return a callback whose results are checked: any other value than True would end the fit unintended."""
+
+    def listener(info: EpochInfo) -> bool:
+        answer = callback(info)
+        if answer is not None and not isinstance(answer, (bool, np.bool_)):
+            raise ParameterError(
+                f"callback returned {answer!r:.80} after epoch {info.epoch}: return True to stop, None or False to go "
+                "on."
+            )
+        return bool(answer)
+
+    return listener
 
 
 class FitTask:

@@ -90,6 +90,8 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
         turned = (
             " The estimator comes first, save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
         )
+        if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
+            turned = " Give the one inside, as pipeline[-1] or search.best_estimator_; joblib.dump keeps all of it."
         raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentTypeError(f"save takes the path of a file, got {path!r:.80}.")

@@ -254,9 +254,14 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         raise ParameterError(
             f"estimator is of type {name}, a part or a copy of a model: give the onnx.ModelProto, or its file."
         )
+    remedy = how_to_export(estimator, X)
+    if isinstance(estimator, (list, tuple)):
+        remedy = " Steps become an estimator by sklearn.pipeline.Pipeline or make_pipeline."
+    elif hasattr(estimator, "read"):
+        remedy = " Give what is in the file: its bytes, as read() returns them."
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
-        f"got {type(estimator).__name__}.{how_to_export(estimator, X)}"
+        f"got {type(estimator).__name__}.{remedy}"
     )
 
 

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import numpy as np
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -150,6 +150,8 @@ def check_no_inputs(estimator: Any) -> None:
 
 
 def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
+    if isinstance(value, bool) and constraints is PARAMETERS and constraints[name] == _STRENGTH:
+        raise ParameterError(f"{name} is a strength, a number such as 0.01, got {value}.")
     try:
         validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
@@ -181,6 +183,17 @@ _REMEDIES = {
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
+    "inhomogeneous shape": (
+        " The rows have different lengths, a table has as many columns in each: pad them, or give an ONNX model that "
+        "takes sequences pad={name: value}."
+    ),
+    "Complex data not supported": " Real and imaginary parts are columns: numpy.hstack([X.real, X.imag]).",
+    "float() argument must be": (
+        ". Classes, such as intervals of numbers, are learned by OrtGradientClassifier as y.astype(str)."
+    ),
+    "contains infinity or a value too large": (
+        " Leave out rows with infinity, and divide large numbers by one that brings them near 1."
+    ),
     "same order as they were in fit": "X[model.feature_names_in_] has the columns in that order.",
     "are not in class_weight": ": its keys are labels as they stand in y, the number 1 and not the text '1'.",
 }
@@ -188,10 +201,14 @@ _REMEDIES = {
 #: What to set instead of a value that a parameter does not take.
 _INSTEAD = {
     "batch_size": "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
+    "clip_norm": "None clips nothing.",
+    "dtype": "It is a text, dtype='float64' for numpy.float64; halves are 'float16' and 'bfloat16'.",
     "early_stopping": "early_stopping=True holds out rows, n_iter_no_change is the number of epochs without progress.",
     "init": "Keras' and PyTorch's initializations are not among them: 'random' draws anew as the model was drawn.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
     "n_threads": "None takes one for a small model, else all that this process may use.",
+    "loss_params": "They have names: loss_params={'delta': 1.0}.",
+    "penalty": "Strengths for all weights are l1= and l2=; penalty={'coef': 0.1} adds one to a single weight.",
     "random_state": "numpy's newer generators give a seed: random_state=int(generator.integers(2**31)).",
     "tol": "tol=0 with n_iter_no_change=max_iter never stops early.",
     "validation_fraction": "A tenth of the rows is 0.1.",
@@ -279,6 +296,11 @@ def check_X_y(
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
     if targets is None:
         return rows, None
+    if numeric and targets.dtype.kind in "mM":
+        raise DataError(
+            "y holds dates or durations: give numbers, as the days (y - y.min()).days of an index and .dt.days of a "
+            "column."
+        )
     if numeric and targets.dtype.kind in "US":
         raise DataError(
             f"y must hold numbers, got text such as {str(targets.flat[0])!r:.40}. Classes are learned by "
@@ -295,7 +317,15 @@ def check_lengths(X: Any, y: Any) -> None:
     DataError
         They differ; the message says which of them lies on its side.
     """
+    if hasattr(y, "__next__") or isinstance(y, (set, frozenset)):
+        raise DataError(
+            f"y is of type {type(y).__name__}, whose entries cannot be taken by number: give a list or an array."
+        )
     rows, targets = _shape(X), _shape(y)
+    if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and hasattr(X, "shape"):
+        raise DataError(
+            f"X has the shape {tuple(rows)} and y {tuple(targets)}, as if they had changed places: fit(X, y)."
+        )
     if not targets:
         column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
         raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
@@ -306,6 +336,8 @@ def check_lengths(X: Any, y: Any) -> None:
         hint = f" y lies on its side: give {'y.ravel()' if targets[0] == 1 else 'y.T'}."
     elif rows[1:] == targets[:1]:
         hint = " X lies on its side: give X.T."
+    elif len(rows) == 2 and rows[1:] == targets[1:]:
+        hint = " y has the columns of X: train_test_split returns X_train, X_test, y_train, y_test."
     raise DataError(
         f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}.{hint}"
     )
@@ -386,6 +418,8 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
         return
     rounding = float(_rounding(found).max())
     spread = float(np.max(np.ptp(found.astype(np.float64), axis=0)))
+    if not math.isfinite(rounding):
+        return  # it is refused for that
     if rounding > _LOST:
         warn(
             f"float32 rounds y by up to {rounding:.1e} of its range: predictions cannot tell apart what y does. "
@@ -415,6 +449,10 @@ def check_sample_weight(
         raise DataError(
             f"sample_weight holds a number for each row, got {sample_weight!r:.80}. Weights of classes are the "
             "parameter class_weight of OrtGradientClassifier."
+        )
+    if np.asarray(sample_weight).dtype.kind in "USO":
+        raise DataError(
+            f"sample_weight holds a number for each row, got {str(np.ravel(sample_weight)[0])!r:.40} in it."
         )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
@@ -467,11 +505,19 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
     DataError
         The model has another number of outputs.
     """
-    y = np.ascontiguousarray(y, dtype=dtype)
+    with np.errstate(over="ignore"):
+        y = np.ascontiguousarray(y, dtype=dtype)
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if y.shape[1] != width:
-        raise DataError(f"y has {y.shape[1]} columns, the model has {width} outputs.")
-    assert_all_finite(y)  # values finite in float64 may be too large
+        raise DataError(
+            f"y has {y.shape[1]} columns, the model has {width} outputs. head='new' gives an ONNX model as many; an "
+            "estimator has them from its own fit."
+        )
+    if not np.isfinite(y).all():
+        raise DataError(
+            f"y holds numbers that are too large for {dtype}: divide it by a number, and multiply the predictions by "
+            "it, or set dtype='float64'."
+        )
     return y
 
 

@@ -81,7 +81,8 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         folder = os.path.dirname(os.path.abspath(onx))
         proto = _parse(_bytes_of_file(onx), repr(os.fspath(onx)))
     else:
-        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.")
+        estimator = " skl2onnx.to_onnx(model, X[:1]) makes one of an estimator." if hasattr(onx, "fit") else ""
+        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.{estimator}")
     with as_model_error("The model cannot be read"):
         messages = check_content(proto, folder, held)
     if not proto.graph.output:
@@ -93,7 +94,10 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
     if not os.path.isfile(path):
         if os.path.isdir(path):
             raise ModelError(f"{os.fspath(path)!r} is a folder: give the path of an ONNX file.")
-        raise ModelError(f"There is no file {os.fspath(path)!r}: a model given as text is the path of an ONNX file.")
+        raise ModelError(
+            f"There is no file {os.fspath(path)!r}: a model given as text is the path of an ONNX file."
+            f"{_not_a_path(path)}"
+        )
     if os.path.getsize(path) >= PROTO_LIMIT:
         raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message: {BESIDE}.")
     try:
@@ -101,6 +105,16 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
             return f.read()
     except OSError as e:
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.") from e
+
+
+def _not_a_path(path: str | os.PathLike[str]) -> str:
+    """Return what to do with a text that is no path, for the end of a message."""
+    text = os.fspath(path)
+    if text.startswith("~") and os.path.isfile(os.path.expanduser(text)):
+        return " ~ is not replaced: os.path.expanduser(path) does it."
+    if "://" in text:
+        return " Download it, and give the file."
+    return "" if os.sep in text or text.endswith(".onnx") else " An estimator is given as an object, such as Ridge()."
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -116,6 +130,8 @@ _OTHER_FORMATS = {
     b"PK": "It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.",
     b"\x89HDF": "It is an HDF5 file, as Keras writes: load it there, and export it to ONNX.",
     b"<": "It is a page or an XML file: the model was not downloaded, or is not one.",
+    b"\x1f\x8b": "It is compressed: unpack it, as gzip -d does.",
+    b"{": "It is a text in JSON, as tokenizers and configurations are: give the .onnx file beside it.",
     b"version https://git-lfs": "It is a pointer of Git LFS: run git lfs pull.",
 }
 
@@ -128,6 +144,10 @@ def other_format(data: bytes) -> str:
     >>> other_format(b"PK...")
     ' It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.'
     """
+    if data[8:9] == b"{" and data[9:10] in (b'"', b"}"):
+        return " It is a file of safetensors, weights without a model: load them in the model's library, and export it."
+    if data[4:8] == b"TFL3":
+        return " It is a model of TensorFlow Lite: export the one it was made from to ONNX, as tf2onnx does."
     return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
 
 

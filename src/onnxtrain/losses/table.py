@@ -139,6 +139,8 @@ def find_loss(
     LossError
         The name or the name of a parameter is unknown, or `loss` is neither a name nor callable.
     """
+    if isinstance(loss, type):
+        raise LossError(f"loss is the class {loss.__name__}: give an instance, {loss.__name__}(), or a name.")
     if callable(loss):
         default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
         entry = next((known for known in LOSSES.values() if known.function is loss), default)
@@ -202,7 +204,10 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
 
 def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
-        raise LossError(f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r}.")
+        forgotten = " Its last line begins with return." if rows is None else ""
+        raise LossError(
+            f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r:.80}.{forgotten}"
+        )
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
         raise LossError(
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
@@ -215,6 +220,8 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             "Sum over outputs with x.sum(axis=1, keepdims=True)."
         )
 
+
+_OPERANDS = ("op", "y_true", "y_pred")
 
 _COMPARED = {">": operator.gt, ">=": operator.ge, "<": operator.lt}
 
@@ -250,4 +257,8 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
     known = [*(p.name for p in found if p.kind is p.KEYWORD_ONLY), *given]
     for param in params:
         if param not in known:
-            raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}")
+            owners = [n for n, entry in LOSSES.items() if param in inspect.signature(entry.function).parameters]
+            theirs = (
+                f" It is a parameter of {', '.join(map(repr, owners))}." if owners and param not in _OPERANDS else ""
+            )
+            raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}{theirs}")
