@@ -11,7 +11,7 @@ import scipy.sparse
 from onnxtrain.optim import SGD, Adam, AdamW, Constant
 from onnxtrain.runtime.device import find_device
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.loop import StepLoop
+from onnxtrain.training.loop import StepLoop, graphs_of
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
@@ -82,7 +82,8 @@ def train(
     if not gathered:
         data = replace(data, features={"X": scipy.sparse.csr_matrix(data.features["X"])})
     state = TrainingState(weights)
-    loop = StepLoop(objective, data, settings, optimizer, state, np.random.RandomState(0))
+    graphs = graphs_of(objective, data, settings, optimizer, weights)
+    loop = StepLoop(graphs, data, settings, optimizer, state, np.random.RandomState(0))
     loop.run(epochs, EpochEnd(state, settings.tol, settings.n_iter_no_change))
     return loop.step, state
 

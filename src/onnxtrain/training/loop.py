@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ LARGE = 2**26
 _AHEAD = 256
 
 
-def _in_pieces(settings: Settings, data: EpochRows) -> Settings:
+def in_pieces(settings: Settings, data: EpochRows) -> Settings:
     """Return settings whose batches come in pieces, of sparse rows that would fill the memory when they are dense.
 
     The steps are the same: the gradients of the pieces of a batch are summed.
@@ -102,6 +102,42 @@ def update_of(
     )
 
 
+class Graphs(NamedTuple):
+    """The graphs of the steps of a fit.
+
+    Attributes
+    ----------
+    step : StepGraph
+    update : UpdateGraph or None
+        The update of the weights, behind a step that ends with gradients.
+    strengths : tuple of float
+        Of the penalties: the last of the per-step scalars.
+    large : bool
+        A step has the trained weights once: they take much memory.
+    """
+
+    step: StepGraph
+    update: UpdateGraph | None
+    strengths: tuple[float, ...]
+    large: bool
+
+
+def graphs_of(
+    objective: Objective, data: EpochRows, settings: Settings, optimizer: Optimizer, weights: Mapping[str, np.ndarray]
+) -> Graphs:
+    """Return the graphs of the steps that settings describe, over rows, from these weights on."""
+    capabilities = settings.device.capabilities
+    gathered, weighted = data.at_hand is not None, data.weighted
+    build = partial(step_of, objective, optimizer, settings, capabilities, gathered=gathered, weighted=weighted)
+    large = not capabilities.records_runs and _bytes_moved(weights) >= LARGE
+    if large and not optimizer.slots and settings.accumulate == 1:
+        large = _bytes_moved(weights, build()[0]) >= LARGE
+    batches = settings.accumulate if settings.accumulate > 1 or large else None
+    step, strengths = build(batches=batches)
+    update = None if batches is None else update_of(objective, optimizer, settings, capabilities, batches=batches)
+    return Graphs(step, update, strengths, large)
+
+
 def _bytes_moved(weights: Mapping[str, np.ndarray], step: StepGraph | None = None) -> int:
     """Return the bytes of weights, without those that a step writes some rows of in their place."""
     in_place = set() if step is None else {name for name, wire in step.weights.items() if wire.input in step.in_place}
@@ -125,9 +161,10 @@ class StepLoop:
 
     Parameters
     ----------
-    objective : Objective
+    graphs : Graphs
     data : EpochRows
     settings : Settings
+        Those of the graphs, as :func:`in_pieces` returns them.
     optimizer : Optimizer
     state : TrainingState
         The initial state; changed in place, once an epoch.
@@ -142,14 +179,14 @@ class StepLoop:
 
     def __init__(
         self,
-        objective: Objective,
+        graphs: Graphs,
         data: EpochRows,
         settings: Settings,
         optimizer: Optimizer,
         state: TrainingState,
         random_state: np.random.RandomState,
     ):
-        settings = _in_pieces(settings, data)
+        self.step, self.update, self._strengths, self._large = graphs
         self.data, self.settings, self.optimizer = data, settings, optimizer
         self._at_hand = data.at_hand  # None: the step is fed
         self._pace: Pace | None = None
@@ -160,23 +197,6 @@ class StepLoop:
         self.n_batches = -(-self.n_rows // self.batch_size)
         self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
         self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
-        build = partial(
-            step_of,
-            objective,
-            optimizer,
-            settings,
-            settings.device.capabilities,
-            gathered=self._at_hand is not None,
-            weighted=data.weighted,
-        )
-        self._large = not settings.device.capabilities.records_runs and _bytes_moved(state.weights) >= LARGE
-        if self._large and not optimizer.slots and settings.accumulate == 1:
-            self._large = _bytes_moved(state.weights, build()[0]) >= LARGE
-        batches = settings.accumulate if settings.accumulate > 1 or self._large else None
-        self.step, self._strengths = build(batches=batches)
-        self.update = None
-        if batches is not None:
-            self.update = update_of(objective, optimizer, settings, settings.device.capabilities, batches=batches)
         # whether an update follows a batch of an epoch: the last one of a step
         self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost

@@ -14,7 +14,7 @@ from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import EpochRows
 from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import LossAndGradient, minimize_lbfgs
-from onnxtrain.training.loop import StepLoop
+from onnxtrain.training.loop import StepLoop, graphs_of, in_pieces
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, Listener, Rise, TrainingState, Weights, keep_best, rise_of
@@ -144,7 +144,9 @@ class Fit:
 
     def _loop(self, optimizer: Optimizer) -> Loop:
         """Return the epochs of steps."""
-        return StepLoop(self.objective, self.data, self.settings, optimizer, self.state, self.random_state)
+        settings = in_pieces(self.settings, self.data)
+        graphs = graphs_of(self.objective, self.data, settings, optimizer, self.state.weights)
+        return StepLoop(graphs, self.data, settings, optimizer, self.state, self.random_state)
 
     def _place_of_all_rows(self) -> Place:
         """Return where the loss and its gradient are computed over all rows."""
