@@ -11,6 +11,7 @@ import time
 import numpy as np
 import onnx
 import pytest
+import scipy.sparse
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -23,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import onnxtrain
-from onnxtrain.errors import ArgumentTypeError, ClusterError, ConvergenceError, DataError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, ClusterError, ConvergenceError, DataError, ExportError, ParameterError
 from onnxtrain.optim import SGD, Adam
 from onnxtrain.optim.base import OPTIMIZERS
 
@@ -458,6 +459,41 @@ def test_frozen_workers_are_no_hang(width, waits):
     assert any(address in str(raised.value) for address in frozen)
 
 
+#: A scheduler in a process of its own, which says its address and waits.
+SCHEDULER = """
+import sys
+from distributed import LocalCluster
+with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_frozen_scheduler_is_no_hang(solver):
+    command = [sys.executable, "-c", f"if __name__ == '__main__': exec({SCHEDULER!r})"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        client = distributed.Client(process.stdout.readline().strip(), set_as_default=False)
+        fit = on_dask.OrtGradientRegressor(REGRESSOR, client=client, timeout=3, max_iter=9, solver=solver)
+        try:
+            with pytest.raises(ClusterError, match="The scheduler shows no sign of life after 3 seconds"):
+                fit.fit(*on_workers(X, Y), callback=lambda info: os.kill(process.pid, signal.SIGSTOP))
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+            client.close()
+            process.stdin.close()
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_client_that_is_closed_is_named(clients, solver):
+    client = distributed.Client(clients(2).cluster, set_as_default=False)
+    model = on_dask.OrtGradientRegressor(REGRESSOR, client=client, solver=solver, max_iter=9)
+    with pytest.raises(ClusterError, match="The client is clos.* in the midst of its tasks.*resume=True"):
+        model.fit(*on_workers(X, Y), callback=lambda info: client.close())
+    with pytest.raises(ParameterError, match="The client is clos.*make a new one"):
+        model.fit(*on_workers(X, Y))
+
+
 def test_a_task_of_a_worker_that_is_heard_of_may_take_longer(client):
     workers = Workers(client, max_failures=0, timeout=1)
     assert workers.results(lambda: [client.submit(time.sleep, 5, pure=False)]) == [None]
@@ -506,11 +542,23 @@ def test_a_cluster_without_workers_is_no_hang():
 # -------------------------------------------------------------------- errors
 
 ROWS = on_workers(X, Y)
+SPARSE = ROWS[0].map_blocks(
+    lambda block: scipy.sparse.csr_matrix(block) if len(block) == 17 else block, meta=np.zeros((0, 5))
+)
+
+
+def classifier_like(model):
+    return on_dask.OrtGradientClassifier(client=model.client)
+
+
 REFUSED = {
     "in memory": (lambda m: m.fit(X, Y), ArgumentTypeError, "X must be a Dask array or frame, got ndarray"),
     "y in memory": (lambda m: m.fit(ROWS[0], Y), ArgumentTypeError, "y must be a Dask array or frame, got ndarray"),
     "partitions": (lambda m: m.fit(ROWS[0], ROWS[1][:50]), DataError, "y has 3 partitions, X 5"),
     "rows": (lambda m: m.fit(*on_workers(X, chunks=(50, 40)), *on_workers(Y[:80], chunks=(50, 30))), DataError, "partition of y has 30 rows, that of X 40"),
+    "masked": (lambda m: m.fit(da.ma.masked_greater(ROWS[0], 1), ROWS[1]), DataError, r"X has \d+ masked values. Fill them"),
+    "sparse among dense": (lambda m: m.fit(SPARSE, ROWS[1]), DataError, r"A partition has rows of \(5, 'sparse'\), another one of \(5,\)"),
+    "no label": (lambda m: classifier_like(m).fit(ROWS[0], da.from_array(np.array(["a", None, "b"] * 30, object), chunks=30)[:90].rechunk((CHUNKS,))), DataError, "none may be missing.*dropna"),
     "NaN": (lambda m: m.fit(ROWS[0] * np.nan, ROWS[1]), DataError, "NaN"),
     "y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0]), DataError, "X_val and y_val go together"),
     "weights": (lambda m: m.fit(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row whose sample weight"),
@@ -553,6 +601,13 @@ def test_parameters_are_those_of_the_plain_estimator_and_those_of_the_cluster(na
     own = {"client": None, "max_failures": 3, "timeout": 300.0}
     assert ours.get_params() == plain.get_params() | own
     assert ours.set_params(l2=1.0, timeout=5.0).to_local().get_params() == plain.set_params(l2=1.0).get_params()
+
+
+def test_a_plain_estimator_is_saved(client, tmp_path):
+    model = on_dask.OrtGradientRegressor(REGRESSOR, client=client, max_iter=1).fit(*on_workers(X, Y))
+    with pytest.raises(ExportError, match=r"save\(estimator.to_local\(\), path\)"):
+        onnxtrain.save(model, tmp_path / "model.onnx")
+    onnxtrain.save(model.to_local(), tmp_path / "model.onnx")
 
 
 def test_clones_have_the_client_and_pickles_do_not(client):

@@ -1,5 +1,6 @@
 """Sources of rows in parts, and lazy collections of other libraries as plain X."""
 
+import decimal
 import importlib
 import sys
 
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import DataError, DependencyError
+from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError
 from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy
 from onnxtrain.rows import sources as sources_module
 
@@ -154,6 +155,95 @@ def test_sources_refuse_what_does_not_fit(tmp_path):
     FRAME[:0].to_parquet(tmp_path / "empty.parquet")
     with pytest.raises(DataError, match="There are no rows in"):
         from_parquet(tmp_path / "empty.parquet")
+
+
+def written(folder, **tables):
+    """Write a file for each table; return the folder."""
+    for name, table in tables.items():
+        table.to_parquet(folder / f"{name}.parquet", index=False)
+    return folder
+
+
+def damaged(folder):
+    written(folder, a=TABLE)
+    (folder / "b.parquet").write_bytes(b"")
+    return folder
+
+
+A, B = TABLE[:250], TABLE[250:]
+LISTS = A.assign(l=[[1.0, 2.0]] * 250)
+
+#: What is given, the error and its words.
+REFUSED = {
+    "a feature of another name": (
+        lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"b": "bb"})), label="y"),
+        DataError, r"b.parquet' has no column 'b', other files have it. Did you mean 'bb'",
+    ),
+    "a label of another name": (
+        lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"y": "Y"})), label="y"),
+        DataError, r"b.parquet' has no column 'y', other files have it. Did you mean 'Y'",
+    ),
+    "a type that does not fit": (
+        lambda f: from_parquet(written(f, a=A.assign(k=1), b=B.assign(k=1.5)), label="y", columns=["k"]).read(1),
+        DataError, r"b.parquet': Float value 1.5.*types of the columns are those of the first file",
+    ),
+    "a file of no bytes": (lambda f: from_parquet(damaged(f)), DataError, "b.parquet.*Leave the file out, or write"),
+    "a folder without files": (lambda f: from_parquet(f, label="y"), DataError, "There are no files in"),
+    "no paths": (lambda f: from_parquet([], label="y"), DataError, r"There are no files in \[\]"),
+    "no features": (
+        lambda f: from_parquet(written(f, a=A[["y"]]), label="y"), DataError, "no features: all columns are y",
+    ),
+    "a column given twice": (
+        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "a"]), DataError, "A column is given twice",
+    ),
+    "the label as a feature": (
+        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "y"]), DataError, "'y' is the label, and in col",
+    ),
+    "lists": (
+        lambda f: from_parquet(written(f, a=LISTS), label="y"), DataError, "The column 'l' is of type list<.*one value a row",
+    ),
+    "a path in place of paths": (
+        lambda f: from_files("a.csv", np.load), ArgumentTypeError, "takes a sequence of files and the function.*'a.csv'",
+    ),
+    "no function": (lambda f: from_files(["a.csv"], "read"), ArgumentTypeError, "the function that reads one, got"),
+    "nothing read": (lambda f: from_files([7], lambda i: None).n_rows(0), DataError, r"read\(7\) must return \(X, y\)"),
+    "a list for zarr": (lambda f: from_zarr([[1.0]], y), ArgumentTypeError, "X must be an array or the path of one, got"),
+    "a list of labels": (lambda f: from_zarr(X, [1.0]), ArgumentTypeError, "y must be an array or the path of one, got"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_cause_and_remedy(name, tmp_path):
+    pytest.importorskip("pyarrow")
+    call, error, words = REFUSED[name]
+    with pytest.raises(error, match=words):
+        call(tmp_path)
+
+
+def test_rows_in_memory_are_not_for_from_dask():
+    pytest.importorskip("dask")
+    for given in ((X, y), ([1.0], None)):
+        with pytest.raises(ArgumentTypeError, match="X must be an array or a frame of dask, got"):
+            from_dask(*given)
+
+
+def test_a_dataset_says_what_a_file_without_a_column_means(tmp_path):
+    ds = pytest.importorskip("pyarrow.dataset")
+    folder = written(tmp_path, a=A, b=B.drop(columns="b"))
+    parts = from_parquet(ds.dataset(folder), label="y", columns=["a", "b"])
+    assert parts.read(1)[0]["b"].isna().all()
+
+
+def test_decimals_are_floats(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    money = pa.array([decimal.Decimal(f"{value:.2f}") for value in X[:, 0]], pa.decimal128(10, 2))
+    pq.write_table(pa.table({"a": money, "b": X[:, 1], "y": money, "w": money}), tmp_path / "rows.parquet")
+    rows, labels, weight = from_parquet(tmp_path / "rows.parquet", label="y", weight="w").read(0)
+    expected = np.array([float(f"{value:.2f}") for value in X[:, 0]])
+    for found in (rows["a"], labels, weight):
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,28 @@
 """Rows in parts: a fit means what it means in memory, with the memory of a few parts."""
 
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 
 import numpy as np
+import onnx.parser
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
 from onnxtrain.rows import Parts, from_files
 
@@ -295,6 +299,213 @@ def test_predictions_of_parts_without_labels_have_as_many_rows_as_they_say():
         model.predict(rows)
 
 
+TAGGER = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, T, 2] u) => (float[N, T, 3] Y) <float[2, 3] A = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> { Y = MatMul(u, A) }"""
+TOKENS = _rng.randn(N, 5, 2).astype(np.float32)
+TAGS = np.where(np.arange(N)[:, None] % 7 + np.arange(5) > 8, -100, (TOKENS > 0).sum(axis=2))
+
+
+def test_labels_of_positions_are_counted_without_those_ignored():
+    onx = onnx.parser.parse_model(TAGGER)
+    a, b, c = (OrtGradientClassifier(onx, max_iter=3, random_state=0) for _ in range(3))
+    check_same(a.fit(TOKENS, TAGS), b.fit(parts_of(5, TOKENS, TAGS)))
+    assert b.classes_.tolist() == [0, 1, 2]
+    many = parts_of(40, TOKENS, TAGS)
+    np.testing.assert_allclose(c.fit(many).score(many), a.score(TOKENS, TAGS), atol=0.02)
+
+
+def test_balanced_weights_of_positions_are_those_of_the_sample():
+    model = OrtGradientClassifier(onnx.parser.parse_model(TAGGER), class_weight="balanced", max_iter=3, random_state=0)
+    a, b = clone(model).fit(TOKENS, TAGS), clone(model).fit(parts_of(5, TOKENS, TAGS))
+    check_same(a, b)
+    with pytest.raises(ParameterError, match="class_weight='balanced' of positions is that of the sample.*dictionary"):
+        model.fit(parts_of(5, TOKENS, TAGS, sample=10))
+
+
+def test_balanced_weights_are_those_of_all_parts_where_the_classes_are_given():
+    order = np.argsort(y, kind="stable")
+    model = OrtGradientClassifier(class_weight="balanced", solver="lbfgs", l2=0.01, dtype="float64")
+    a, b = (
+        clone(model).fit(X, y),
+        clone(model).fit(parts_of(40, X[order], y[order], classes=["no", "yes"], open_parts=2)),
+    )
+    np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-6)
+
+
+TEXT = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (int64[N, T] ids) => (float[N, 3] Y) <float[4, 3] E = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0}>
+    { e = Gather(E, ids) Y = ReduceMean<axes = [1], keepdims = 0>(e) }"""
+
+
+@pytest.mark.parametrize("open_parts", [1, 2, 40])
+def test_rows_of_parts_that_are_mixed_have_one_length(open_parts):
+    ids = [[int(k) for k in _rng.randint(0, 4, 1 + i % 6)] for i in range(60)]
+    kinds = np.array([row[0] % 3 for row in ids])
+    cuts = np.array_split(np.arange(60), 20)
+    source = from_files(cuts, lambda rows: (Inputs(ids=[ids[i] for i in rows]), kinds[rows]))
+    model = OrtGradientClassifier(onnx.parser.parse_model(TEXT), pad={"ids": 0}, max_iter=2)
+    with pytest.raises(DataError, match=r"Rows of 'ids' have the shape \(\d,\) in one part, .*fill up the rows of all"):
+        model.fit(Parts(source, open_parts=open_parts))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, masked: m.fit(masked, y),
+        lambda m, masked: m.fit(parts_of(3, masked, y)),
+        lambda m, masked: m.fit(X, y).predict(masked),
+    ],
+    ids=["fit", "parts", "predict"],
+)
+def test_masked_values_are_not_taken_for_others(call):
+    masked = np.ma.masked_greater(X, 2)
+    with pytest.raises(DataError, match=r"has \d+ masked values. Fill them"):
+        call(OrtGradientClassifier(max_iter=1), masked)
+    OrtGradientClassifier(max_iter=1).fit(np.ma.masked_greater(X, 200), y)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_rows_without_a_label_are_counted(missing):
+    labels = y.astype(object)
+    labels[[400, 401]] = missing
+    with pytest.raises(DataError, match="Part 3 has 2 rows without a label, None or NaN: leave them out"):
+        OrtGradientClassifier(max_iter=1).fit(parts_of(5, X, labels))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda parts: cross_val_score(OrtGradientClassifier(max_iter=1), parts, y),
+        lambda parts: GridSearchCV(OrtGradientClassifier(max_iter=1), {"l2": [0.0, 1.0]}).fit(parts),
+        lambda parts: make_pipeline(StandardScaler(), OrtGradientClassifier(max_iter=1)).fit(parts),
+    ],
+    ids=["cross-validation", "search", "pipeline"],
+)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["source", "Parts"])
+def test_scikit_learn_takes_no_parts(call, wrapped):
+    parts = parts_of(3, X, y)
+    with pytest.raises(ArgumentTypeError, match="Rows in parts are for fit.*cross-validation, searches and pipelines"):
+        call(Parts(parts) if wrapped else parts)
+
+
+class Rewritten:
+    """Six parts, number 3 of which is another one from its second or third reading on."""
+
+    def __init__(self, first, then, after=1):
+        self.first, self.then, self.left = parts_of(6, *first), parts_of(6, *then), after
+
+    def __len__(self):
+        return 6
+
+    def n_rows(self, i):
+        return self.first.n_rows(i)
+
+    def read(self, i):
+        self.left -= i == 3
+        return (self.then if i == 3 and self.left < 0 else self.first).read(i)
+
+
+ONES, CHANGE = np.ones(N), "Part 3 has changed during the fit: "
+AMONG = np.isin(np.arange(N), np.array_split(np.arange(N), 6)[3])
+
+FEWER = np.where(AMONG & (np.arange(N) % 2 == 0), "no", y)
+
+#: The rows of the first pass, those of part 3 afterwards, the error.
+CHANGED = {
+    "some weights are zero": ((X, y, weight), (X, y, weight * (np.arange(N) % 2)), CHANGE + r"\d+ rows count, \d+ did"),
+    "all weights are zero": ((X, y, weight), (X, y, 0 * weight), CHANGE + r"0 rows count, \d+ did"),
+    "larger weights": ((X, y, weight), (X, y, 2 * weight), CHANGE + "its sample weights sum to .*, it was"),
+    "weights that were all one": ((X, y, ONES), (X, y, weight), "Part 3: the sample weights have changed.*all were 1"),
+    "weights that are all two": ((X, y, ONES), (X, y, 2 * ONES), "Part 3: the sample weights have changed.*all were 1"),
+    "other classes": ((X, y), (X, FEWER), CHANGE + "its (rows are of other classes|sample weights sum)"),
+    "one class": ((X, y), (X, np.where(AMONG, "yes", y)), CHANGE + "its (rows are of other classes|sample weights sum)"),
+    "another class": ((X, y), (X, np.where(AMONG, "perhaps", y)), "Part 3: (y has labels the model does not know: 'perh|.*'perh)"),
+    "fewer rows": ((X, y), (X[:500], y[:500]), r"Part 3 has 83 rows in X and 83 in y, n_rows\(3\) is 100"),
+    "other columns": ((X, y), (X[:, :3], y), r"Part 3 has rows of \(3,\), part 0 of \(4,\)"),
+}  # fmt: skip
+
+
+#: Parameters, how many parts are open, passes before the first epoch: one more counts the rows of balanced classes.
+WAYS = [
+    (dict(solver="lbfgs"), 2, 1),
+    ({}, 2, 1),
+    ({}, 8, 1),
+    (dict(early_stopping=True), 2, 1),
+    (dict(class_weight="balanced"), 2, 2),
+]
+
+
+@pytest.mark.parametrize("how, open_parts, n_passes", WAYS)
+@pytest.mark.parametrize("name", CHANGED)
+def test_parts_must_stay_as_they_are(name, how, open_parts, n_passes):
+    first, then, message = CHANGED[name]
+    model = OrtGradientClassifier(max_iter=3, random_state=0, **how)
+    with pytest.raises(DataError, match=message):
+        model.fit(Parts(Rewritten(first, then, n_passes), open_parts=open_parts))
+
+
+def test_a_part_that_changes_later_ends_a_fit_with_the_weights_of_the_epoch_before():
+    one = OrtGradientClassifier(max_iter=1, random_state=0).fit(Parts(parts_of(6, X, y), open_parts=2))
+    model = OrtGradientClassifier(max_iter=3, random_state=0)
+    with pytest.raises(DataError, match="Part 3 has changed"):
+        model.fit(Parts(Rewritten((X, y), (X, FEWER), after=2), open_parts=2))
+    check_same(one, model)
+
+
+@pytest.mark.parametrize(
+    "now, message",
+    [
+        ([100, 101, 100, 100, 101, 101, 9], "The source has 7 parts, it had 6 when the fit began: .*partial_fit"),
+        ([101, 101, 101, 90, 100, 100], r"Part 3 has changed during the fit: n_rows\(3\) is 90, it was 100"),
+    ],
+)
+def test_parts_that_come_later_are_named(now, message):
+    class Growing:
+        def __init__(self):
+            self.lengths = [101, 101, 101, 100, 100, 100]
+
+        def __len__(self):
+            return len(self.lengths)
+
+        def n_rows(self, i):
+            return self.lengths[i]
+
+        def read(self, i):
+            return X[: self.lengths[i]], y[: self.lengths[i]]
+
+    source = Growing()
+    with pytest.raises(DataError, match=message):
+        OrtGradientClassifier(max_iter=3).fit(source, callback=lambda info: setattr(source, "lengths", now))
+
+
+def test_rows_that_are_drawn_anew_in_each_epoch_are_no_change():
+    """X may be augmented: nothing that is counted differs."""
+    rng, source = np.random.RandomState(0), parts_of(6, X, y)
+
+    def read(i):
+        rows, labels = source.read(i)
+        return rows + 0.01 * rng.randn(*rows.shape).astype(np.float32), labels
+
+    parts = Parts(from_files(range(6), read, n_rows=[source.n_rows(i) for i in range(6)]), open_parts=2)
+    assert len(OrtGradientClassifier(max_iter=3).fit(parts).loss_curve_) == 3
+
+
+def test_a_file_that_vanishes_is_named(tmp_path):
+    files = [tmp_path / f"{k}.npz" for k in range(6)]
+    for file, cut in zip(files, np.array_split(np.arange(N), 6), strict=True):
+        np.savez(file, X=X[cut], y=y[cut])
+
+    def read(path):
+        with np.load(path) as file:
+            return file["X"], file["y"]
+
+    with pytest.raises(FileNotFoundError, match=re.escape(str(files[3]))) as raised:
+        OrtGradientClassifier(max_iter=3).fit(from_files(files, read), callback=lambda info: files[3].unlink())
+    assert any("Part 3 could not be read. Every epoch reads all parts" in note for note in raised.value.__notes__)
+
+
 @pytest.mark.parametrize("n", [603, 5, 2])
 def test_few_rows_are_held_out_as_in_memory(n):
     model = OrtGradientRegressor(LinearRegression(), early_stopping=True, max_iter=1)
@@ -350,6 +561,12 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     with pytest.raises(DataError, match=message):
         model.fit(Parts(source, classes=classes, sample=10))
     assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+def test_a_sparse_part_is_found_if_the_classes_are_given():
+    parts = parts_but_one((scipy.sparse.csr_array(X), y), (X, y))
+    with pytest.raises(DataError, match=r"Part 3 has rows of \(4, 'sparse'\), part 0 of \(4,\)"):
+        OrtGradientClassifier(max_iter=1).fit(Parts(parts, classes=["no", "yes"]))
 
 
 @pytest.mark.parametrize("sparse", [0, 1], ids=["part 0 sparse", "part 1 sparse"])
@@ -408,6 +625,20 @@ def test_the_progress_bar_is_one_of_rows(capsys):
 # -------------------------------------------------------------- refusals
 
 
+def parts_with_lengths(n):
+    class Rows:
+        def __len__(self):
+            return 2
+
+        def n_rows(self, i):
+            return n
+
+        def read(self, i):
+            return X, y
+
+    return Rows()
+
+
 @pytest.mark.parametrize(
     "call, error, message",
     [
@@ -423,6 +654,8 @@ def test_the_progress_bar_is_one_of_rows(capsys):
         (lambda m: m.fit(Parts(from_files([], len))), DataError, "There are no parts"),
         (lambda m: m.fit(from_files([0], lambda i: (X[:0], y[:0]))), DataError, "The 1 parts have no rows"),
         (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 has 603 rows in X and 603 in y, n_rows\\(0\\) is 7"),
+        (lambda m: m.fit(parts_with_lengths(None)), DataError, "n_rows\\(0\\) must return the number of rows of part 0, got None"),
+        (lambda m: m.fit(parts_with_lengths(-1)), DataError, "n_rows\\(0\\) must return .*got -1"),
         (lambda m: m.fit(from_files([0], lambda i: (X, y, weight, 1))), DataError, "read\\(0\\) must return the tuple.*length 4"),
         (lambda m: m.fit(parts_of(3, X, y, 0 * weight)), DataError, "at least one non-zero"),
         (lambda m: m.fit(X), DataError, "requires y to be passed"),
@@ -432,7 +665,7 @@ def test_the_progress_bar_is_one_of_rows(capsys):
         (lambda m: Parts([X, y]), ArgumentTypeError, "__len__, n_rows\\(i\\) and read\\(i\\), got list"),
         (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is for classifiers"),
         (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' of several labels"),
-        (lambda m: m.fit(parts_of(3, X, np.array([0, "a", None] * 201, dtype=object))), DataError, "Labels must be of one type"),
+        (lambda m: m.fit(parts_of(3, X, np.array([0, "a", 1.5] * 201, dtype=object))), DataError, "Labels must be of one type"),
     ],
 )  # fmt: skip
 def test_refusals_say_what_to_do(call, error, message):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 
 import numpy as np
@@ -529,6 +530,34 @@ def test_the_former_pair_of_files_is_whole_until_it_is_replaced(small_limit, tmp
     save(second, path)  # all in one file now
     assert data_of(path) == [other.name]
     np.testing.assert_array_equal(load(path).predict(X), second.predict(X))
+
+
+def test_the_files_of_a_killed_save_are_removed_by_a_later_one(small_limit, tmp_path, monkeypatch):
+    path, killed = tmp_path / "whole" / "line.onnx", tmp_path / "killed" / "line.onnx"
+    path.parent.mkdir()
+    first, second, third = fitted_line(), fitted_line(4, solver="adam"), fitted_line(5, solver="adam")
+    save(first, path)
+    before, replace = data_of(path), os.replace
+
+    def seen(part, target):
+        if target == path:  # the tensors of the second are in place
+            shutil.copytree(path.parent, killed.parent)
+        replace(part, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_format.os, "replace", seen)
+        save(second, path)
+    left = [killed.with_name(name) for name in data_of(killed) if name not in before]
+    assert sorted(p.suffix for p in left) == [".data", ".part"]
+    np.testing.assert_array_equal(load(killed).predict(X), first.predict(X))
+    save(third, killed)  # another process may be writing the others
+    assert len(data_of(killed)) == 3
+    for file in left:
+        os.utime(file, (0, 0))
+    save(third, killed)
+    (name,) = data_of(killed)
+    assert killed.with_name(name) not in left
+    np.testing.assert_array_equal(load(killed).predict(X), third.predict(X))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="A folder is flushed on POSIX only")

@@ -34,8 +34,10 @@ from sklearn.svm import SVC, SVR, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, average_states, load, save
 from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
+from onnxtrain.graph import held
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from onnxtrain.runtime.session import run
+from onnxtrain.training import portable
 from tests.zoo import data
 
 RUNNER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "web" / "run_plain.py"
@@ -507,6 +509,33 @@ def test_a_step_that_cannot_be_written_is_refused_with_the_reason(name, tmp_path
     model = make()
     with pytest.raises(ExportError, match=words):
         model.export_training_step(tmp_path / "step", target=target)
+    assert not (tmp_path / "step").exists()
+
+
+@pytest.mark.parametrize(
+    "file, trained, words",
+    [
+        ("step", ["body", "shift", "b"], "train a smaller model"),
+        ("init", ["body", "shift"], "train fewer weights"),
+        ("predict", ["W", "b"], "train a smaller model"),
+        ("before", ["W", "b"], "train a smaller model"),
+    ],
+)
+def test_a_file_that_would_be_no_protobuf_message(file, trained, words, tmp_path, monkeypatch):
+    """The limits are those of the file that is asked for: the export writes it in this order or before the others."""
+    for name, least in {"LEAST": 2**10, "LEAST_IN_ALL": 2**10}.items():
+        monkeypatch.setattr(held, name, least)
+    model = C(network(BODY), weights_to_train=trained, solver="sgd", max_iter=0).fit(*DIGITS)
+    arrays, check = [], portable._check_size
+
+    def small(name, *args):
+        monkeypatch.setattr(portable, "MOST_BYTES", 8_000 if name == f"{file}.onnx" else 2**31)
+        arrays.append(name)
+        check(name, *args)
+
+    monkeypatch.setattr(portable, "_check_size", small)
+    with pytest.raises(ExportError, match=rf"{file}\.onnx would hold 0\.0\d GB, and an ONNX file less.*{words}"):
+        model.export_training_step(tmp_path / "step")
     assert not (tmp_path / "step").exists()
 
 

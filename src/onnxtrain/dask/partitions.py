@@ -12,6 +12,7 @@ import numpy as np
 from dask.utils import is_dataframe_like, is_series_like
 
 from onnxtrain.errors import ArgumentTypeError, DataError
+from onnxtrain.rows.lazy import unmasked
 
 #: A partition: X, y, sample_weight; the last two may be None.
 Part = tuple[Any, Any, Any]
@@ -64,6 +65,8 @@ def _part(X: Any, y: Any, sample_weight: Any) -> Part:
     for name, length in lengths.items():
         if length != len_of(X):
             raise DataError(f"A partition of {name} has {length} rows, that of X {len_of(X)}.")
+    for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        unmasked(values, name)
     return X, y, sample_weight
 
 
@@ -103,4 +106,4 @@ def mapped(function: Callable[..., np.ndarray], model: Any, X: Any, like: np.nda
 
 
 def _mapped(function: Callable[..., np.ndarray], model: Any, X: Any, nothing: np.ndarray) -> np.ndarray:
-    return function(model, X) if len_of(X) else nothing
+    return function(model, unmasked(X, "X")) if len_of(X) else nothing

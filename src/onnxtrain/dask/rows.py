@@ -234,7 +234,7 @@ def of_each(
 def sums_of_rows(parts: Sequence[TrainingData], rows: Sequence[np.ndarray], program: Program, weights: Weights) -> Sums:
     """Return the sums over some rows of some partitions, computed together."""
     data = joined([part.subset(part.rows[some]) for part, some in zip(parts, rows, strict=True)])
-    dtype = next(iter(weights.values())).dtype  # a batch is one run of the graph, whose type that is
+    dtype = next(iter(weights.values())).dtype  # that of a step: in float64 twice as much would travel
     return sums_of_part(data, program, weights, dtype)
 
 

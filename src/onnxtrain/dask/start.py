@@ -16,6 +16,7 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.given import check_rows, data_of
 from onnxtrain.estimators.protocols import take
+from onnxtrain.estimators.survey import form_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData
@@ -50,7 +51,13 @@ def glance(part: Part, size: int, classifies: bool) -> Glance:
     chosen = [counted[:size]]
     counts: dict[Any, int] = {}
     if classifies and y.shape[1:] in ((), (1,)):
-        classes, which = np.unique(y.ravel(), return_inverse=True)
+        try:
+            classes, which = np.unique(y.ravel(), return_inverse=True)
+        except TypeError as e:
+            raise DataError(
+                f"Labels must be of one type, numbers or strings, and none may be missing: {e}. Leave rows without a "
+                "label out, frame.dropna(subset=[...])."
+            ) from e
         counts = dict(zip(classes.tolist(), np.bincount(which).tolist(), strict=True))
         chosen += [np.flatnonzero(which == k)[:_OF_EACH] for k in range(len(classes))]
     some = np.unique(np.concatenate(chosen))
@@ -87,6 +94,10 @@ class Sample:
 
 def _below(X: Sequence[Any]) -> Any:
     """Return rows below one another; frames stay frames, which have names and types of columns."""
+    forms = [form_of(rows) for rows in X]
+    for form in forms:
+        if form != forms[0]:
+            raise DataError(f"A partition has rows of {form}, another one of {forms[0]}: they must be alike.")
     if hasattr(X[0], "iloc"):
         import pandas as pd
 

@@ -74,6 +74,8 @@ class Workers:
             raise ParameterError(
                 f"client is a distributed.Client(...) that was not made with asynchronous=True, got {client!r}."
             )
+        if client.status != "running":
+            raise ParameterError(f"The client is {client.status}: make a new one, distributed.Client(...).")
         if not isinstance(max_failures, Integral) or max_failures < 0:
             raise ParameterError(f"max_failures is an integer, 0 or more, got {max_failures!r}.")
         if not isinstance(timeout, Real) or not timeout > 0:
@@ -83,7 +85,7 @@ class Workers:
     @property
     def threads(self) -> dict[str, int]:
         """The number of threads of each worker by its address."""
-        return dict(self.client.nthreads())
+        return dict(self._asked("ncores"))
 
     def submit(self, function: Callable[..., Any], parts: Sequence[Any], *args: Any) -> list[Future]:
         """Start ``function(part, *args)`` for each part."""
@@ -99,7 +101,7 @@ class Workers:
         free = self.threads
         n_places = min(sum(free.values()), len(parts)) or 1
         of_part = [i * n_places // len(parts) for i in range(len(parts))]
-        holders, found = self.client.who_has(list(parts)), []
+        holders, found = self._asked("who_has", keys=[part.key for part in parts]), []
         for number in range(n_places):
             near = Counter(a for i, part in enumerate(parts) if of_part[i] == number for a in holders.get(part.key, ()))
             address = max(free, key=lambda a: (free[a] > 0, near[a], free[a]), default="")
@@ -132,6 +134,7 @@ class Workers:
             The tasks were lost more than `max_failures` times, or there was no sign of life.
         """
         for _ in range(self.max_failures + 1):
+            self._check_open()
             futures: Sequence[Future] = ()
             try:
                 futures = submit()
@@ -141,12 +144,21 @@ class Workers:
                 lost = e
             finally:
                 # also after Ctrl-C: what still waits or runs is of no use to anybody
-                self.client.cancel([f for f in futures if not f.done()])
-            self.client.retry([f for f in needed if f.status == "error"])
+                if self.client.status == "running":
+                    self.client.cancel([f for f in futures if not f.done()])
+            self._within_limit(partial(self.client.retry, [f for f in needed if f.status == "error"]))
         raise ClusterError(
             f"Tasks were lost {self.max_failures + 1} times with their workers, max_failures={self.max_failures}: "
-            f"{lost!r}. The logs of the workers say why they ended; too little memory is a usual reason."
+            f"{lost!r}. The logs of the workers say why they ended; too little memory is a usual reason. Rows that "
+            "were cancelled are lost as well."
         ) from lost
+
+    def _check_open(self) -> None:
+        if self.client.status != "running":
+            raise ClusterError(
+                f"The client is {self.client.status} in the midst of its tasks: it was closed, or its scheduler ended. "
+                "With checkpoint= the fit goes on by resume=True and a new client."
+            )
 
     def wait(self, futures: Sequence[Future]) -> None:
         """Wait until all tasks have ended, looking at the workers.
@@ -172,9 +184,21 @@ class Workers:
 
     def _heard(self) -> dict[str, float]:
         """Return when the scheduler last heard of each worker that has a task to run, by the scheduler's clock."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        busy = self.client.processing().items()
+        workers = self._asked("identity", n_workers=-1)["workers"]
+        busy = self._asked("processing").items()
         return {address: workers[address]["last_seen"] for address, tasks in busy if tasks and address in workers}
+
+    def _asked(self, question: str, **arguments: Any) -> Any:
+        """Return an answer of the scheduler; the methods of the client that ask it wait for ever for a frozen one."""
+        try:
+            return self.client.sync(
+                getattr(self.client.scheduler, question), **arguments, callback_timeout=self.timeout
+            )
+        except TimeoutError as e:
+            raise ClusterError(
+                f"The scheduler shows no sign of life after {self.timeout:g} seconds, the limit timeout=: stopped, "
+                "swapping, or cut off from the network."
+            ) from e
 
     def _within_limit(self, transfer: Callable[..., Any]) -> Any:
         """Return the result of a method of the client that moves data: a frozen worker would never end it."""

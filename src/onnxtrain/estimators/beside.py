@@ -72,25 +72,25 @@ def references(tensors: Sequence[onnx.TensorProto], location: str) -> list[onnx.
     return found
 
 
-def belonging_to(path: Path) -> set[Path]:
-    """Return the files beside an estimator's file to which it refers; to look for them in the file takes long."""
+def belonging_to(path: Path, part: Path | None = None) -> set[Path]:
+    """Return the files beside an estimator's file to which it refers, or to which a partial file of it does."""
+    model = part or path
     pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{_LETTERS}}}\.data")
     found = {p for p in path.parent.glob(f"{glob.escape(path.name)}.*.data") if pattern.fullmatch(p.name)}
-    if not found or not path.exists():
+    if not found or not model.exists():  # to look for them in the file takes long
         return set()
     try:
-        named = {place.get("location") for place in graph.layout_of(path).values()}
+        named = {place.get("location") for place in graph.layout_of(model).values()}
     except Exception:  # a file of another kind, which is replaced
         return set()
     return {p for p in found if p.name in named}
 
 
-def remove(paths: Iterable[Path | None]) -> None:
+def remove(paths: Iterable[Path]) -> None:
     """Remove files; another process may have removed them."""
     for path in paths:
         with suppress(OSError):
-            if path is not None:
-                path.unlink()
+            path.unlink()
 
 
 def take_in(proto: onnx.ModelProto, known: Mapping[str, Any] | None, path: Path) -> dict[str, np.ndarray]:

@@ -17,8 +17,8 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,22 +67,51 @@ def write(
     from onnxtrain import __version__
 
     header = {"format": FORMAT, "written_by": __version__, **header}
-    real, file = Path(os.path.realpath(path)), None
+    real = Path(os.path.realpath(path))
     try:
+        remove_parts(real)
         former = beside.belonging_to(real)
         if beside.is_too_large(model, header, tensors):
-            checksum, file = _write_beside(real, tensors)
-            header["beside"] = {"name": file.name, "sha256": checksum}
-            tensors = beside.references(tensors, file.name)
-        try:
-            content = _content(model, header, tensors)
-            _replace(real, lambda f: f.write(content + _trailer(content)))
-        except BaseException:
-            beside.remove({file} - former - beside.belonging_to(real))  # the new model may be in place already
-            raise
+            beside.remove(former - {_write_two(real, model, header, tensors, former)})
+        else:
+            _write_one(real, _content(model, header, tensors))
+            beside.remove(former)
     except OSError as e:
         raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e
-    beside.remove(former - {file})
+
+
+def _write_one(path: Path, content: bytes) -> None:
+    """Replace a file by a model and its checksum."""
+    with _replacement(path, lambda f: f.write(content + _trailer(content))):
+        pass
+
+
+def _write_two(
+    path: Path,
+    model: onnx.ModelProto,
+    header: Mapping[str, Any],
+    tensors: Sequence[onnx.TensorProto],
+    former: Collection[Path],
+) -> Path:
+    """Replace a file, and before it the one beside it, which is returned.
+
+    The partial file of the model is there before the tensors are, and refers to them: so :func:`remove_parts` finds
+    them if the process is killed in between.
+    """
+    checksum = beside.checksum_of(tensors)
+    file = path.parent / beside.name_of(path, checksum)
+    header = {**header, "beside": {"name": file.name, "sha256": checksum}}
+    content = _content(model, header, beside.references(tensors, file.name))
+    try:
+        with (
+            _replacement(path, lambda f: f.write(content + _trailer(content))),
+            _replacement(file, lambda f: f.writelines(t.raw_data for t in tensors), like=path),
+        ):
+            pass
+    except BaseException:
+        beside.remove({file} - {*former} - beside.belonging_to(path))  # the new model may be in place already
+        raise
+    return file
 
 
 #: Of a file that has no format of others.
@@ -99,16 +128,9 @@ def _content(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequenc
         raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
 
 
-def _write_beside(path: Path, tensors: Sequence[onnx.TensorProto]) -> tuple[str, Path]:
-    """Write tensors to a file beside a path; return their checksum and the file."""
-    checksum = beside.checksum_of(tensors)
-    file = path.parent / beside.name_of(path, checksum)
-    _replace(file, lambda f: f.writelines(t.raw_data for t in tensors), like=path)
-    return checksum, file
-
-
-def _replace(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = None) -> None:
-    """Replace a file in one piece, with the permissions it had, or those of a file `like` which it is."""
+@contextmanager
+def _replacement(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = None) -> Iterator[None]:
+    """Write a partial file, which replaces the file at the end: with the permissions that this or `like` had."""
     part, like = path.parent / f".{path.name}.{uuid.uuid4().hex}.part", like or path
     try:
         with open(part, "xb") as file:
@@ -117,6 +139,7 @@ def _replace(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = N
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        yield
         os.replace(part, path)
     except BaseException:
         with suppress(OSError):
@@ -135,11 +158,12 @@ def _in_folder(path: str | os.PathLike[str]) -> str:
 
 
 def remove_parts(path: str | os.PathLike) -> None:
-    """Remove the partial files of processes that were killed while writing; other processes may be writing now."""
+    """Remove the files of processes that were killed while writing; other processes may be writing now."""
     path = Path(os.path.realpath(path))
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):  # it is gone, or not ours
             if time.time() - part.stat().st_mtime > _ABANDONED:
+                beside.remove(beside.belonging_to(path, part) - beside.belonging_to(path))
                 part.unlink()
 
 

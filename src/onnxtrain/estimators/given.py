@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -16,17 +17,17 @@ from sklearn.model_selection import train_test_split
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import InputForm, Rows, in_order
-from onnxtrain.estimators.positions import is_positional, row_weights
+from onnxtrain.estimators.positions import counts, is_positional, row_weights
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.survey import Survey, check_length, check_weighted, survey
+from onnxtrain.estimators.survey import Survey, check_form, check_length, check_weighted, form_of, survey
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.lazy import in_memory
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.mixing import gather
-from onnxtrain.training.parts import PartedData
+from onnxtrain.training.parts import PartedData, changed
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -108,6 +109,10 @@ def joined(values: Iterator[Any]) -> Any:
 
 #: Why, and the remedy.
 _NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows in parts: give weights."
+_NOT_BALANCED_POSITIONS = (
+    "class_weight='balanced' of positions is that of the sample, and there are more rows: give the weights as a "
+    "dictionary, or a larger sample, Parts(source, sample=...)."
+)
 
 
 @dataclass(frozen=True)
@@ -151,21 +156,32 @@ class GivenParts:
         """Return the rows after a first pass over the parts: see :func:`~onnxtrain.estimators.survey.survey`."""
         if self.parts.classes is not None and not estimator._classifies:
             raise ParameterError("classes= is for classifiers, a regressor has none.")
-        found = survey(self.parts, floats_of(estimator.dtype), classifies=estimator._classifies)
+        balanced = getattr(estimator, "class_weight", None) == "balanced"
+        found = survey(
+            replace(self.parts, classes=None) if balanced else self.parts,
+            floats_of(estimator.dtype),
+            classifies=estimator._classifies,
+            counted=_counted_labels(estimator),
+        )
         _say(estimator, found)
         return SurveyedParts(self.parts, found)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return the rows as a model takes them that has seen others."""
-        sizes = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
-        first = with_rows(self.parts)[0]
-        part = self.parts.read(first)
-        given_weights = part.sample_weight is not None
+        lengths = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
+        i = with_rows(self.parts)[0]
+        part = self.parts.read(i)
         reader = _Reader(
-            estimator, model, self.parts, first, given_weights, given_weights, self._rows_of_classes(estimator)
+            estimator,
+            model,
+            self.parts,
+            First.of(i, part),
+            lengths,
+            weighted=part.sample_weight is not None,
+            counts=self._rows_of_classes(estimator),
         )
-        like = _few(reader.check(first, part))
-        data = PartedData(reader, sizes, None, like, self.parts.open_parts, None)
+        like = _few(reader.check(i, part))
+        data = PartedData(reader, lengths, None, like, self.parts.open_parts, None)
         if reader.weighted or reader.by_label:
             data = data.counted()
         if not data.n_rows:
@@ -194,6 +210,19 @@ class GivenParts:
             yield part._replace(y=copy.copy(part.y))
 
 
+class First(NamedTuple):
+    """The first part that has rows, which the others must be like: the form of its rows, and if they have weights."""
+
+    number: int
+    form: tuple[Any, ...]
+    weighted: bool
+
+    @classmethod
+    def of(cls, number: int, part: Part) -> First:
+        """Return the facts that a part shows."""
+        return cls(number, form_of(part.X), part.sample_weight is not None)
+
+
 @dataclass(frozen=True)
 class SurveyedParts:
     """Rows in parts after the first pass over them."""
@@ -214,9 +243,16 @@ class SurveyedParts:
         """Return the model, cut, and all rows as it takes them; `rows` are those of the sample, checked."""
         found = self.found
         model, sample = model.cut(data_of(estimator, model, rows), 1)
-        first, given_weights = with_rows(self.parts)[0], found.sample.sample_weight is not None
-        differ, counts = found.weights is not None, _counts(estimator, found)
-        reader = _Reader(estimator, model, self.parts, first, given_weights, differ, counts)
+        reader = _Reader(
+            estimator,
+            model,
+            self.parts,
+            First.of(with_rows(self.parts)[0], found.sample),
+            found.lengths,
+            weighted=found.weights is not None,
+            counts=_counts(estimator, model, found),
+            constant=_constant_weight(found),
+        )
         data = PartedData(
             reader,
             found.sizes,
@@ -241,23 +277,25 @@ class _Reader:
 
     Attributes
     ----------
-    first : int
-        The first part that has rows.
-    given_weights : bool
-        Whether it has weights, as all others then do.
+    first : First
+    lengths : tuple of int
+        The number of rows of each part, those of weight zero too, as the fit began.
     weighted : bool
         Whether rows have weights that differ.
     counts : dict or None
         The number of rows of each class, for balanced weights.
+    constant : float, optional
+        The weight that all rows have.
     """
 
     estimator: OrtGradientEstimator
     model: TrainedModel
     parts: Parts
-    first: int
-    given_weights: bool
+    first: First
+    lengths: tuple[int, ...]
     weighted: bool
     counts: dict[Any, int] | None
+    constant: float | None = None
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -271,10 +309,22 @@ class _Reader:
         """Return a part as its source has it."""
         return self.parts.read(i)
 
+    def check_lengths(self) -> None:
+        """Raise a DataError if the parts, or their numbers of rows, are not those that the fit began with."""
+        if len(self.parts) != len(self.lengths):
+            raise DataError(
+                f"The source has {len(self.parts)} parts, it had {len(self.lengths)} when the fit began: rows that "
+                "come later are for partial_fit."
+            )
+        for i, n_rows in enumerate(self.lengths):
+            if (now := self.parts.n_rows(i)) != n_rows:
+                raise changed(i, f"n_rows({i}) is {now}, it was {n_rows}")
+
     def check(self, i: int, part: Part) -> TrainingData:
         """Return a part behind the front of the model."""
-        check_length(i, part, self.parts.n_rows(i))
-        check_weighted(i, part, self.first, weighted=self.given_weights)
+        check_length(i, part, self.lengths[i])
+        check_form(i, form_of(part.X), self.first.number, self.first.form)
+        check_weighted(i, part, self.first.number, weighted=self.first.weighted)
         try:
             rows = check_rows(self.estimator, part.X, part.y, None, self.model)
             rows = rows._replace(weight=self._weight(rows.y, part.sample_weight))
@@ -285,12 +335,22 @@ class _Reader:
 
     def _weight(self, y: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray | None:
         """Return the weights of rows, those of their classes among them; in all parts or in none."""
-        dtype = floats_of(self.estimator.dtype)
-        if not self.weighted and not self.by_label:
+        if sample_weight is None and not self.by_label:
             return None
+        dtype = floats_of(self.estimator.dtype)
         given = np.ones(len(y), dtype) if sample_weight is None else sample_weight
         weight = check_sample_weight(given, y, dtype, keep=True)
+        if self.constant is not None and np.any(weight != self.constant):
+            raise DataError(f"the sample weights have changed during the fit: all were {self.constant:g}.")
+        if not self.weighted and not self.by_label:
+            return None
         return weight if self.model.layout.positional else self.estimator._sample_weights(y, weight, self.counts)
+
+
+def _constant_weight(found: Survey) -> float | None:
+    """Return the weight that all rows have; None if they have none, or several."""
+    weight = found.sample.sample_weight
+    return None if weight is None or found.weights is not None else float(weight[0])
 
 
 def _few(data: TrainingData) -> TrainingData:
@@ -309,13 +369,27 @@ def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, fou
     return shares
 
 
-def _counts(estimator: OrtGradientEstimator, found: Survey) -> dict[Any, int] | None:
+def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> dict[Any, int] | None:
     """Return the number of rows of each class, if their weights are balanced."""
     if getattr(estimator, "class_weight", None) != "balanced":
+        return None
+    if model.layout.positional:  # the graph has their weights, as those of the sample are
+        if len(found.sample.y) < sum(found.lengths):
+            raise ParameterError(_NOT_BALANCED_POSITIONS)
         return None
     if found.labels.ndim > 1 or estimator._n_labels:
         raise ParameterError(_NOT_BALANCED)
     return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+
+def _counted_labels(estimator: OrtGradientEstimator) -> Callable[[np.ndarray], np.ndarray | None]:
+    """Return the function that tells which labels of y count if rows have positions."""
+
+    @cache
+    def positional(n_axes: int) -> bool:
+        return is_positional(estimator, np.empty((1,) * n_axes), None)
+
+    return lambda y: counts(y, estimator.ignore_index) if positional(y.ndim) else None
 
 
 def _say(estimator: OrtGradientEstimator, found: Survey) -> None:

@@ -92,6 +92,8 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
         )
         if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
             turned = " Give the one inside, as pipeline[-1] or search.best_estimator_; joblib.dump keeps all of it."
+        if hasattr(estimator, "to_local"):
+            turned = " One of onnxtrain.dask is kept as a plain one, save(estimator.to_local(), path)."
         raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentTypeError(f"save takes the path of a file, got {path!r:.80}.")

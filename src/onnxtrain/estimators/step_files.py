@@ -25,7 +25,7 @@ from onnxtrain.training.portable import (
     TARGETS,
     PortableStep,
     check_runs_on,
-    filled,
+    frozen_part,
     portable_step,
     predictor,
     state_model,
@@ -75,7 +75,7 @@ def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: st
         "predict": predictor(model.objective, model.source.model.outputs, made.step, model.constants),
     }
     if front is not None:
-        files["before"] = filled(front.front.onnx, {name: model.constants[name] for name in front.front.constants})
+        files["before"] = frozen_part(front.front.onnx, {name: model.constants[name] for name in front.front.constants})
     for name, content in files.items():
         check_runs_on(target, content, f"{name}.onnx")
     text = json.dumps(_description(estimator, made, target, files), indent=1)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from onnxtrain.errors import DataError
 
 #: The largest share of the memory that a collection may take: a fit has copies of the rows besides.
@@ -30,11 +32,11 @@ def in_memory(X: Any, name: str = "X") -> Any:
     Raises
     ------
     DataError
-        It takes more than a quarter of the memory.
+        It takes more than a quarter of the memory, or is an array with masked values.
     """
     lazy = _lazy(X)
     if lazy is None:
-        return X
+        return unmasked(X, name)
     n_bytes, memory = lazy.n_bytes(), memory_at_hand()
     if n_bytes > _SHARE * memory:
         raise DataError(
@@ -43,6 +45,22 @@ def in_memory(X: Any, name: str = "X") -> Any:
             "workers of a cluster by onnxtrain.dask."
         )
     return lazy.read()
+
+
+def unmasked(X: Any, name: str) -> Any:
+    """Return values that are no masked array, or one that masks none: numpy forgets the mask without a word.
+
+    Raises
+    ------
+    DataError
+        Some are masked.
+    """
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise DataError(
+            f"{name} has {np.ma.count_masked(X)} masked values. Fill them by numpy.ma.filled, with numpy.nan in front "
+            "of a SimpleImputer, or leave these rows out."
+        )
+    return X
 
 
 def _lazy(X: Any) -> Lazy | None:

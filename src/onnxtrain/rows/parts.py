@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Integral
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -69,8 +70,27 @@ class Source(Protocol):
         """
 
 
+class NoArray:
+    """A base of rows in parts, which numpy would take for one object: cross-validation and pipelines try it."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to become an array.
+
+        Raises
+        ------
+        ArgumentTypeError
+            Always.
+        """
+        raise ArgumentTypeError(
+            "Rows in parts are for fit, partial_fit, predict, score and losses of the estimators of onnxtrain. "
+            "scikit-learn's own functions, cross-validation, searches and pipelines around, take rows in memory: give "
+            "them some parts, X, y = parts.read(i)[:2]; put the steps in front into the estimator instead, "
+            "OrtGradientClassifier(make_pipeline(...))."
+        )
+
+
 @dataclass(frozen=True)
-class Parts:
+class Parts(NoArray):
     """How a fit goes through rows in parts.
 
     Parameters
@@ -151,7 +171,11 @@ class Parts:
         >>> Parts(from_files([1, 2], lambda n: ([[n]], [10 * n]))).read(1)
         Part(X=[[2]], y=[20], sample_weight=None)
         """
-        found = self.source.read(i)
+        try:
+            found = self.source.read(i)
+        except Exception as e:
+            e.add_note(f"Part {i} could not be read. Every epoch reads all parts again: files must stay as they are.")
+            raise
         if not isinstance(found, tuple) or not 1 <= len(found) <= 3:
             raise DataError(
                 f"read({i}) must return the tuple (X, y) or (X, y, sample_weight), got {type(found).__name__}"
@@ -188,10 +212,16 @@ def with_rows(parts: Parts) -> list[int]:
     DataError
         None has.
     """
-    order = [i for i in range(len(parts)) if parts.n_rows(i)]
+    order = [i for i in range(len(parts)) if _checked(i, parts.n_rows(i))]
     if not order:
         raise DataError(f"The {len(parts)} parts have no rows.")
     return order
+
+
+def _checked(i: int, n_rows: Any) -> int:
+    if not isinstance(n_rows, Integral) or n_rows < 0:
+        raise DataError(f"n_rows({i}) must return the number of rows of part {i}, got {n_rows!r:.50}.")
+    return int(n_rows)
 
 
 def is_parts(X: object) -> bool:

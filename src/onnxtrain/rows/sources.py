@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import DataError, DependencyError
+from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError
 from onnxtrain.registry import did_you_mean
+from onnxtrain.rows.parts import NoArray
 
 #: The bytes of a part, at most: nine of them fit in a third of a gigabyte.
 _PART_BYTES = 2**25
@@ -47,7 +48,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class ParquetRows:
+class ParquetRows(NoArray):
     """Row groups of parquet files, see :func:`from_parquet`."""
 
     groups: tuple[_Group, ...] = field(repr=False)
@@ -66,7 +67,14 @@ class ParquetRows:
     def read(self, i: int) -> tuple[Any, ...]:
         """Return a part: a frame of the features, the labels, the weights."""
         labels = [self.label] if isinstance(self.label, str) else list(self.label or ())
-        table = self._table(self.groups[i], [*self.columns, *labels, *([self.weight] if self.weight else [])])
+        group, pa = self.groups[i], _require("pyarrow", "pyarrow")
+        try:
+            table = self._table(group, list(dict.fromkeys([*self.columns, *labels, *_some(self.weight)])))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
+            raise DataError(
+                f"{group.fragment.path!r}: {e} The types of the columns are those of the first file: write the files "
+                "alike, or give a dataset whose schema holds the values of all, pyarrow.dataset.dataset(paths, schema)."
+            ) from e
         X = _frame(table.select(list(self.columns)))
         y = None if self.label is None else table.select(labels).to_pandas().to_numpy()
         if isinstance(self.label, str):
@@ -74,6 +82,13 @@ class ParquetRows:
         return (X, y, table[self.weight].to_numpy()) if self.weight else (X, y)
 
     def _table(self, group: _Group, columns: list[str]) -> Any:
+        """Return columns of a part; decimals, which become objects of Python, as floats."""
+        pa = _require("pyarrow", "pyarrow")
+        table = self._read(group, columns)
+        floats = [pa.field(f.name, pa.float64()) if pa.types.is_decimal(f.type) else f for f in table.schema]
+        return table.cast(pa.schema(floats))
+
+    def _read(self, group: _Group, columns: list[str]) -> Any:
         if group.whole:
             return group.fragment.to_table(schema=self.schema, columns=columns, use_threads=False)
         pq, pa = _require("pyarrow", "pyarrow.parquet"), _require("pyarrow", "pyarrow")
@@ -155,23 +170,63 @@ def from_parquet(
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
     labels = [] if label is None else [label] if isinstance(label, str) else list(label)
     rest = [name for name in dataset.schema.names if name not in (*labels, weight)]
-    chosen = rest if columns is None else list(columns)
-    for name in (*labels, *([weight] if weight else []), *chosen):
-        if name not in dataset.schema.names:
-            raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, dataset.schema.names)}")
-    groups = [group for fragment in dataset.get_fragments() for group in _groups(fragment)]
+    chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    _check_columns(dataset, labels, weight, chosen)
+    try:
+        fragments = list(dataset.get_fragments())
+        if dataset is not source:  # of a dataset the user has said what a file without a column means
+            _check_files(ds, fragments, [*labels, *_some(weight), *chosen])
+        groups = [group for fragment in fragments for group in _groups(fragment)]
+    except _require("pyarrow", "pyarrow").ArrowInvalid as e:
+        raise DataError(f"{e}. Leave the file out, or write it again.") from e
     if not groups:
         raise DataError(f"There are no rows in {source!r}.")
     of_label = label if label is None or isinstance(label, str) else tuple(label)
     return ParquetRows(tuple(groups), dataset.schema, tuple(chosen), of_label, weight)
 
 
+def _some(name: str | None) -> list[str]:
+    return [] if name is None else [name]
+
+
+def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chosen: Sequence[str]) -> None:
+    """Check the names of the columns of a dataset."""
+    pa, schema = _require("pyarrow", "pyarrow"), dataset.schema
+    for name in (*labels, *_some(weight), *chosen):
+        if name not in schema.names:
+            raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, schema.names)}")
+    if not chosen:
+        raise DataError(f"The rows have no features: all columns are {', '.join(schema.names)}.")
+    if len(set(chosen)) < len(chosen):
+        raise DataError(f"A column is given twice: columns={list(chosen)}.")
+    if both := [name for name in chosen if name in labels]:
+        raise DataError(f"The column {both[0]!r} is the label, and in columns= as well: a model would copy it.")
+    for name in chosen:
+        if pa.types.is_nested(schema.field(name).type):
+            raise DataError(
+                f"The column {name!r} is of type {schema.field(name).type}, and a feature is one value a row: leave "
+                "it out by columns=, or make arrays of the files by from_files(paths, read)."
+            )
+
+
+def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> None:
+    """Refuse a file that lacks a column: pyarrow would take all of its values for missing."""
+    for fragment in fragments:
+        has = {*fragment.physical_schema.names, *ds.get_partition_keys(fragment.partition_expression)}
+        if lacks := [name for name in needed if name not in has]:
+            raise DataError(
+                f"{fragment.path!r} has no column {lacks[0]!r}, other files have it. {did_you_mean(lacks[0], has)} "
+                "Give it the same name in all files; if its values are missing there, give "
+                "pyarrow.dataset.dataset(paths)."
+            )
+
+
 def _dataset(ds: Any, source: Any) -> Any:
-    if isinstance(source, (str, os.PathLike)):
-        source = os.fspath(source)
-    else:
-        source = [os.fspath(path) for path in source]
-    return ds.dataset(source, format="parquet", partitioning="hive")
+    paths = os.fspath(source) if isinstance(source, (str, os.PathLike)) else [os.fspath(path) for path in source]
+    dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
+    if dataset is None or not dataset.files:
+        raise DataError(f"There are no files in {source!r}.")
+    return dataset
 
 
 def _groups(fragment: Any) -> Iterator[_Group]:
@@ -192,7 +247,7 @@ def _groups(fragment: Any) -> Iterator[_Group]:
 
 
 @dataclass(frozen=True)
-class ZarrRows:
+class ZarrRows(NoArray):
     """Blocks of arrays that are read by slices, see :func:`from_zarr`."""
 
     X: Any = field(repr=False)
@@ -246,6 +301,9 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
     [4000, 4000, 2000]
     """
     X, y, weight = (_opened(array) for array in (X, y, weight))
+    for name, array in (("X", X), ("y", y), ("weight", weight)):
+        if not hasattr(array, "shape") and (array is not None or name == "X"):
+            raise ArgumentTypeError(f"{name} must be an array or the path of one, got {type(array).__name__}.")
     for name, array in (("y", y), ("weight", weight)):
         if array is not None and array.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows, {name} {array.shape[0]}.")
@@ -262,7 +320,7 @@ def _opened(array: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class FileRows:
+class FileRows(NoArray):
     """Files that a function reads, see :func:`from_files`."""
 
     files: tuple[Any, ...]
@@ -275,8 +333,11 @@ class FileRows:
     def n_rows(self, i: int) -> int:
         """Return the number of rows of a file, which is read for it once if that was not given."""
         if i not in self.lengths:
-            y = self.read(i)
-            self.lengths[i] = _length(y[0] if len(y) < 2 or y[1] is None else y[1])
+            found = self.read(i)
+            values = found[0] if len(found) < 2 or found[1] is None else found[1]
+            if values is None:
+                raise DataError(f"read({self.files[i]!r:.80}) must return (X, y) or (X, y, sample_weight), got None.")
+            self.lengths[i] = _length(values)
         return self.lengths[i]
 
     def read(self, i: int) -> tuple[Any, ...]:
@@ -327,6 +388,10 @@ def from_files(
     >>> OrtGradientRegressor(solver="lbfgs").fit(parts).score(parts) > 0.999
     True
     """
+    if isinstance(files, (str, os.PathLike)) or not callable(read):
+        raise ArgumentTypeError(
+            f"from_files takes a sequence of files and the function that reads one, got {files!r:.80} and {read!r:.80}."
+        )
     files = tuple(files)
     if n_rows is not None and len(n_rows) != len(files):
         raise DataError(f"n_rows has {len(n_rows)} entries, there are {len(files)} files.")
@@ -337,7 +402,7 @@ def from_files(
 
 
 @dataclass(frozen=True)
-class DaskRows:
+class DaskRows(NoArray):
     """Partitions of dask collections, see :func:`from_dask`."""
 
     parts: tuple[tuple[Any, ...], ...] = field(repr=False)
@@ -383,12 +448,19 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     [40, 40, 20]
     """
     _require("dask", "dask")
+    for name, value in (("X", X), ("y", y), ("weight", weight)):
+        is_rows = hasattr(value, "to_delayed") and hasattr(value, "ndim")
+        if not is_rows and (value is not None or name == "X"):
+            raise ArgumentTypeError(f"{name} must be an array or a frame of dask, got {type(value).__name__}.")
     given = [X, y] if weight is None else [X, y, weight]
     columns = [None if value is None else _partitions(value) for value in given]
     lengths = _lengths(X)
     for name, value in zip(("y", "weight"), given[1:], strict=False):
         if value is not None and _lengths(value) != lengths:
-            raise DataError(f"X and {name}, a {type(value).__name__} of dask, are cut at different rows.")
+            raise DataError(
+                f"X and {name}, a {type(value).__name__} of dask, are cut at different rows: rechunk one to the chunks "
+                f"of the other, {name}.rechunk({{0: X.chunks[0]}})."
+            )
     n = len(lengths)
     rows = zip(*([None] * n if found is None else found for found in columns), strict=True)
     return DaskRows(tuple(rows), lengths)

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
+from onnxtrain.errors import DataError
 from onnxtrain.training.data import TrainingData, batches, bytes_of_a_row, dense
 
 #: Bytes of mixed rows that are put together at once: of single batches it takes twice the time.
@@ -265,6 +266,7 @@ class Reserve:
 
     def exchange(self, leaving: np.ndarray, data: TrainingData, rows: np.ndarray, stratum: np.ndarray) -> None:
         """Let rows leave, and let rows of a part wait."""
+        _check_shapes([self.data, data])
         self.stratum[leaving] = -1
         places = np.flatnonzero(self.stratum < 0)[: len(rows)]
         self.stratum[places] = stratum
@@ -319,6 +321,7 @@ def gather(parts: Sequence[TrainingData], which: np.ndarray, rows: np.ndarray) -
     """
     places = [np.flatnonzero(which == k) for k in range(len(parts))]
     used = [(part, place) for part, place in zip(parts, places, strict=True) if len(place)]
+    _check_shapes([part for part, _ in used])
 
     def of(arrays: Sequence[Any]) -> Any:
         found = [array[rows[place]] for array, (_, place) in zip(arrays, used, strict=True)]
@@ -332,6 +335,17 @@ def gather(parts: Sequence[TrainingData], which: np.ndarray, rows: np.ndarray) -
         weight=None if first.weight is None else of([part.weight for part, _ in used]),
         chosen=None,
     )
+
+
+def _check_shapes(parts: Sequence[TrainingData]) -> None:
+    """Refuse rows of different shapes, as those of texts that each part has filled up for itself."""
+    for name, x in parts[0].features.items():
+        for part in parts[1:]:
+            if (shape := part.features[name].shape[1:]) != x.shape[1:]:
+                raise DataError(
+                    f"Rows of {name!r} have the shape {x.shape[1:]} in one part, {shape} in another. Those of several "
+                    "parts are mixed in a batch: let read(i) fill up the rows of all parts to one length."
+                )
 
 
 def _in_places(found: Sequence[Any], places: Sequence[np.ndarray]) -> Any:

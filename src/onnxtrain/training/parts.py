@@ -7,6 +7,7 @@ else :mod:`~onnxtrain.training.mixing` mixes them.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
@@ -18,6 +19,10 @@ from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
 from onnxtrain.training.data import Batch, Piece, TrainingData, batches
 from onnxtrain.training.mixing import Strata, balanced_order, gather, mixed, sections, shuffled
+
+#: How much the sum of the weights of a part may differ from one pass to the next: those on one side of a split are a
+#: difference of sums.
+_ROUNDED = 1e-6
 
 
 class PartReader(Protocol):
@@ -31,6 +36,9 @@ class PartReader(Protocol):
 
     def check(self, i: int, part: Any) -> TrainingData:
         """Return a part that was read as the objective takes it."""
+
+    def check_lengths(self) -> None:
+        """Raise a DataError if the parts, or their numbers of rows, are not those that the fit began with."""
 
 
 @dataclass(frozen=True)
@@ -180,19 +188,36 @@ class PartedData:
         """Return the same with the number and the weight of the rows of each part as one more pass finds them."""
         order = self._present
         sizes, weights = [0] * len(self.sizes), [0.0] * len(self.sizes)
-        for i, data in zip(order, self._read(order), strict=True):
+        for i, data in zip(order, self._read(order, self._taken), strict=True):
             sizes[i], weights[i] = data.n_rows, data.total_weight
         return replace(self, sizes=tuple(sizes), weights=tuple(weights))
 
     # reading -----------------------------------------------------------------
 
-    def _read(self, order: Iterable[int]) -> Generator[TrainingData]:
-        """Yield parts in an order; while one is used, a thread reads the next."""
-        return read_ahead(self.reader.read, self._checked, order)
+    def _read(
+        self, order: Iterable[int], use: Callable[[int, Any], TrainingData] | None = None
+    ) -> Generator[TrainingData]:
+        """Yield parts in an order, as the first pass found them; while one is used, a thread reads the next."""
+        self.reader.check_lengths()
+        return read_ahead(self.reader.read, use or self._unchanged, order)
 
-    def _checked(self, i: int, part: Any) -> TrainingData:
+    def _taken(self, i: int, part: Any) -> TrainingData:
+        """Return a part, of which only the rows on this side of a split are visited."""
         data = self.reader.check(i, part)
         return data if self.split is None else self.split.of(i, data)
+
+    def _unchanged(self, i: int, part: Any) -> TrainingData:
+        """Return a part as :meth:`_taken` does, if its rows, weights and labels count as in the first pass."""
+        data = self._taken(i, part)
+        if data.n_rows != self.sizes[i]:
+            raise changed(i, f"{data.n_rows} rows count, {self.sizes[i]} did")
+        if self.weights is not None and not math.isclose(data.total_weight, self.weights[i], rel_tol=_ROUNDED):
+            raise changed(i, f"its sample weights sum to {data.total_weight:.6g}, it was {self.weights[i]:.6g}")
+        if self.shares is not None:
+            found, label = np.bincount(data.label[:, 0].astype(np.int64)), np.rint(self.shares[i] * len(data.label))
+            if not np.array_equal(np.trim_zeros(found, "b"), np.trim_zeros(label, "b")):
+                raise changed(i, "its rows are of other classes")
+        return data
 
     @property
     def _present(self) -> list[int]:
@@ -242,6 +267,14 @@ class PartedData:
             yield from mixed(parts, order, strata, k, random_state)
         finally:
             parts.close()
+
+
+def changed(i: int, how: str) -> DataError:
+    """Return the error of a part that is not what it was."""
+    return DataError(
+        f"Part {i} has changed during the fit: {how}. Each epoch reads the parts again, and they must be the same: "
+        "write new rows elsewhere, or fit again."
+    )
 
 
 def in_batches(arrays: Iterable[TrainingData], size: int) -> Iterator[Batch]:

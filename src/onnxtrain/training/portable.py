@@ -39,6 +39,9 @@ from onnxtrain.training.step import StepGraph, Wire
 #: The kinds of devices for which a step is written.
 TARGETS = ("cpu", "webgpu")
 
+#: The bytes that a protobuf message may have, less what stands around the arrays.
+MOST_BYTES = graph.PROTO_LIMIT - 2**20
+
 #: A value of the state: a weight, or a slot of one.
 Key = tuple[str, ...]
 
@@ -188,7 +191,7 @@ def portable_step(
     if "label" not in step.inputs:
         raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
     model = graph.reload(step.onnx)
-    fill(model, {name: constants[name] for name in step.constants})
+    _fill(model, {name: constants[name] for name in step.constants}, "step.onnx")
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
     features = [inputs[name] for name in step.features.values()]
     state = {name: inputs[name] for name in step.state if name != step.counters["loss_sum"].input}
@@ -307,18 +310,26 @@ def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths:
 # ----------------------------------------------------------- the other files
 
 
-def fill(model: ir.Model, constants: Mapping[str, np.ndarray]) -> None:
+def _fill(model: ir.Model, constants: Mapping[str, np.ndarray], file: str) -> None:
     """Turn, in place, inputs of a model into initializers with these values."""
+    _check_size(file, constants.values(), "train a smaller model, the part of it that differs, or its head alone")
     for value in [v for v in model.graph.inputs if v.name in constants]:
         model.graph.inputs.remove(value)
         value.const_value = ir.Tensor(constants[str(value.name)], dtype=value.dtype, name=value.name)
         model.graph.register_initializer(value)
 
 
-def filled(onx: bytes, constants: Mapping[str, np.ndarray]) -> bytes:
+def _check_size(file: str, arrays: Iterable[np.ndarray], remedy: str) -> None:
+    """Raise an ExportError if arrays are more than a file may hold: there are none beside, for the sake of browsers."""
+    n_bytes = sum(x.nbytes for x in arrays)
+    if n_bytes >= MOST_BYTES:
+        raise ExportError(f"{file} would hold {n_bytes / 1e9:.2f} GB, and an ONNX file less than 2.15 GB: {remedy}.")
+
+
+def frozen_part(onx: bytes, constants: Mapping[str, np.ndarray]) -> bytes:
     """Return a model whose inputs of these names are initializers."""
     model = graph.reload(onx)
-    fill(model, constants)
+    _fill(model, constants, "before.onnx")
     return graph.save(model).SerializeToString()
 
 
@@ -337,7 +348,7 @@ def predictor(
     constants : mapping of str to ndarray
     """
     model = graph.reload(objective.model)
-    fill(model, constants)
+    _fill(model, constants, "predict.onnx")
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
     for name, parts in step.state.items():
         weights = {inputs[key[0]]: part for key, part in parts.items() if len(key) == 1}
@@ -373,8 +384,12 @@ def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         for name, x in arrays.items()
     ]
     nodes, shapes = [], []
+    same = {name for name, x in arrays.items() if x.size > 1 and (x == x.flat[0]).all()}
+    _check_size(
+        "init.onnx", [x for name, x in arrays.items() if name not in same], "train fewer weights (weights_to_train=...)"
+    )
     for name, x in arrays.items():
-        if x.size > 1 and (x == x.flat[0]).all():  # the memory of an optimizer, most often
+        if name in same:  # the memory of an optimizer, most often
             shapes.append(onnx.numpy_helper.from_array(np.array(x.shape, np.int64), f"shape of {name}"))
             value = onnx.numpy_helper.from_array(x.reshape(-1)[:1])
             nodes.append(onnx.helper.make_node("ConstantOfShape", [f"shape of {name}"], [name], value=value))
