@@ -420,7 +420,7 @@ def with_another_opset(onx, rng):
 def with_deep_bodies(onx, rng):
     """Bodies in bodies, deeper than protobuf reads: they are made in place, from the outside in."""
     depth = rng.choice([5, 20, 30, 40, 400])
-    if not onx.graph.node:  # another damage took them
+    if not onx.graph.node or not onx.graph.node[-1].output:  # another damage took them
         return
     last = onx.graph.node[-1].output[0]
     onx.graph.initializer.append(numpy_helper.from_array(np.array(True), "flag"))

@@ -609,6 +609,11 @@ MORE_CALLS = [
 
 
 LAST_CALLS = [
+    (
+        lambda _: C().fit(IRIS, SPECIES.astype(object)),
+        DataError,
+        "y is an array of objects, all of type int: give y.astype(int).",
+    ),
     # rows and targets
     (
         lambda _: R().fit(y, X),
