@@ -28,6 +28,7 @@ from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import MultinomialNB
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
@@ -317,3 +318,13 @@ def test_a_member_takes_missing_values_that_another_fills_in(kind, tmp_path):
     np.testing.assert_allclose(tuned.to_sklearn().predict(rows), tuned.predict(rows), rtol=1e-5)
     save(tuned, tmp_path / "model")
     np.testing.assert_allclose(load(tmp_path / "model").predict(rows), tuned.predict(rows), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("front", [StandardScaler(), SplineTransformer(n_knots=3)], ids=str)
+def test_a_network_of_several_targets_may_be_the_last_step(front):
+    targets = np.column_stack([Y, Y[::-1]]) / 100
+    network = MLPRegressor(hidden_layer_sizes=(4,), solver="lbfgs", max_iter=20, random_state=0)
+    fitted = make_pipeline(front, network).fit(X, targets)
+    start = OrtGradientRegressor(fitted, max_iter=0).fit(X, targets)
+    np.testing.assert_allclose(start.predict(X), fitted.predict(X), rtol=1e-4, atol=1e-4)

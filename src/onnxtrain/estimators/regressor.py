@@ -207,7 +207,8 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
             return True
         # MLPRegressor takes several targets, its tags do not say so; a transformer has as many as it has outputs
         tags = get_tags(self.estimator)
-        several = hasattr(self.estimator, "hidden_layer_sizes") or tags.estimator_type != "regressor"
+        parts = (self.estimator, *self.estimator.get_params().values())  # it may be the last step of a pipeline
+        several = any(hasattr(part, "hidden_layer_sizes") for part in parts) or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
 
     def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
