@@ -180,6 +180,7 @@ AXES = {
     "unknown rank": ("float[] a", "float[n, 1]", {}, {"a": 0}),
     "batches of one row": ("float[1, 3] a, float[2, 1, 3] b", "float[1, 1]", {}, {"a": 0, "b": 1}),
     "batches of a size that layers have": ("float[2, 3] a, float[2, 2, 3] b", "float[2, 1]", {}, {"a": 0, "b": 0}),
+    "a fixed size that the output does not say": ("float[1, 3] a", "float[k, 1]", {}, {"a": 0}),
     "a fixed size": ("float[1, 3] a, float[1, 2] b", "float[1, 1]", {}, {"a": 0, "b": 0}),
 }
 

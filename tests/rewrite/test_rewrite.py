@@ -558,6 +558,47 @@ def test_an_element_of_a_split(sequence, index, rewritten):
     assert ("Slice" in {node.op_type for node in found.graph.node}) == rewritten
 
 
+#: One tensor of a turn of a Loop, and how they are joined
+JOINED = {
+    "rows": ("row = Unsqueeze(x, zero)", "ConcatFromSequence <axis = 0> (S)", True),
+    "columns": ("row = Unsqueeze(x, one)", "ConcatFromSequence <axis = -1> (S)", True),
+    "two rows": ("r = Unsqueeze(x, zero) row = Concat <axis = 0> (r, r)", "ConcatFromSequence <axis = 0> (S)", True),
+    "a new axis": ("row = Identity(x)", "ConcatFromSequence <axis = 1, new_axis = 1> (S)", True),
+    "the last one too": ("row = Unsqueeze(x, zero)", "ConcatFromSequence <axis = 0> (S) L = SequenceLength(S)", False),
+    "of any lengths": (
+        "n = Add(i, one) k = Cast <to = 7> (n) row = Slice(w, zero, k)",
+        "ConcatFromSequence <axis = 0> (S)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("turn, join, rewritten", JOINED.values(), ids=JOINED)
+def test_what_a_loop_inserts_into_a_sequence(turn, join, rewritten):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[4, 3] X) => (float Y, float[3] Z)
+        <int64 four = {{4}}, int64[1] zero = {{0}}, int64[1] one = {{1}}, float[3] start = {{0, 0, 0}}> {{
+            w = Mul(X, X)
+            empty = SequenceEmpty <dtype = 1> ()
+            S, Z = Loop (four, , empty, start) <body = turn (int64 i, bool c, seq(float) before, float[3] sum)
+                => (bool d, seq(float) after, float[3] total) {{
+                d = Identity(c)
+                x = Gather(w, i)
+                {turn}
+                total = Add(sum, x)
+                after = SequenceInsert(before, row)
+            }}>
+            Y = {join}
+        }}"""
+    )
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = rewrite_model(onx)
+    rows = {"X": X[:4]}
+    for mine, theirs in zip(run(found, rows), run(onx, rows), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert ("ConcatFromSequence" not in {node.op_type for node in found.graph.node}) == rewritten
+
+
 def test_one_registers_a_rewriting_of_an_own_operator():
     @rewrite("of.a.user", "Twice")
     def twice(op, node):

@@ -28,6 +28,10 @@ def causal(n, value):
     return np.triu(np.full((n, n), value), 1)
 
 
+def grid(*lengths):
+    return np.stack(np.meshgrid(*(np.linspace(-1, 1, n) ** 3 for n in lengths), indexing="ij"), axis=-1)[None]
+
+
 def model(nodes, weights, rows="N,4"):
     onx = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows}] X) => (float[N,1] Y) {{ {nodes} }}'
@@ -71,6 +75,12 @@ ROWS = {
         {"m": normal(4), "s": [1, 2, 3, 4]} | HEAD,
         {"m", "s"},
     ),
+    "(x - m) s + b": (
+        "C = Sub(X, m) D = Mul(C, s) H = Add(D, b) Y = MatMul(H, V)",
+        {"m": normal(4), "s": normal(4), "b": normal(4)} | HEAD,
+        {"m"},
+    ),
+    "(x - m) s": ("C = Sub(X, m) H = Mul(C, s) Y = MatMul(H, V)", {"m": normal(4), "s": normal(4)} | HEAD, set()),
     "names": (
         "H = Mul(X, bn_moving_variance) Y = MatMul(H, V)",
         {"bn_moving_variance": normal(4)} | HEAD,
@@ -124,6 +134,18 @@ ROWS = {
         "A = MatMul(X, f) S = Sin(A) C = Cos(A) H = Concat<axis = 1>(S, C) Y = MatMul(H, V)",
         {"f": 10.0 ** -np.arange(4)[None], "V": normal(8, 1)},
         {"f"},
+    ),
+    "a grid of coordinates": (
+        "H = MatMul(grid, W) T = Tanh(H) F = Flatten<axis = 3>(T) A = Transpose<perm = [1, 0]>(F) P = MatMul(X, A) "
+        "Y = MatMul(P, V)",
+        {"grid": grid(3, 5), "W": normal(2, 4), "V": normal(15, 1)},
+        {"grid"},
+    ),
+    "a table of the shape of a grid": (
+        "H = MatMul(grid, W) T = Tanh(H) F = Flatten<axis = 3>(T) A = Transpose<perm = [1, 0]>(F) P = MatMul(X, A) "
+        "Y = MatMul(P, V)",
+        {"grid": normal(1, 3, 5, 2), "W": normal(2, 4), "V": normal(15, 1)},
+        set(),
     ),
     "an intercept without axes": ("H = MatMul(X, V) Y = Add(H, b)", {"b": 0.5} | HEAD, set()),
     "a scalar of a formula": ("H = MatMul(X, V) T = Tanh(H) Y = Add(T, b)", {"b": 0.5} | HEAD, {"b"}),
@@ -186,19 +208,37 @@ def test_buffers_are_not_trained_unless_they_are_named(row):
     assert all(found == {name} for name, found in names.items())
 
 
+#: What torch.onnx.export(dynamo=True) says of a module with these parameters and buffers.
+SIGNATURE = """
+# inputs
+p_scale: PARAMETER target='scale'
+p_m_scale: PARAMETER target='m.scale'
+b_m_rotary_inv_freq: BUFFER target='m.rotary.inv_freq' persistent=False
+b_m_table: BUFFER target='m.table' persistent=True
+x: USER_INPUT
+
+# outputs
+linear: USER_OUTPUT
+"""
+
+
 @pytest.mark.parametrize(
     "sources, kind",
     [
         (["cos", "arange", "m.rotary.inv_freq"], "buffer"),
         (["cos", "m.rotary.inv_freq", "m.scale"], "weight"),
         (["m.scale"], "weight"),
+        (["m.table"], "buffer"),
+        (["m.table", "scale"], "weight"),
         (["scale", "permute"], "weight"),
         (["val_1", "val_2"], "buffer"),
+        (["full", "unsqueeze"], "buffer"),
     ],
 )
 def test_what_an_exporter_folded_from_no_parameter_is_not_trained(sources, kind):
     onx = model("H = Mul(X, folded) Y = MatMul(H, V)", {"folded": normal(1, 4)} | HEAD)
     onx.producer_name = "pytorch"
+    onx.graph.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature", value=SIGNATURE)
     info = onnx.helper.make_tensor_value_info("folded", onnx.TensorProto.FLOAT, [1, 4])
     info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=repr(sources))
     onx.graph.value_info.append(info)

@@ -228,11 +228,16 @@ def _names_of_rows(shapes: Iterable[Shape | None], output: Shape | None) -> set[
 
 
 def _fixed_size(shapes: Sequence[Shape | None], output: Shape | None) -> int | None:
-    """Return the size of the batches that a model is made for, None if batches may be of any size."""
-    if any(shape is None or not (shape and isinstance(shape[0], int)) for shape in shapes):
+    """Return the size of the batches that a model is made for, None if batches may be of any size.
+
+    The output says it, else the inputs if they agree.
+    """
+    if not shapes or any(not (shape and isinstance(shape[0], int)) for shape in shapes):
         return None
-    first = (output or shapes[0] or (None,))[0]
-    return first if isinstance(first, int) else None
+    if output and isinstance(output[0], int):
+        return output[0]
+    lengths = [shape[0] for shape in shapes if shape and isinstance(shape[0], int)]
+    return lengths[0] if not output or len(set(lengths)) == 1 else None
 
 
 def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str], size: int | None) -> int | None:

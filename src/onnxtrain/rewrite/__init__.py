@@ -4,6 +4,7 @@ from onnxtrain.rewrite import (  # noqa: F401  (imported for the rules they regi
     features,
     kernels,
     linear,
+    sequences,
     trees,
 )
 from onnxtrain.rewrite.engine import rewrite_model, rewritten

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import attribute, constant, is_float, made_by, rank, scalar
+from onnxtrain.graph import attribute, constant, is_float, rank
 from onnxtrain.rewrite.registry import as_float, floats, rewrite, weight
 
 
@@ -95,21 +95,3 @@ def array_feature_extractor(op, node):
 @rewrite("ai.onnx.ml", "FeatureVectorizer")
 def feature_vectorizer(op, node):
     return op.Concat(*(as_float(op, x) for x in node.inputs), axis=1)
-
-
-@rewrite("", "SequenceAt")
-def element_of_a_split(op, node):
-    """Turn an element of a tensor that was split, as PyTorch's exporter writes ``torch.split``, into a slice of it."""
-    sequence, position = node.inputs
-    split, index = made_by(sequence, "SplitToSequence"), scalar(position)
-    if split is None or index is None or index < 0:  # from the end: their number may be unknown
-        return None
-    x, *given = split.inputs
-    sizes = constant(given[0]) if given else np.array(1)
-    i = int(index)
-    if sizes is None or (sizes.ndim and i >= len(sizes)):
-        return None
-    axis = attribute(split, "axis", 0)
-    ends = np.cumsum(sizes) if sizes.ndim else sizes * np.arange(1, i + 2)  # a scalar is the size of each
-    element = op.Slice(x, [int((ends - sizes)[i])], [int(ends[i])], [axis])
-    return element if given or attribute(split, "keepdims", 1) else op.Squeeze(element, [axis])

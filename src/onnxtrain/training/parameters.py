@@ -34,8 +34,9 @@ class Role(Enum):
 #: Where torch.onnx.export(dynamo=True) writes the role of an initializer.
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
-#: Its names of unnamed values.
-_UNNAMED = re.compile(r"val_\d+")
+#: Where it lists what the module held, also what it folded into other initializers, and the lines of that list.
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 
 #: Names of buffers: statistics in PyTorch and Keras, frequencies of rotary embeddings in transformers.
 _BUFFERS = (
@@ -84,7 +85,7 @@ _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where
 #: Minimum magnitude of the values that an additive mask adds: exp of them is 0. Common ones are -1e4, -65504, -inf.
 _MASKED = 1e3
 
-#: Minimum of equations that a table of sines fulfils, more than by chance.
+#: Minimum of equations that a table of sines or a grid fulfils, more than by chance.
 _EQUATIONS = 12
 
 #: Elements of a large array that are sampled first, to decide whether to examine all.
@@ -107,24 +108,19 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and "::" not in i.name)
         return _made_by_code(onx) | dict.fromkeys(scalars, Role.PARAMETER)
-    roles = {name: Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER for name, kind in kinds.items()}
-    return roles | _made_by_code(onx)
+    return {name: _of_kind(kind) for name, kind in kinds.items()} | _made_by_code(onx)
+
+
+def _of_kind(kind: str) -> Role:
+    return Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER
 
 
 def _made_by_code(onx: onnx.ModelProto) -> dict[str, Role]:
-    """Return as buffers the values that no module held: the code of a module contained them, or computed them."""
-    results, sources_of = {y for node in onx.graph.node for y in node.output}, folded_from(onx)
-
-    def is_folded(name: str) -> bool:
-        sources = sources_of.get(name, [])
-        held = [source for source in sources if "." in source]  # as names in a module are, but for the outermost
-        if held:
-            return all(map(_is_name_of_buffer, held))
-        # from nothing that a module held: results whose shape was asked for, and unnamed values
-        return bool(sources) and all(source in results or _UNNAMED.fullmatch(source) for source in sources)
-
+    """Return as buffers the values that no parameter is in: the code of a module contained them, or computed them."""
+    text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
+    parameters = {name for kind, name in _HELD.findall(text) if _of_kind(kind) is Role.PARAMETER}
+    folded = (name for name, sources in folded_from(onx).items() if text and parameters.isdisjoint(sources))
     constants = (node.output[0] for node in onx.graph.node if node.op_type == "Constant" and not _has_integers(node))
-    folded = (i.name for i in onx.graph.initializer if is_folded(i.name))
     return dict.fromkeys([*constants, *folded], Role.BUFFER)
 
 
@@ -285,12 +281,13 @@ def _is_root(node: ir.Node) -> bool:
 def _is_mean(node: ir.Node, position: int) -> bool:
     """Whether a node is x - mean in (x - mean) / sqrt(variance + eps), or mean * scale in x * scale - mean * scale.
 
-    Or one of both in (x - mean) / scale.
+    Or one of both in (x - mean) / scale, or x - mean in (x - mean) * scale + shift.
     """
     if node.op_type == "Mul":
         return _is_mean_by_scale(node, position)
     if node.op_type == "Sub" and position == 1:
-        return any(_scales(user, place, node.outputs[0]) for user, place in node.outputs[0].uses())
+        centered, m = node.outputs[0], node.inputs[1]
+        return any(_scales(user, place, centered) or _scales_and_shifts(user, m) for user, place in centered.uses())
     if node.op_type == "Div" and position == 1:
         moved = graph.made_by(node.inputs[0], "Sub")
         return moved is not None and _comes_from_initializer(moved.inputs[1])
@@ -302,6 +299,14 @@ def _scales(user: ir.Node, position: int, centered: ir.Value) -> bool:
     if user.op_type in ("Div", "Mul") and any(_is_fixed_root(x) for x in user.inputs if x is not centered):
         return True
     return user.op_type == "Div" and position == 0 and _comes_from_initializer(user.inputs[1])
+
+
+def _scales_and_shifts(node: ir.Node, m: ir.Value | None) -> bool:
+    """Whether a node is the product of (x - m) s + b, all of one shape: m and b say the same, so m is no parameter."""
+    sums = [user for user in node.outputs[0].consumers() if user.op_type == "Add"]
+    others = [x for user in [node, *sums] for x in user.inputs if _comes_from_initializer(x)]
+    shapes = {graph.static_shape(x) for x in [m, *others] if x is not None}
+    return node.op_type == "Mul" and len(others) > 1 and len(shapes) == 1 and shapes.isdisjoint({None, (), (1,)})
 
 
 def _is_mean_by_scale(node: ir.Node, position: int) -> bool:
@@ -323,7 +328,7 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
 
 
 def _is_fixed(w: ir.Value, uses: Uses) -> bool:
-    """Whether the values of an initializer are those of a mask, of a table of sines or of its frequencies."""
+    """Whether the values of an initializer are those of a mask, of a table of sines or its frequencies, of a grid."""
     array = graph.constant(w) if not w.is_graph_input() else None
     if array is None or not array.size or not uses:
         return False
@@ -409,12 +414,30 @@ def _are_waves(table: np.ndarray) -> bool:
     return not off.any() and bool((np.abs(factor) <= 2 + 1e-3).all())
 
 
+def _are_coordinates(array: np.ndarray) -> bool:
+    """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices alone."""
+    k = array.ndim - 1
+    if k < 2 or array.shape[-1] != k or array.size < _EQUATIONS:
+        return False
+    return _is_grid(array[(slice(3),) * k]) and _is_grid(array)
+
+
+def _is_grid(table: np.ndarray) -> bool:
+    k = table.ndim - 1
+    steps = [[np.diff(table[..., entry], axis=axis) for axis in range(k)] for entry in range(k)]
+    grows = np.array([[(step > 0).all() for step in row] for row in steps])
+    stays = np.array([[not step.any() for step in row] for row in steps])
+    once = (grows.sum(axis=0) == 1) & (grows.sum(axis=1) == 1)
+    return bool((grows ^ stays).all() and once.all())
+
+
 #: Values that nobody learned, and whether a node uses them so: by the first row that fits the values, for all uses.
 _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
     (_are_0_and_1, _masks),
     (_are_far, _masks_softmax),
     (_are_powers, _turns),
     (_are_sines, lambda node: True),
+    (_are_coordinates, lambda node: True),
 )
 
 #: The criteria of a buffer; one is enough.

@@ -1,0 +1,95 @@
+"""Sequences of tensors, which have no gradient: what is done with them in models is done without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph import (
+    Op,
+    attribute,
+    constant,
+    inner_builder,
+    made_by,
+    put_out,
+    scalar,
+    unique_name,
+)
+from onnxtrain.rewrite.registry import rewrite
+
+
+@rewrite("", "SequenceAt")
+def element_of_a_split(op, node):
+    """Turn an element of a tensor that was split, as PyTorch's exporter writes ``torch.split``, into a slice of it."""
+    sequence, position = node.inputs
+    split, index = made_by(sequence, "SplitToSequence"), scalar(position)
+    if split is None or index is None or index < 0:  # from the end: their number may be unknown
+        return None
+    x, *given = split.inputs
+    sizes = constant(given[0]) if given else np.array(1)
+    i = int(index)
+    if sizes is None or (sizes.ndim and i >= len(sizes)):
+        return None
+    axis = attribute(split, "axis", 0)
+    ends = np.cumsum(sizes) if sizes.ndim else sizes * np.arange(1, i + 2)  # a scalar is the size of each
+    element = op.Slice(x, [int((ends - sizes)[i])], [int(ends[i])], [axis])
+    return element if given or attribute(split, "keepdims", 1) else op.Squeeze(element, [axis])
+
+
+@rewrite("", "ConcatFromSequence")
+def joined_turns(op, node):
+    """Join what a Loop inserts into a sequence, one tensor a turn, as PyTorch's exporter writes EmbeddingBag.
+
+    Tensors of one shape are stacked as an output of the Loop.
+    """
+    (sequence,) = node.inputs
+    loop = made_by(sequence, "Loop")
+    if loop is None or len(sequence.uses()) > 1:
+        return None
+    at = next(i for i, y in enumerate(loop.outputs) if y is sequence)
+    element = _inserted(loop, at)
+    if element is None or not element.shape:
+        return None
+    lengths = [d if isinstance(d, int) else None for d in element.shape]
+    new_axis = attribute(node, "new_axis", 0)
+    axis = attribute(node, "axis") % (len(lengths) + new_axis)
+    if not new_axis and lengths[axis] != 1 and None in lengths:
+        return None  # a stack takes tensors of one shape, of which all but this axis are known to be equal
+    stack = _stacked(op, loop, at)
+    stack.type, stack.shape = element.type, ir.Shape([None, *lengths])
+    turns_there = op.Transpose(stack, perm=[*range(1, axis + 1), 0, *range(axis + 1, len(lengths) + 1)])
+    if new_axis:
+        return turns_there
+    if lengths[axis] == 1:
+        return op.Squeeze(turns_there, [axis + 1])
+    return op.Reshape(turns_there, [*lengths[:axis], -1, *lengths[axis + 1 :]])
+
+
+def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
+    """Return the value that each turn of a Loop appends to a sequence, which is empty at first and not read."""
+    body = loop.attributes["body"].as_graph()
+    if at >= len(body.inputs) - 2 or made_by(loop.inputs[2 + at], "SequenceEmpty") is None:
+        return None
+    before, insert = body.inputs[2 + at], made_by(body.outputs[1 + at], "SequenceInsert")
+    appends = insert is not None and insert.inputs[0] is before and all(x is None for x in insert.inputs[2:])
+    return insert.inputs[1] if appends and len(before.uses()) == 1 else None
+
+
+def _stacked(op: Op, loop: ir.Node, at: int) -> ir.Value:
+    """Append a Loop that returns what another one inserts as a stack, and take its outputs in place of the others."""
+    body = loop.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
+    insert = body.outputs[1 + at].producer()
+    outputs = [y for i, y in enumerate(body.outputs) if i != 1 + at]
+    put_out(inner_builder(op, body), body, [*outputs, insert.inputs[1]])  # type: ignore[list-item]
+    body.remove(insert, safe=True)
+    del body.inputs[2 + at]
+    inputs = [x for i, x in enumerate(loop.inputs) if i != 2 + at]
+    new = ir.node("Loop", inputs, attributes={"body": body}, num_outputs=len(loop.outputs))
+    op.builder.graph.append(new)
+    *others, stack = new.outputs
+    for old, y in zip((y for i, y in enumerate(loop.outputs) if i != at), others, strict=True):
+        y.name, y.type, y.shape = old.name, old.type, old.shape
+        old.name = unique_name(str(old.name), op.builder.names)  # of the node that nothing will use
+        ir.convenience.replace_all_uses_with(old, y, replace_graph_outputs=True)
+    stack.name = unique_name(f"{loop.outputs[at].name}_stack", op.builder.names)
+    return stack
