@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
 
-from onnxtrain import OrtGradientClassifier
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.graph import load, save
 from onnxtrain.runtime.session import run
 
@@ -252,3 +255,40 @@ def test_the_file_of_an_optimizer_is_trained():
     assert list(trained.graph.node) == list(model.graph.node)
     (scores,) = run(trained, X)
     assert_allclose(scores[:, 1] - scores[:, 0], tuned.decision_function(X), rtol=1e-4, atol=1e-5)
+
+
+KERNELS = {
+    "MatMulInteger": ("Z = MatMulInteger(q, Q, z, shift)", "Z = MatMul(H, W)", (8, 3), "n,8"),
+    "ConvInteger": ("Z = ConvInteger(q, Q, z, shift)", "Z = Conv(H, W)", (3, 4, 2), "n,4,5"),
+}
+
+
+@pytest.mark.parametrize("case", KERNELS.values(), ids=KERNELS)
+def test_what_is_in_front_of_a_product_of_integers(case):
+    """The weights in front of a layer of ``quantize_dynamic`` move as in front of one in floats, but for the rounding."""
+    integers, floats, shape, rows = case
+    q = rng.integers(0, 200, shape).astype(np.uint8)
+    scale, weights = np.float32(0.01), {"a": real(*[int(d) for d in rows.split(",")[1:]]), "V": real(1)}
+    quantized = {**weights, "Q": q, "shift": np.uint8(107), "scale": scale}
+    plain = {**weights, "W": (q.astype(np.float32) - 107) * scale}
+    moved = []
+    for nodes, arrays in (
+        (
+            f"q, s, z = DynamicQuantizeLinear(H) {integers} F = Cast<to = 1>(Z) t = Mul(s, scale) P = Mul(F, t)",
+            quantized,
+        ),
+        (f"{floats} P = Identity(Z)", plain),
+    ):
+        onx = onnx.parser.parse_model(
+            f"""<ir_version: 10, opset_import: ["" : 21]> g (float[{rows}] X) => (float[n, m] Y) {{
+            A = Mul(X, a) H = Tanh(A) {nodes} T = Tanh(P) D = Mul(T, V) Y = Flatten(D) }}"""
+        )
+        onx.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), name) for name, w in arrays.items())
+        X = np.random.default_rng(0).normal(size=(40, *weights["a"].shape)).astype(np.float32)
+        (y,) = run(onx, {"X": X})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Quantized weights of the model: 1")
+            ours = OrtGradientRegressor(onx, solver="sgd", learning_rate=0.1, max_iter=3, weights_to_train=["a"])
+            moved.append(ours.fit(X, np.ones_like(y)).weights_["a"] - weights["a"])
+    assert np.abs(moved[1]).max() > 1e-3
+    assert_allclose(moved[0], moved[1], rtol=0, atol=0.03 * np.abs(moved[1]).max())

@@ -713,7 +713,7 @@ EMBEDDING = drawn(6, 3)
 IDS = np.random.default_rng(3).integers(0, 6, (20, 4))
 
 
-def language_model(copy, said=False):
+def language_model(copy, said=False, name="onnx::MatMul_6"):
     """Token ids to scores of the next token: the embedding is also the last layer, a constant of its own if `copy`."""
     turned = "" if copy else "T = Transpose<perm = [1, 0]>(embedding)"
     onx = parse(
@@ -726,7 +726,7 @@ def language_model(copy, said=False):
         onx.graph.value_info.append(helper.make_tensor_value_info("T", TensorProto.FLOAT, [3, 6]))
         onx.graph.value_info[0].metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value="['embedding']")
     elif copy:
-        onx.graph.initializer[1].name = onx.graph.node[-1].input[1] = "onnx::MatMul_6"
+        onx.graph.initializer[1].name = onx.graph.node[-1].input[1] = name
     onx.producer_name = "pytorch"
     return onx
 
@@ -737,10 +737,14 @@ def trained_to_go_on(onx, **params):
     return OrtGradientClassifier(onx, **steps, **params).fit(IDS, y)
 
 
-@pytest.mark.parametrize("said", [False, True], ids=["its name says so", "its metadata says so"])
-def test_a_tied_weight_and_its_transposed_copy_stay_one(said):
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"said": True}, {"name": "/lm_head/Transpose_output_0"}],
+    ids=["its name says so", "its metadata says so", "onnxruntime computed it"],
+)
+def test_a_tied_weight_and_its_transposed_copy_stay_one(how):
     whole = trained_to_go_on(language_model(copy=False))
-    came = language_model(copy=True, said=said)
+    came = language_model(copy=True, **how)
     tuned = trained_to_go_on(came)
     assert list(tuned.weights_) == ["embedding"]
     np.testing.assert_allclose(tuned.weights_["embedding"], whole.weights_["embedding"], rtol=1e-5)
@@ -750,6 +754,15 @@ def test_a_tied_weight_and_its_transposed_copy_stay_one(said):
     assert not np.array_equal(w, EMBEDDING)
     assert list(out.graph.node) == list(came.graph.node)
     np.testing.assert_array_equal(run(out, {"ids": IDS})[0].argmax(-1), tuned.predict(IDS))
+
+
+def test_the_declared_shape_of_a_weight_may_be_another_one():
+    """onnxruntime's optimizer transposes weights and leaves the shapes that were declared; onnxruntime reads them."""
+    onx = parse(
+        "(float[n, 4] X) => (float[n, 1] Y) { H = MatMul(X, W) Y = MatMul(H, V) }", W=drawn(4, 3), V=drawn(3, 1)
+    )
+    onx.graph.value_info.append(helper.make_tensor_value_info("W", TensorProto.FLOAT, [3, 4]))
+    check_training(onx, X, SIZE)
 
 
 def with_no_maker(onx):

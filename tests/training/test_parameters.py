@@ -96,6 +96,24 @@ ROWS = {
         {"a_orig": normal(1, 4), "a_u": normal(1), "a_v": normal(4)},
         {"a_u", "a_v"},
     ),
+    "FrozenBatchNorm2d": (
+        'e = Constant<value_float = 1e-5>() E = Add("n.running_var", e) R = Sqrt(E) s = Div("n.weight", R) '
+        'M = Mul("n.running_mean", s) b = Sub("n.bias", M) Z = Mul(X, s) H = Add(Z, b) Y = MatMul(H, V)',
+        {"n.weight": normal(4), "n.bias": normal(4), "n.running_mean": normal(4), "n.running_var": np.ones(4) / 3}
+        | HEAD,
+        {"n.weight", "n.bias", "n.running_mean", "n.running_var"},
+    ),
+    "BatchNorm2d": (
+        'H = BatchNormalization(X, "n.weight", "n.bias", "n.running_mean", "n.running_var") Y = MatMul(H, V)',
+        {"n.weight": normal(4), "n.bias": normal(4), "n.running_mean": normal(4), "n.running_var": np.ones(4) / 3}
+        | HEAD,
+        {"n.running_mean", "n.running_var"},
+    ),
+    "zeros of BART": (
+        'H = MatMul(X, V) Y = Add(H, "net.final_logits_bias")',
+        {"net.final_logits_bias": np.zeros((1, 1))} | HEAD,
+        {"net.final_logits_bias"},
+    ),
     "weight_norm": (
         "N = ReduceL2<keepdims = 1>(a_v) D = Div(a_v, N) P = Mul(D, a_g) Y = MatMul(X, P)",
         {"a_g": normal(1, 1), "a_v": normal(4, 1)},

@@ -7,6 +7,7 @@ initializer of its own, and two weights would be trained to be different.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -17,8 +18,12 @@ from onnxtrain import graph
 #: Where torch.onnx.export(dynamo=True) writes the names of the values that an initializer was folded from.
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 
-#: How torch.onnx.export(dynamo=False) begins the names of values that it computed; parameters keep their names.
-_COMPUTED = "onnx::"
+#: Names of values that torch.onnx.export computed, and that onnxruntime computes in advance where it optimizes such a
+#: model; parameters keep their names.
+_COMPUTED = re.compile(r"onnx::.*|/.*_output_\d+|val_\d+")
+
+#: Makers of files with such names.
+_MAKERS = ("pytorch", "onnxruntime.transformers")
 
 
 def folded_from(onx: onnx.ModelProto) -> dict[str, list[str]]:
@@ -38,7 +43,7 @@ def _listed(text: str) -> list[str]:
 
 def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
     """Return which initializers the exporter computed as the transpose of another one: copy to original, by name."""
-    if onx.producer_name != "pytorch":
+    if onx.producer_name not in _MAKERS:
         return {}
     inputs = {i.name for i in onx.graph.input}
     matrices = {i.name: i for i in onx.graph.initializer if len(i.dims) == 2 and i.name not in inputs}
@@ -53,11 +58,11 @@ def _candidates(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs of a computed matrix and a parameter that it may have been computed from."""
     for name in matrices:
-        if name.startswith(_COMPUTED):
+        if name in folded:
+            yield from ((name, other) for other in folded[name] if other in matrices)
+        elif _COMPUTED.fullmatch(name):
             # a name says nothing there: other layers may begin as copies of each other
             yield from ((name, other) for other in matrices if other in embeddings)
-        else:
-            yield from ((name, other) for other in folded.get(name, ()) if other in matrices)
 
 
 def _is_transpose(copy: onnx.TensorProto, w: onnx.TensorProto) -> bool:

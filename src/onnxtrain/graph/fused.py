@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder
-from onnxtrain.graph.query import attribute, attributes, constant, operator_name, rank
+from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder, tensor
+from onnxtrain.graph.query import attribute, attributes, constant, made_by, operator_name, rank
 from onnxtrain.graph.rewriting import Rewritings
 
 _DOMAIN = "com.microsoft"
@@ -113,6 +113,9 @@ def fused_gemm(op, node):
     return getattr(op, attribute(node, "activation", "Identity"))(y, **parameters)
 
 
+#: The attributes of a convolution.
+_WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
 #: The attributes of activations, in the order in which a convolution lists them.
 _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
@@ -120,8 +123,7 @@ _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 @_fused("FusedConv")
 def fused_conv(op, node):
     x, w, bias, added = _operands(node, 4)
-    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    y = _sum(op, op.Conv(x, w, bias, **attributes(node, *names)), added)
+    y = _sum(op, op.Conv(x, w, bias, **attributes(node, *_WINDOW)), added)
     activation, given = attribute(node, "activation", "Identity"), attribute(node, "activation_params", ())
     if activation == "Clip":
         return op.Clip(y, *given)
@@ -393,6 +395,25 @@ def _rotated(op: Op, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value) -> 
 
 
 # ------------------------------------------------------ weights of a few bits
+
+
+@_FUSED.rule("MatMulInteger", "ConvInteger")
+def product_of_integers(op, node):
+    """Return a product of rows that are rounded as they come, in floats: its gradient goes straight through them.
+
+    That of the integers would leave the scale of the rows alone, which is not the way to a lower loss.
+    """
+    rounded = made_by(node.inputs[0], "DynamicQuantizeLinear")
+    _, w, zero, shift = _operands(node, 4)
+    are_floats = all(made_by(user.outputs[0], "Cast") is not None for user in node.outputs[0].consumers())
+    if rounded is None or zero is not rounded.outputs[2] or not are_floats:
+        return None
+    (x,), scale = rounded.inputs, rounded.outputs[1]
+    steps = op.Div(op.DequantizeLinear(op.QuantizeLinear(x, scale, zero), scale, zero), scale)
+    one = op.initializer(tensor(1.0, ir.DataType.FLOAT, "one"))
+    kernel = op.DequantizeLinear(op.Cast(w, to=ir.DataType.INT32), one)  # as it is: integers stay
+    kernel = kernel if shift is None else op.Sub(kernel, op.Cast(shift, to=ir.DataType.FLOAT))
+    return getattr(op, node.op_type.removesuffix("Integer"))(steps, kernel, **attributes(node, *_WINDOW))
 
 
 @_fused("MatMulNBits")

@@ -16,20 +16,24 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnxtrain.graph.build import unique_name
 from onnxtrain.graph.check import is_loose, n_bits, refuse_external
 from onnxtrain.graph.inference import infer_types, small_constants
-from onnxtrain.graph.messages import assign, bodies_of, copy_of, messages_in, nodes_in, opset_of
+from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
 
 
 def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
     """Return a model whose opset_import names each domain once, where no dimension is negative and elements are packed.
 
     skl2onnx writes some domains twice; -1 is PaddlePaddle's word for a dimension that is not known; onnx's text parser
-    gives each element of four bits an entry of its own.
+    gives each element of four bits an entry of its own; onnxruntime's optimizer transposes weights, and leaves the
+    shapes that were declared.
     """
     parts = (proto, *proto.functions)
     once = all(len(_imports(part)) == len(part.opset_import) for part in parts)
-    if once and not _negative_dimensions(messages) and not _loose_tensors(messages):
+    if once and not _negative_dimensions(messages) and not _loose_tensors(messages) and not _misdeclared(proto.graph):
         return proto
     copied = copy_of(proto)
+    shapes = {w.name: list(w.dims) for w in copied.graph.initializer}
+    for value in _misdeclared(copied.graph):
+        value.type.CopyFrom(onnx.helper.make_tensor_type_proto(value.type.tensor_type.elem_type, shapes[value.name]))
     for part in (copied, *copied.functions):
         assign(part.opset_import, _imports(part).values())
     for dimension in _negative_dimensions(messages_in(copied)):
@@ -41,6 +45,12 @@ def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.Mode
 
 def _imports(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, onnx.OperatorSetIdProto]:
     return {opset.domain: opset for opset in part.opset_import}
+
+
+def _misdeclared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the declarations of initializers that have another shape."""
+    shapes = {w.name: list(w.dims) for w in graph.initializer}
+    return [v for v in graph.value_info if v.name in shapes and dimensions(v) not in (None, shapes[v.name])]
 
 
 def _negative_dimensions(messages: Iterable[Message]) -> list[onnx.TensorShapeProto.Dimension]:

@@ -38,10 +38,10 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 
-#: Names of buffers: statistics in PyTorch and Keras, frequencies of rotary embeddings in transformers.
+#: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART.
 _BUFFERS = (
     *("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*"),
-    "*inv_freq",
+    *("*inv_freq", "*final_logits_bias"),
 )
 
 #: The positions of operands that multiply; an operand that is only added is an intercept.
@@ -170,7 +170,7 @@ def _is_step(node: ir.Node, position: int) -> bool:
 
 
 def _is_called_buffer(w: ir.Value, uses: Uses) -> bool:
-    return _is_name_of_buffer(str(w.name)) or _is_singular_vector(w)
+    return _is_name_of_buffer(str(w.name)) or _is_singular_vector(w) or _is_of_frozen_normalization(w)
 
 
 def _is_name_of_buffer(name: str) -> bool:
@@ -181,6 +181,15 @@ def _is_singular_vector(w: ir.Value) -> bool:
     """Whether PyTorch's spectral_norm divides by it: weight_u and weight_v of weight_orig."""
     stem, _, side = str(w.name).rpartition("_")
     return side in ("u", "v") and w.graph is not None and f"{stem}_orig" in w.graph.initializers
+
+
+def _is_of_frozen_normalization(w: ir.Value) -> bool:
+    """Whether statistics stand beside it that no BatchNormalization reads: all of a FrozenBatchNorm2d are buffers."""
+    stem, _, part = str(w.name).rpartition(".")
+    variance = None if w.graph is None else w.graph.initializers.get(f"{stem}.running_var")
+    if part not in ("weight", "bias") or variance is None:
+        return False
+    return all(node.op_type != "BatchNormalization" for node in variance.consumers())
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
