@@ -263,6 +263,17 @@ def test_what_an_exporter_folded_from_no_parameter_is_not_trained(sources, kind)
     assert {w.name: w.kind for w in trainable_weights(onx)} == {"folded": kind, "V": "weight"}
 
 
+@pytest.mark.parametrize("name", ["onnx::Mul_3", "/model/Constant_output_0", "387"])
+def test_scalars_of_the_code_of_a_module_are_not_trained(name):
+    """A simplifier makes initializers of constants: the first position of a grid, a stride; PyTorch's names tell."""
+    scalars = {name: np.array(0.5), "net.scale": np.array(2.0)}
+    onx = model(f'H = Mul(X, "{name}") Z = Mul(H, "net.scale") Y = MatMul(Z, V)', scalars | HEAD)
+    onx.producer_name = "pytorch"
+    rows = rng.normal(size=(20, 4))
+    trained = OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, 0])
+    assert set(trained.weights_) == {"net.scale", "V"}
+
+
 def test_there_is_one_answer_to_what_can_be_trained():
     onx = model("A = MatMul(X, W) B = Floor(A) Y = MatMul(B, V)", {"W": normal(4, 4)} | HEAD)
     assert [w.name for w in trainable_weights(onx)] == ["V"]

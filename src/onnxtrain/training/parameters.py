@@ -38,6 +38,9 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 
+#: How torch.onnx.export(dynamo=False) names constants and results of nodes: onnx::Add_3, /model/Constant_output_0, 387.
+_RESULT = re.compile(r"/|.*::|\d+$")
+
 #: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART.
 _BUFFERS = (
     *("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*"),
@@ -106,7 +109,7 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(_KIND))}
     if not kinds:
-        scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and "::" not in i.name)
+        scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
         return _made_by_code(onx) | dict.fromkeys(scalars, Role.PARAMETER)
     return {name: _of_kind(kind) for name, kind in kinds.items()} | _made_by_code(onx)
 
