@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -182,9 +182,92 @@ def test_a_session_is_kept_while_weights_are_looked_at():
 # ---------------------------------------------------------------- parameters
 
 
+def test_a_fitted_model_is_that_of_its_loss():
+    model = OrtGradientClassifier(LogisticRegression(max_iter=500), max_iter=2, random_state=0).fit(IRIS, SPECIES)
+    found = [model.losses(IRIS, SPECIES), model.predict_proba(IRIS), model.gradient(IRIS, SPECIES)]
+    title = model.summary().title
+    model.set_params(loss="hinge", dtype="float64", l2=1.0, class_weight={0: 9.0, 1: 1.0, 2: 1.0}, clip_norm=1.0)
+    again = [model.losses(IRIS, SPECIES), model.predict_proba(IRIS), model.gradient(IRIS, SPECIES)]
+    for a, b in zip(found, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert model.summary().title == title
+    assert not hasattr(model.set_params(dtype="float32").fit(IRIS, SPECIES), "predict_proba")
+    counts = OrtGradientRegressor(Ridge(), max_iter=1).fit(X, Y - 200)
+    expected = counts.losses(X, Y - 200)
+    np.testing.assert_array_equal(counts.set_params(loss="poisson").losses(X, Y - 200), expected)
+
+
+def test_a_file_knows_the_parameters_of_the_last_fit(tmp_path):
+    model = OrtGradientRegressor(Ridge(), loss="huber", max_iter=2, random_state=0).fit(X, Y)
+    expected = model.losses(X, Y)
+    save(model.set_params(loss="squared_error", dtype="float64"), tmp_path / "model.onnx")
+    again = load(tmp_path / "model.onnx")
+    assert again.loss == "squared_error"
+    np.testing.assert_array_equal(again.losses(X, Y), expected)
+    with pytest.raises(ParameterError, match="^dtype='float64': training goes on in float32"):
+        again.partial_fit(X, Y)
+    again.set_params(dtype="float32").partial_fit(X, Y)
+    np.testing.assert_allclose(again.losses(X, Y), (Y - again.predict(X)) ** 2, rtol=1e-4)
+
+
 def test_the_graphs_of_training_are_those_of_the_next_fit():
     params = dict(solver="sgd", max_iter=1, random_state=0)
     model = OrtGradientRegressor(Ridge().fit(X, Y), **params).fit(X, Y).set_params(loss="absolute_error")
     other = OrtGradientRegressor(Ridge().fit(X, Y), loss="absolute_error", **params).fit(X, Y)
     ours, theirs = (m.get_training_graphs()["gradient"].graph for m in (model, other))
     assert [n.op_type for n in ours.node] == [n.op_type for n in theirs.node]
+
+
+# ------------------------------------------------------- labels of positions
+
+TOKENS = onnx.parser.parse_model(
+    """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, t, 4] X) => (float[n, t, 3] S) { P = MatMul(X, W) S = Add(P, b) }"""
+)
+for _name, _shape in {"W": (4, 3), "b": (3,)}.items():
+    _drawn = np.random.default_rng(0).standard_normal(_shape).astype(np.float32)
+    TOKENS.graph.initializer.append(onnx.numpy_helper.from_array(_drawn, _name))
+
+ROWS = np.random.default_rng(0).standard_normal((30, 6, 4)).astype(np.float32)
+TAGS = np.random.default_rng(1).choice(3, (30, 6), p=[0.7, 0.2, 0.1])
+STEP = dict(solver="sgd", learning_rate=0.1, max_iter=1, batch_size=30, shuffle=False, tol=0, random_state=0)
+
+
+@pytest.mark.parametrize("class_weight", [{0: 1.0, 1: 1.0, 2: 9.0}, "balanced", None], ids=str)
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("before", [None, "balanced", {0: 5.0, 1: 1.0, 2: 1.0}], ids=str)
+def test_weights_of_classes_are_those_that_are_set(before, way, class_weight, tmp_path):
+    """One step of SGD has no memory: it is that of a fresh estimator from where the first one stands."""
+    model = OrtGradientClassifier(TOKENS, class_weight=before, **STEP).fit(ROWS, TAGS)
+    model = COPIES[way](model, tmp_path / "model.onnx")
+    fresh = OrtGradientClassifier(model.get_trained_onnx(), class_weight=class_weight, **STEP).fit(ROWS, TAGS)
+    model.set_params(class_weight=class_weight).partial_fit(ROWS, TAGS)
+    for name, w in fresh.weights_.items():
+        np.testing.assert_allclose(model.weights_[name], w, rtol=0, atol=1e-7)
+
+
+def test_balanced_weights_of_positions_are_those_of_the_first_rows():
+    parts = [OrtGradientClassifier(TOKENS, class_weight="balanced", **STEP).fit(ROWS, TAGS) for _ in range(2)]
+    counts = np.bincount(TAGS.ravel())
+    weights = dict(enumerate((TAGS.size / (3 * counts)).tolist()))
+    parts[0].partial_fit(ROWS[:5], TAGS[:5])
+    parts[1].set_params(class_weight=weights).partial_fit(ROWS[:5], TAGS[:5])
+    for name, w in parts[0].weights_.items():
+        np.testing.assert_allclose(parts[1].weights_[name], w, rtol=0, atol=1e-7)
+
+
+def test_labels_that_do_not_count_may_be_named_anew():
+    model = OrtGradientClassifier(TOKENS, **STEP).fit(ROWS, TAGS)
+    padded = np.where(TAGS == 2, 255, TAGS)
+    other = np.where(TAGS == 2, -100, TAGS)
+    score, losses = model.score(ROWS, other), model.losses(ROWS, other)
+    model.set_params(ignore_index=255)
+    assert model.score(ROWS, padded) == score
+    np.testing.assert_array_equal(model.losses(ROWS, padded), losses)
+
+
+def test_classes_belong_to_the_model():
+    model = OrtGradientClassifier(LogisticRegression(max_iter=500), max_iter=1).fit(IRIS, SPECIES)
+    with pytest.raises(AttributeError, match="classes_"):
+        model.classes_ = np.array(["a", "b", "c"])
+    assert not hasattr(OrtGradientClassifier(), "classes_")

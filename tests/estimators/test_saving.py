@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import stat
 
@@ -20,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ExportError, FileError, ModelError
 from onnxtrain.estimators import beside, file_format
+from onnxtrain.graph import held
 from onnxtrain.optim import SGD, Cosine
 from onnxtrain.runtime.session import run
 
@@ -682,3 +684,30 @@ def test_a_reference_that_was_changed_and_signed_again(name, value, words, small
     path.write_bytes(plain + file_format._trailer(plain))
     with pytest.raises(ModelError, match=words):
         load(path)
+
+
+def test_a_large_model_computes_the_same_bits_after_it_is_loaded(tmp_path, monkeypatch):
+    """Large weights are inputs of its sessions, before and after: with the weights inside, the last bits differ."""
+    monkeypatch.setattr(held, "LEAST", 2**16)
+    monkeypatch.setattr(held, "LEAST_IN_ALL", 2**18)
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 10] X) => (float[n, 1] Y)
+        { H = MatMul(X, W) R = Relu(H) G = MatMul(R, U) S = Relu(G) Y = MatMul(S, V) }"""
+    )
+    drawn = np.random.default_rng(0).standard_normal
+    for name, shape in {"W": (10, 700), "U": (700, 700), "V": (700, 1)}.items():
+        w = drawn(shape).astype(np.float32) / np.sqrt(np.float32(shape[0]))
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(w, name))
+    model = OrtGradientRegressor(onx, max_iter=1, warm_start=True, random_state=0).fit(X, y)
+    assert model._trained.source.model.held
+    save(model, tmp_path / "m.onnx")
+    twin = load(tmp_path / "m.onnx")
+    for rows in (X[:1], X[:7], X):
+        np.testing.assert_array_equal(twin.predict(rows), model.predict(rows))
+    np.testing.assert_array_equal(twin.losses(X, y), model.losses(X, y))
+    assert twin.get_trained_onnx() == model.get_trained_onnx()
+    again = pickle.loads(pickle.dumps(twin))
+    assert twin.fit(X, y).loss_curve_ == model.fit(X, y).loss_curve_ == again.fit(X, y).loss_curve_
+    save(twin, tmp_path / "m.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "m.onnx").predict(X), model.predict(X))

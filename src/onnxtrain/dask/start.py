@@ -115,8 +115,7 @@ def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> 
         weight = np.ones(len_of(X))  # a row counts as its positions do, and partitions have different ones
     if weight is not None:
         weight = check_sample_weight(weight, rows.y, model.dtype, keep=True)
-    if not model.layout.positional:
-        weight = estimator._sample_weights(rows.y, weight)
+    weight = estimator._targets.weigh(rows.y, weight)
     return model.behind_front(data_of(estimator, model, rows._replace(weight=weight)))[1]
 
 

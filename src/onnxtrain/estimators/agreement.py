@@ -21,8 +21,8 @@ from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.frames import count_rows
+from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.protocols import Features, take
-from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import open_session, run_session

@@ -7,7 +7,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,8 +23,6 @@ from onnxtrain.estimators import deferred
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from onnxtrain.estimators.protocols import (
     ArrayLike,
-    Estimator,
-    Features,
     Model,
     allows_nan,
     is_fitted,
@@ -34,14 +32,10 @@ from onnxtrain.estimators.protocols import (
 from onnxtrain.rows.parts import Part, Parts
 
 if TYPE_CHECKING:
-    from onnxtrain.estimators.frames import Rows
     from onnxtrain.estimators.lora import LoRA
-    from onnxtrain.estimators.source import Source
-    from onnxtrain.estimators.targets import LabelDecoder
+    from onnxtrain.estimators.targets import Targets
     from onnxtrain.estimators.trained import TrainedModel
-    from onnxtrain.losses.link import Link
     from onnxtrain.optim import Optimizer, Schedule
-    from onnxtrain.training.model import TrainableModel
     from onnxtrain.training.state import Listener, TrainingState
 
 #: Attributes that fit sets.
@@ -162,24 +156,22 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
     # overridden by subclasses -----------------------------------------------
 
-    #: The trained model and how far its training is; a fit sets both.
+    #: The trained model, how far its training is, and the parameters that decided on the model; a fit sets them.
     _trained: TrainedModel
     _state: TrainingState
+    _begun_with: dict[str, Any]
 
-    #: The number of labels for multilabel targets, else 0.
-    _n_labels = 0
+    #: The targets of the last fit: of a classifier its labels.
+    _targets: Targets
+
+    #: Whether the scores are the results of `decision_function` of the estimator that was handed over, if it has one.
+    _decides = True
 
     #: The kind of the output according to the user; a parameter of the classifier, as is the next.
     output_is: str | None = None
 
     #: The axis of the classes of an output with positions, according to the user.
     class_axis: int | None = None
-
-    #: A weight of each class, learned from the labels of positions; empty for equal ones.
-    _class_weights = np.empty(0)
-
-    #: Whether the scores are the results of `decision_function` of the estimator that was handed over, if it has one.
-    _decides = True
 
     @property
     @abstractmethod
@@ -191,45 +183,12 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         """Return the estimator that ``estimator=None`` stands for."""
 
     @abstractmethod
-    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
-        """Return targets of the right kind; with `reset` set the attributes that say which kind they are."""
+    def _new_targets(self, y: ArrayLike, *, positional: bool) -> Targets:
+        """Return targets of the kind of `y`, of which nothing has been learned yet."""
 
-    @abstractmethod
-    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
-        """Return targets with a label, or a value, for each position of a row."""
-
-    @abstractmethod
-    def _n_outputs(self, y: np.ndarray) -> int:
-        """Return the number of outputs that a new head has."""
-
-    @abstractmethod
-    def _learn_target(self, y: np.ndarray, source: Source) -> None:
-        """Set the attributes that are learned from y, besides the weights."""
-
-    @abstractmethod
-    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
-        """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each of the positions."""
-
-    @abstractmethod
-    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Raise an error if the estimator does not accept y, or was fitted on other targets."""
-
-    @abstractmethod
-    def _rows_for_estimator(self, rows: Rows) -> Rows:
-        """Return the rows on which an estimator that is not fitted is fitted."""
-
-    @abstractmethod
-    def _sample_weights(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
-    ) -> np.ndarray | None:
-        """Return the sample weights, those of the classes among them; balanced ones by `counts`, else those of y."""
-
-    @abstractmethod
-    def _expecting(self, classes: np.ndarray) -> AbstractContextManager[None]:
+    def _expecting(self, classes: np.ndarray | None) -> AbstractContextManager[None]:
         """Let the first rows lack some of the classes while this is open; a regressor has none."""
-
-    def _decoder(self, link: Link) -> LabelDecoder | None:
-        """Return how scores become labels; None for a regressor."""
+        return nullcontext()
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -40,14 +40,17 @@ class Checkpoint:
     """
 
     def __init__(self, estimator: Any, path: str | os.PathLike | None, every: int, resume: bool):
-        _check(estimator, path, every, resume)
         self._estimator, self.path, self.every = estimator, path, every
         self._kept: Kept | None = None
         self._moments: dict[str, Any] = {}
         self._failed: FileError | None = None
-        if path is not None:
-            self._params = encode_parameters(estimator, Encoder(functions=True))
-        if resume and path is not None:
+        if path is None:
+            if resume:
+                raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")
+            return
+        _check(estimator, path, every)
+        self._params = encode_parameters(estimator, Encoder(functions=True))
+        if resume:
             remove_parts(path)
             self._kept = Kept(path) if os.path.exists(path) else None
         if self._kept is not None:
@@ -112,11 +115,8 @@ class Checkpoint:
             ) from self._failed
 
 
-def _check(estimator: Any, path: Any, every: Any, resume: Any) -> None:
-    if path is None:
-        if resume:
-            raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")
-        return
+def _check(estimator: Any, path: Any, every: Any) -> None:
+    """Check the arguments of ``fit`` about a checkpoint."""
     if not isinstance(path, (str, os.PathLike)):
         raise ParameterError(f"checkpoint must be a path, got {path!r}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,33 +14,32 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
-from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain.arguments import given, names_its_arguments
-from onnxtrain.errors import DataError
 from onnxtrain.estimators import deferred
-from onnxtrain.estimators.evaluation import EvaluationMixin
-from onnxtrain.estimators.exports import ExportMixin
-from onnxtrain.estimators.inspection import InspectionMixin
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, is_fitted, takes_labels
+from onnxtrain.estimators.evaluation import EvaluableEstimator
+from onnxtrain.estimators.exports import ExportableEstimator
+from onnxtrain.estimators.inspection import InspectableEstimator
+from onnxtrain.estimators.protocols import ArrayLike, Model, takes_labels
 from onnxtrain.rows.parts import Part, Parts
 
 if TYPE_CHECKING:
-    from onnxtrain.estimators.frames import Rows
+    from onnxtrain.estimators.labels import Labels
     from onnxtrain.estimators.lora import LoRA
-    from onnxtrain.estimators.source import Source
-    from onnxtrain.estimators.targets import LabelDecoder
-    from onnxtrain.losses.link import Link
     from onnxtrain.optim import Optimizer, Schedule
-    from onnxtrain.training.model import TrainableModel
 
 
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
     """Whether the loss is one of probabilities, or the link of the model is that of such a loss of scores."""
-    if self._is_likely(self._trained.source.model.link if self.__sklearn_is_fitted__() else None):
+    if self.__sklearn_is_fitted__():
+        loss, likely = self._trained.objective.loss, self._targets.decoder(self._trained).likely
+    else:
+        found = deferred.losses.find_loss(self.loss, self.loss_params, classifies=True)
+        loss, likely = self.loss, found.prediction is deferred.losses.Prediction.LIKELIHOOD
+    if likely:
         return True
     raise AttributeError(
-        f"predict_proba is for losses of probabilities: with loss={self.loss!r} the scores of this model are none. Set "
+        f"predict_proba is for losses of probabilities: with loss={loss!r} the scores of this model are none. Set "
         "loss='log', or wrap the estimator in CalibratedClassifierCV; decision_function gives the scores."
     )
 
@@ -55,12 +55,7 @@ def _has_scores(self: OrtGradientClassifier) -> bool:
     return True
 
 
-def _per_row(n_labels: int) -> str:
-    """Return a description of a row of targets, for messages."""
-    return f"{n_labels} labels a row" if n_labels else "one class a row"
-
-
-class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, EvaluationMixin):
+class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):
     r"""Train a classifier, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
 
     The objective is that of :class:`OrtGradientRegressor`, with a loss :math:`\ell` of
@@ -110,7 +105,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         Weights of the classes, multiplied with the sample weights. ``"balanced"``:
         ``n_samples / (n_classes * count of the class)``. Of labels a dictionary ``{0: a, 1: b}``
         each, whose weights are multiplied, see :func:`~sklearn.utils.class_weight.compute_sample_weight`.
-        Of positions the weights of their classes, the same in later calls of ``partial_fit``.
+        Of positions the weights of their classes; ``"balanced"`` ones are those of the first rows, in later calls of
+        ``partial_fit``, or of ``fit`` with `warm_start`, too. Set anew between calls, they are the new ones.
     average, l1_method
         As :class:`OrtGradientRegressor`.
     output_is : {"scores", "probabilities"} or None
@@ -135,8 +131,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        The labels, in the order of the columns of the scores. For multilabel targets, the indices of the columns.
     loss_curve_ : list of float
         The objective, averaged over each epoch.
     validation_loss_curve_ : list of float
@@ -254,14 +248,43 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
 
     _classifies = True
 
-    #: Whether `predict` returns labels as a sparse matrix: those it was fitted on were.
-    _sparse_labels = False
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, in the order of the columns of the scores; for multilabel targets, indices of the columns.
 
-    #: Whether the class with the most votes is predicted, the first of several.
-    _of_votes = False
+        Examples
+        --------
+        >>> from onnxtrain import OrtGradientClassifier
+        >>> OrtGradientClassifier(max_iter=1).fit([[0.0], [1.0]], ["low", "high"]).classes_.tolist()
+        ['high', 'low']
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has classes_ once it is fitted.")
+        return self._targets.classes
+
+    @property  # type: ignore[override]  # it takes labels only
+    def _targets(self) -> Labels:
+        """The labels of the last fit, with the parameters as they are now."""
+        return replace(self._labels, class_weight=self.class_weight, ignore_index=self.ignore_index)
+
+    @_targets.setter
+    def _targets(self, labels: Labels) -> None:
+        self._labels = labels
+
+    def _new_targets(self, y: ArrayLike, *, positional: bool) -> Labels:
+        to_come = getattr(self, "_expected_classes", None)
+        parameters: dict[str, Any] = {
+            "class_weight": self.class_weight,
+            "ignore_index": self.ignore_index,
+            "to_come": to_come,
+        }
+        if positional:
+            return deferred.positions.PositionLabels(**parameters)
+        return deferred.labels.labels_of_rows(y, **parameters)
 
     def _default_estimator(self) -> BaseEstimator:
-        if not self._n_labels:
+        labels = vars(self).get("_labels")
+        if labels is None or not labels.n_labels:
             return LogisticRegression()
         # one for each label, with the penalty of LogisticRegression, as one layer: 50 times faster than 100 estimators
         return MLPClassifier(hidden_layer_sizes=(), solver="lbfgs", alpha=1.0)
@@ -270,8 +293,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.estimator is None or takes_labels(self.estimator)
         return tags
-
-    # targets ----------------------------------------------------------------
 
     @names_its_arguments
     def partial_fit(  # type: ignore[override]  # scikit-learn's signature for classifiers
@@ -309,19 +330,10 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         >>> model.partial_fit([[2.0], [3.0]], [1, 1]).classes_.tolist()
         [0, 1]
         """
-        positional = deferred.positions.is_positional(self, y, self._trained if self.__sklearn_is_fitted__() else None)
-        n_labels = 0 if positional else deferred.targets.n_columns(y)
-        if n_labels > 1:
-            if classes is not None and len(classes) != n_labels:
-                raise DataError(f"classes has {len(classes)} entries, y {n_labels} columns of labels.")
-            classes = None
-        if classes is not None:
-            classes = np.unique(classes)
-            if self.__sklearn_is_fitted__() and not np.array_equal(classes, np.sort(self.classes_)):
-                raise DataError(
-                    f"classes={classes.tolist()} differs from those of the first call, {self.classes_.tolist()}."
-                )
-        with self._expecting(classes):
+        known = self._trained if self.__sklearn_is_fitted__() else None
+        positional = deferred.targets.is_positional(self, y, known)
+        labels = None if known is None else self._targets
+        with self._expecting(deferred.labels.check_expected(classes, y, labels, positional=positional)):
             deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))
         return self
 
@@ -334,117 +346,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         finally:
             if of_caller is None:
                 self.__dict__.pop("_expected_classes", None)
-
-    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
-        labels = deferred.targets.check_classes(y)
-        n_labels = labels.shape[1] if labels.ndim == 2 else 0
-        if reset:
-            self._n_labels, self._sparse_labels = n_labels, scipy.sparse.issparse(y)
-        elif n_labels != self._n_labels:
-            raise DataError(f"y has {_per_row(n_labels)}, the model was fitted on {_per_row(self._n_labels)}.")
-        return labels
-
-    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
-        if reset:
-            self._n_labels, self._sparse_labels = 0, False
-        labels = deferred.positions.check_positions(y, self.ignore_index)
-        if reset and self.ignore_index == -100 and getattr(self, "_expected_classes", None) is None:
-            deferred.positions.warn_of_padding(labels)
-        return labels
-
-    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
-        name = type(estimator).__name__
-        if is_fitted(estimator):
-            given = deferred.targets.labels_of(estimator, X, self._n_labels)
-            if given != self._n_labels:
-                remedy = "" if given else " A column for each class becomes one of classes by y.argmax(axis=1)."
-                raise DataError(
-                    f"y has {_per_row(self._n_labels)}, {name} was fitted on {_per_row(given)}."
-                    f"{remedy if self._n_labels else ''}"
-                )
-            deferred.targets.check_both_labels(estimator)
-        elif self._n_labels and not takes_labels(estimator):
-            raise DataError(
-                f"y has {_per_row(self._n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
-                "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
-            )
-
-    def _n_outputs(self, y: np.ndarray) -> int:
-        if self._n_labels:
-            return self._n_labels
-        classes = self._with_classes_to_come(y if y.ndim == 1 else y[deferred.positions.counts(y, self.ignore_index)])
-        if len(classes) < 2:
-            raise DataError(f"y has one class, {classes.tolist()[0]!r}. {deferred.targets.TO_COME}")
-        return len(classes)
-
-    def _with_classes_to_come(self, labels: np.ndarray) -> np.ndarray:
-        """Return the classes of labels, and those that ``partial_fit`` was given for later calls."""
-        found, expected = np.unique(labels), getattr(self, "_expected_classes", None)
-        if expected is None:
-            return found
-        if len(others := np.setdiff1d(found, expected)):
-            some = ", ".join(map(repr, others[:5].tolist()))
-            raise DataError(f"y has labels that are not in classes={expected.tolist()}: {some}.")
-        return expected
-
-    def _rows_for_estimator(self, rows: Rows) -> Rows:
-        """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
-        y = rows.y
-        if self._n_labels:  # for the value that labels which are all 0 or all 1 do not have
-            constant = (y == y[:1]).all(axis=0)
-            return deferred.targets.with_zeros(rows, np.where(constant, 1 - y[:1], 0)) if constant.any() else rows
-        expected = getattr(self, "_expected_classes", None)
-        if expected is not None and len(missing := np.setdiff1d(expected, y)):
-            rows = deferred.targets.with_zeros(rows, missing)
-        if len(np.unique(rows.y)) < 2:
-            raise DataError(
-                f"y holds one class, {y[:1].tolist()[0]!r}; a classifier that is not fitted yet needs two "
-                "(partial_fit takes those still to come as classes=)."
-            )
-        return rows
-
-    def _learn_target(self, y: np.ndarray, source: Source) -> None:
-        if source.model.layout.positional:
-            labels = y[deferred.positions.counts(y, self.ignore_index)]
-            self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(labels), source)
-            self._class_weights = deferred.positions.weights_of_classes(labels, self.classes_, self.class_weight)
-            return
-        self._of_votes = deferred.targets.counts_votes(source.estimator)
-        if not self._n_labels:
-            self.classes_ = deferred.targets.classes_of(self._with_classes_to_come(y), source)
-            return
-        if source.model.n_scores != self._n_labels:
-            scores = (
-                f"{source.model.n_scores} scores" if source.model.n_scores > 1 else "one score, that of two classes"
-            )
-            raise DataError(f"The model has {scores}, y has {_per_row(self._n_labels)}: each needs a score.")
-        self.classes_ = np.arange(self._n_labels)
-
-    def _is_likely(self, link: Link | None) -> bool:
-        """Whether scores are those of probabilities: by the loss, or by the link, as of modified_huber."""
-        loss = deferred.losses.find_loss(self.loss, self.loss_params, classifies=True)
-        return link is deferred.link.Link.CLIPPED or loss.prediction is deferred.losses.Prediction.LIKELIHOOD
-
-    def _decoder(self, link: Link) -> LabelDecoder:
-        likely = self._is_likely(link)
-        return deferred.targets.LabelDecoder(link, self.classes_, self._n_labels, likely, self._of_votes)
-
-    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
-        if model.layout.positional:
-            return deferred.positions.encode_positions(y, self.classes_, self.ignore_index)
-        return y if self._n_labels else deferred.targets.encode_classes(y, self.classes_)
-
-    def _sample_weights(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
-    ) -> np.ndarray | None:
-        if self.class_weight is None:
-            return sample_weight
-        if isinstance(self.class_weight, list) and not self._n_labels:
-            raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
-        with deferred.validation.as_data_error():
-            weights = self.class_weight if counts is None else deferred.targets.balanced(counts)
-            by_class = compute_sample_weight(weights, y)
-        return by_class if sample_weight is None else by_class * sample_weight
 
     # predictions ------------------------------------------------------------
 
@@ -476,10 +377,11 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         (['high', 'low'], [True, True, False, False])
         """
         layout = self._model.layout
+        one_a_row = not self._targets.n_labels and not layout.positional
 
         def read(found: np.ndarray) -> np.ndarray:
             scores = layout.table(found)
-            if scores.shape[1] == 2 and not self._n_labels and not layout.positional:
+            if scores.shape[1] == 2 and one_a_row:
                 return scores[:, 1] - scores[:, 0]
             if scores.shape[1] == 1:
                 return layout.by_position(scores[:, 0], found.shape)
@@ -513,7 +415,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         >>> model.predict_proba(X).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        model, decoder = self._model, self._model_decoder()
+        model = self._model
+        decoder = self._targets.decoder(model)
         output = model.scores if decoder.takes_scores else model.source.model.output
 
         def read(found: np.ndarray) -> np.ndarray:
@@ -544,13 +447,14 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         >>> model.predict([[0.0], [3.0]]).tolist()
         ['low', 'high']
         """
-        model, decoder = self._model, self._model_decoder()
+        model = self._model
+        decoder = self._targets.decoder(model)
 
         def read(found: np.ndarray) -> np.ndarray:
             return model.layout.by_position(decoder.labels(model.layout.table(found)), found.shape)
 
         labels = self._predicted(X, model.scores, read)
-        return scipy.sparse.csr_matrix(labels) if self._sparse_labels else labels
+        return scipy.sparse.csr_matrix(labels) if self._targets.sparse else labels
 
     @names_its_arguments
     def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
@@ -580,18 +484,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectionMixin, ExportMixin, Evalu
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
         return float(accuracy_score(targets, predictions, sample_weight=weight))
-
-    def _with_prediction(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, Any, ArrayLike | None]:
-        if not self._model.layout.positional:
-            return y, self.predict(X), sample_weight
-        labels = deferred.positions.check_positions(y, self.ignore_index)
-        counted = deferred.positions.counts(labels, self.ignore_index)
-        return labels[counted], self.predict(X)[counted], deferred.positions.weights_of_entries(sample_weight, counted)
-
-    def _model_decoder(self) -> LabelDecoder:
-        return self._decoder(self._model.source.model.link)
 
     @given(_gives_probabilities)
     @names_its_arguments

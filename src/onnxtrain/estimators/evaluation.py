@@ -16,8 +16,12 @@ from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.rows.parts import Parts
 
 
-class EvaluationMixin(OrtGradientEstimator):
-    """Methods that take rows."""
+class EvaluableEstimator(OrtGradientEstimator):
+    """An estimator whose trained model is run on rows: losses, gradients, intermediate results."""
+
+    @abstractmethod
+    def predict(self, X: ArrayLike | Parts) -> np.ndarray:
+        """Return the predictions for rows."""
 
     @names_its_arguments
     def losses(
@@ -131,21 +135,18 @@ class EvaluationMixin(OrtGradientEstimator):
         self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return the targets that count, the predictions for them and their weights; those of all parts together."""
-        found = [self._with_prediction(*part) for part in deferred.given.labelled(X, y, sample_weight)]
+        found = [
+            self._targets.counted(part.y, self.predict(part.X), part.sample_weight)
+            for part in deferred.given.labelled(X, y, sample_weight)
+        ]
         targets, predictions, weights = (deferred.given.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
-
-    @abstractmethod
-    def _with_prediction(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, Any, ArrayLike | None]:
-        """Return the targets that count, the predictions for them and their weights."""
 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return checked rows and their labels for the loss."""
         model = self._model
         rows = deferred.given.check_rows(self, X, y, None, model)
-        return rows.X, self._encode_target(rows.y, model.source.model)
+        return rows.X, self._targets.encode(rows.y, model)
 
     def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return an output of the trained model for rows, passed through `read`.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import onnx
 
 
-class ExportMixin(OrtGradientEstimator):
-    """Models and files that are made of a fitted estimator."""
+class ExportableEstimator(OrtGradientEstimator):
+    """An estimator that is written as other models and files once it is fitted."""
 
     @names_its_arguments
     def get_trained_onnx(
@@ -70,7 +70,7 @@ class ExportMixin(OrtGradientEstimator):
         if part == "whole":
             model.form.check_whole()
         onx = model.to_onnx(merge=getattr(self.weights_to_train, "merge", True))  # of LoRA
-        onx = model.with_labels(onx, self._decoder(model.source.model.link)) if labels else onx
+        onx = model.with_labels(onx, self._targets.decoder(model)) if labels else onx
         if path is not None:
             model.write(onx, path)
         return onx

@@ -17,10 +17,11 @@ from sklearn.model_selection import train_test_split
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import InputForm, Rows, in_order
-from onnxtrain.estimators.positions import counts, is_positional, row_weights
+from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.survey import Survey, check_form, check_length, check_weighted, form_of, survey
+from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.lazy import in_memory
@@ -192,7 +193,7 @@ class GivenParts:
         """Return the number of rows of each class, for balanced weights: one more pass over the parts."""
         if getattr(estimator, "class_weight", None) != "balanced":
             return None
-        if estimator._n_labels:
+        if estimator._targets.n_labels:
             raise ParameterError(_NOT_BALANCED)
         found: Counter[Any] = Counter()
         for part in self.labelled():
@@ -265,7 +266,7 @@ class SurveyedParts:
         if reader.by_label:
             data = data.counted()
         if not model.layout.positional:
-            estimator._encode_target(found.labels, model.source.model)  # labels that the model does not know
+            estimator._targets.encode(found.labels, model)  # labels that the model does not know
         for i in found.suspects:
             reader.check(i, reader.read(i))
         return model, data
@@ -344,7 +345,7 @@ class _Reader:
             raise DataError(f"the sample weights have changed during the fit: all were {self.constant:g}.")
         if not self.weighted and not self.by_label:
             return None
-        return weight if self.model.layout.positional else self.estimator._sample_weights(y, weight, self.counts)
+        return self.estimator._targets.weigh(y, weight, self.counts)
 
 
 def _constant_weight(found: Survey) -> float | None:
@@ -361,9 +362,9 @@ def _few(data: TrainingData) -> TrainingData:
 
 def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> np.ndarray | None:
     """Return the share of each class in the rows of each part, if a row has one class and all parts were looked at."""
-    if found.shares is None or estimator._n_labels or model.layout.positional:
+    if found.shares is None or estimator._targets.n_labels or model.layout.positional:
         return None
-    codes = estimator._encode_target(found.labels, model.source.model)[:, 0]
+    codes = estimator._targets.encode(found.labels, model)[:, 0]
     shares = np.zeros((len(found.shares), codes.max() + 1))
     shares[:, codes] = found.shares
     return shares
@@ -377,7 +378,7 @@ def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey)
         if len(found.sample.y) < sum(found.lengths):
             raise ParameterError(_NOT_BALANCED_POSITIONS)
         return None
-    if found.labels.ndim > 1 or estimator._n_labels:
+    if found.labels.ndim > 1 or estimator._targets.n_labels:
         raise ParameterError(_NOT_BALANCED)
     return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
 
@@ -454,9 +455,10 @@ def check_first_rows(
 
 def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:
     """Return checked rows as the objective of the whole model takes them."""
-    label, weight = estimator._encode_target(rows.y, model.source.model), rows.weight
-    if model.layout.positional:
-        weight = row_weights(label, estimator._class_weights, weight)
+    targets = estimator._targets
+    label, weight = targets.encode(rows.y, model), rows.weight
+    if targets.positional:
+        weight = targets.row_weights(label, weight)
     return model.data(rows.X, label, weight)
 
 
@@ -479,12 +481,14 @@ def _checked(
     y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
     reset, dtype = model is None, floats_of(estimator.dtype)
     original = None if model is None else model.source.estimator
-    if is_positional(estimator, y, model):
-        y = estimator._check_positions(y, reset=reset)
-        found, _ = form.check(estimator, X, np.zeros(len(y)), original, reset=reset, numeric=False)
-        weight = check_sample_weight(sample_weight, y, dtype)
-    else:
+    positional = is_positional(estimator, y, model)
+    if not positional:
         found, y = form.check(estimator, X, y, original, reset=reset, numeric=not estimator._classifies)
-        y = estimator._check_y(y, reset=reset)
-        weight = estimator._sample_weights(y, check_sample_weight(sample_weight, y, dtype))
+    if reset:
+        estimator._targets = estimator._new_targets(y, positional=positional)
+    targets = estimator._targets
+    y = targets.check(y)
+    if positional:
+        found, _ = form.check(estimator, X, np.zeros(len(y)), original, reset=reset, numeric=False)
+    weight = targets.weigh(y, check_sample_weight(sample_weight, y, dtype))
     return Rows(found, y, weight, form, found)

@@ -27,8 +27,8 @@ def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
     return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
 
 
-class InspectionMixin(OrtGradientEstimator):
-    """Attributes and tables that describe a fitted estimator."""
+class InspectableEstimator(OrtGradientEstimator):
+    """An estimator that shows its model once it is fitted: attributes, tables, diagrams."""
 
     @property
     def weights_(self) -> dict[str, np.ndarray]:

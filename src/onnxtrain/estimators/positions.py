@@ -4,108 +4,129 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import onnx
-import scipy.sparse
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 
-from onnxtrain import graph
-from onnxtrain.errors import DataError, ParameterError, warn
-from onnxtrain.estimators.protocols import ArrayLike, OnnxModel, is_onnx
-from onnxtrain.estimators.targets import check_classes, encode_classes
-from onnxtrain.estimators.validation import as_data_error
-from onnxtrain.training.model import TrainableModel
+from onnxtrain.errors import DataError, warn
+from onnxtrain.estimators.labels import Labels, check_classes, encode_classes
+from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.estimators.targets import Values
+from onnxtrain.estimators.validation import as_data_error, check_domain
 
 if TYPE_CHECKING:
-    from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
 
+#: Targets, the predictions for them and their weights.
+Scored: TypeAlias = "tuple[Any, Any, ArrayLike | None]"
 
-def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedModel | None) -> bool:
-    """Whether targets have a label for each position of a row: three axes, or two for an output of more.
 
-    Two are a multilabel indicator matrix, or several targets, if a new last layer takes `features`: one result a row.
+@dataclass(frozen=True, eq=False)
+class PositionLabels(Labels):
+    """Labels for each position of a row; those that are `ignore_index` do not count.
 
-    Parameters
+    Attributes
     ----------
-    estimator : OrtGradientRegressor or OrtGradientClassifier
-    y : array-like
-    known : TrainedModel or None
-        A model that has been trained says itself; for None that which was handed over does.
-
-    Raises
-    ------
-    DataError
-        The rows of y have different lengths.
+    balanced : ndarray
+        The weight of each class by ``class_weight="balanced"``, from the labels of the first rows.
     """
-    if known is not None:
-        return known.layout.positional
-    if estimator.estimator is None or not is_onnx(estimator.estimator) or scipy.sparse.issparse(y):
-        return False
-    try:
-        n_axes = np.ndim(y)
-    except ValueError as e:
-        raise DataError(
-            "The rows of y have different lengths: fill them up to one length, with ignore_index (-100) for classes, "
-            "with NaN for numbers."
-        ) from e
-    if n_axes == 2 and estimator.features is None:
-        return _rank(estimator.estimator, estimator.output) > 2
-    return n_axes > 2
+
+    balanced: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    positional: ClassVar[bool] = True
+
+    @property
+    def class_weights(self) -> np.ndarray:
+        """A weight of each class in the loss of a position; empty for equal ones."""
+        if self.class_weight is None:
+            return np.empty(0)
+        if isinstance(self.class_weight, list):
+            raise DataError("class_weight is a list, a dictionary for each label: y has one class for each position.")
+        if isinstance(self.class_weight, Mapping):
+            with as_data_error():
+                return compute_sample_weight(self.class_weight, self.classes)
+        return self.balanced
+
+    def check(self, y: Any) -> np.ndarray:
+        """Return labels for each position as an array."""
+        labels = check_positions(y, self.ignore_index)
+        if not len(self.classes) and self.ignore_index == -100 and self.to_come is None:
+            warn_of_padding(labels)
+        return labels
+
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of classes, one output for each."""
+        return super().n_outputs(y[counts(y, self.ignore_index)])
+
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these labels with their classes and balanced weights."""
+        labels = y[counts(y, self.ignore_index)]
+        found = super().learned(labels, source)
+        return replace(found, balanced=balanced_weights(labels, found.classes))
+
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return the index of the class of each position, -1 for `ignore_index`."""
+        return encode_positions(y, self.classes, self.ignore_index)
+
+    def weigh(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
+        """Return the sample weights: those of the classes are in the loss, where a position has one."""
+        return sample_weight
+
+    def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the weights of the rows times those of their positions."""
+        return row_weights(label, self.class_weights, weight)
+
+    def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
+        """Return labels, predictions and weights of the positions whose label is not `ignore_index`."""
+        labels = check_positions(y, self.ignore_index)
+        which = counts(labels, self.ignore_index)
+        return labels[which], predicted[which], weights_of_entries(sample_weight, which)
 
 
-def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> None:
-    """Check that targets have positions where the output of a model has them.
+@dataclass(frozen=True, eq=False)
+class PositionValues(Values):
+    """Values for each position of a row; those that are NaN do not count."""
 
-    Raises
-    ------
-    DataError
-        One has, the other has not.
-    """
-    if model.layout.positional == positional:
-        return
-    found = "(n" + "".join(f", {size}" for size in y.shape[1:]) + ("," if y.ndim == 1 else "") + ")"
-    if positional:
-        raise DataError(
-            f"y has the shape {found}, a label for each position of a row, and the output {model.output!r} of the "
-            "model has one result a row, (n, k): give one label a row, or name the output with positions by output=."
-        )
-    raise DataError(
-        f"The output {model.output!r} of the model has {model.n_axes} axes, y the shape {found}: y needs a label for "
-        "each position, the shape of the output without the axis of its classes, or the shape of the output. For one "
-        "label a row take head='new' with features= of a value whose mean over the positions has the classes."
-    )
+    positional: ClassVar[bool] = True
 
+    def check(self, y: Any) -> np.ndarray:
+        """Return values of the type of the weights."""
+        return check_values(y, self.dtype)
 
-def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
-    """Raise a ParameterError for an axis of classes where only one is possible."""
-    if class_axis is not None and not model.layout.positional:
-        raise ParameterError(
-            f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
-            "result a row: set class_axis=None."
-        )
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the length of the axis of the values, the last of three."""
+        return int(y.shape[-1 if y.ndim == 3 else 1])
 
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these targets with the number of their axes."""
+        model = source.model
+        if model.width != 1:
+            raise DataError(
+                f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
+                f"{model.class_axis}: y must have its shape."
+            )
+        return super().learned(y, source)
 
-def _rank(onx: OnnxModel, output: int | str | None) -> int:
-    """Return the number of axes of an output, as the model declares it or as inferred; 2 if unknown."""
-    proto = graph.read(onx)
-    with graph.as_model_error("Shapes cannot be inferred"):
-        return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return the values as they are, if the loss takes them."""
+        check_domain(y[~np.isnan(y)], model.objective.loss, dict(model.objective.loss_params))
+        return y
 
+    def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the weights of the rows times the number of their values."""
+        return row_weights(label, self.class_weights, weight)
 
-def _declared_rank(proto: onnx.ModelProto, output: int | str | None) -> int | None:
-    outputs = list(proto.graph.output)
-    if isinstance(output, str):
-        chosen = [v for v in outputs if v.name == output]
-    elif output is None:
-        chosen = [v for v in outputs if v.type.tensor_type.elem_type in graph.FLOATS]
-    else:
-        chosen = outputs[output : output + 1 or None]
-    ranks = {len(v.type.tensor_type.shape.dim) for v in chosen if v.type.tensor_type.HasField("shape")}
-    return ranks.pop() if len(ranks) == 1 else None
+    def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
+        """Return values, predictions and weights of the positions that have a value."""
+        values = check_values(y, "float64")
+        which = ~np.isnan(values)
+        return values[which], predicted[which], weights_of_entries(sample_weight, which)
 
 
 @as_data_error()
@@ -164,21 +185,11 @@ def encode_positions(labels: np.ndarray, classes: np.ndarray, ignore_index: int 
     return encoded
 
 
-@as_data_error()
-def weights_of_classes(
-    labels: np.ndarray, classes: np.ndarray, class_weight: Mapping[Any, float] | list[Any] | str | None
-) -> np.ndarray:
-    """Return a weight for each class, from the labels that count; empty for equal ones.
+def balanced_weights(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return a weight for each class: the number of labels over that of classes among them times that of its labels.
 
-    ``"balanced"`` is the number of labels over that of classes among them times the count of the class; a class that
-    is not among them has the weight 1.
+    A class that is not among them has the weight 1.
     """
-    if class_weight is None:
-        return np.empty(0)
-    if isinstance(class_weight, list):
-        raise DataError("class_weight is a list, a dictionary for each label: y has one class for each position.")
-    if isinstance(class_weight, Mapping):
-        return compute_sample_weight(class_weight, classes)
     found, n = np.unique(labels, return_counts=True)
     weights = np.ones(len(classes))
     weights[encode_classes(found, classes).ravel()] = n.sum() / (len(found) * n)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
-from sklearn.utils import Tags, column_or_1d, get_tags
+from sklearn.utils import Tags, get_tags
 
 from onnxtrain.arguments import names_its_arguments
-from onnxtrain.errors import DataError
 from onnxtrain.estimators import deferred
-from onnxtrain.estimators.evaluation import EvaluationMixin
-from onnxtrain.estimators.exports import ExportMixin
-from onnxtrain.estimators.inspection import InspectionMixin
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_onnx
+from onnxtrain.estimators.evaluation import EvaluableEstimator
+from onnxtrain.estimators.exports import ExportableEstimator
+from onnxtrain.estimators.inspection import InspectableEstimator
+from onnxtrain.estimators.protocols import ArrayLike, is_onnx
 from onnxtrain.rows.parts import Parts
 
 if TYPE_CHECKING:
-    from onnxtrain.estimators.frames import Rows
-    from onnxtrain.estimators.source import Source
-    from onnxtrain.losses.link import Link
-    from onnxtrain.training.model import TrainableModel
+    from onnxtrain.estimators.targets import Values
 
 
-class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, EvaluationMixin):
+class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):
     r"""Train a regressor, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
 
     The objective over the rows of a batch is
@@ -194,6 +188,8 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
 
     _classifies = False
 
+    _targets: Values
+
     def _default_estimator(self) -> BaseEstimator:
         return LinearRegression()
 
@@ -211,61 +207,10 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
         several = any(hasattr(part, "hidden_layer_sizes") for part in parts) or tags.estimator_type != "regressor"
         return several or tags.target_tags.multi_output
 
-    def _check_positions(self, y: ArrayLike, *, reset: bool) -> np.ndarray:
-        return deferred.positions.check_values(y, deferred.settings.floats_of(self.dtype))
-
-    def _n_outputs(self, y: np.ndarray) -> int:
-        return y.shape[-1 if y.ndim == 3 else 1] if y.ndim > 1 else 1
-
-    def _check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Leave it to the estimator itself, and to the comparison with the model."""
-
-    def _rows_for_estimator(self, rows: Rows) -> Rows:
-        return rows
-
-    def _sample_weights(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
-    ) -> np.ndarray | None:
-        return sample_weight
-
-    def _expecting(self, classes: np.ndarray) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def _decoder(self, link: Link) -> None:
-        return None
-
-    def _check_y(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
-        return y if self._takes_several_targets() else column_or_1d(y, warn=True)
-
-    def _learn_target(self, y: np.ndarray, source: Source) -> None:
-        model = source.model
-        if self.output is None and source.original is not None and model.classes is not None:
-            raise DataError(
-                f"The model is a classifier, its labels are {', '.join(map(repr, model.classes[:5].tolist()))}: "
-                "train it with OrtGradientClassifier, or name the output that is to be fitted to numbers by output=."
-            )
-        if model.layout.positional:
-            if model.width != 1:
-                raise DataError(
-                    f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
-                    f"{model.class_axis}: y must have its shape."
-                )
-        elif model.width != (y.shape[1] if y.ndim == 2 else 1) and model.link in deferred.link.OF_CLASSES:
-            raise DataError(
-                f"y has {y.shape[1] if y.ndim == 2 else 1} columns, the output {model.output!r} of the model holds the "
-                f"probabilities of {model.width} classes: train it with OrtGradientClassifier."
-            )
-        elif deferred.settings.floats_of(self.dtype) == "float32":
-            deferred.validation.warn_of_lost_targets(y)
-        self._y_ndim = y.ndim
-
-    def _encode_target(self, y: np.ndarray, model: TrainableModel) -> np.ndarray:
-        if model.layout.positional:
-            deferred.validation.check_domain(y[~np.isnan(y)], self.loss, self.loss_params)
-            return y
-        y = deferred.validation.check_target(y, model.width, deferred.settings.floats_of(self.dtype))
-        deferred.validation.check_domain(y, self.loss, self.loss_params)
-        return y
+    def _new_targets(self, y: ArrayLike, *, positional: bool) -> Values:
+        kind = deferred.positions.PositionValues if positional else deferred.targets.Values
+        dtype = deferred.settings.floats_of(self.dtype)
+        return kind(dtype, several=self._takes_several_targets(), named=self.output is not None)
 
     @names_its_arguments
     def predict(self, X: ArrayLike | Parts) -> np.ndarray:
@@ -289,10 +234,11 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
         [1.0, 5.0]
         """
         layout = self._model.layout
+        flat = layout.positional or self._targets.n_axes == 1
 
         def read(found: np.ndarray) -> np.ndarray:
             table = layout.table(found)
-            one = table.shape[1] == 1 and (layout.positional or self._y_ndim == 1)
+            one = table.shape[1] == 1 and flat
             return layout.by_position(table[:, 0], found.shape) if one else table
 
         return self._predicted(X, self._model.source.model.output, read)
@@ -324,12 +270,3 @@ class OrtGradientRegressor(RegressorMixin, InspectionMixin, ExportMixin, Evaluat
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
         return float(r2_score(targets, predictions, sample_weight=weight))
-
-    def _with_prediction(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Any, Any, ArrayLike | None]:
-        if not self._model.layout.positional:
-            return y, self.predict(X), sample_weight
-        values = deferred.positions.check_values(y, "float64")
-        counted = ~np.isnan(values)
-        return values[counted], self.predict(X)[counted], deferred.positions.weights_of_entries(sample_weight, counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Integral, Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
@@ -20,10 +20,13 @@ from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTra
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.labels import IndicatorLabels, Labels
+from onnxtrain.estimators.positions import PositionLabels, PositionValues
 from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
 from onnxtrain.estimators.settings import check_each
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.start import is_same, parameters_of_start, with_objective
+from onnxtrain.estimators.targets import Targets, Values
 from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
@@ -36,9 +39,20 @@ if TYPE_CHECKING:
 #: Attributes that are learned besides the weights; the others follow from the state.
 _ATTRIBUTES: dict[str, Any] = {
     **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
-    **dict.fromkeys(("feature_names_in_", "classes_", "_class_weights"), np.ndarray),
+    **dict.fromkeys(("feature_names_in_", "classes_", "_balanced"), np.ndarray),
     **dict.fromkeys(("_sparse_labels", "_decides", "_of_votes"), bool),
     "_random_state": np.random.RandomState,
+}
+
+
+#: The names of those that are learned of targets.
+_OF_TARGETS = {
+    "classes_": "classes",
+    "_n_labels": "n_labels",
+    "_sparse_labels": "sparse",
+    "_balanced": "balanced",
+    "_of_votes": "of_votes",
+    "_y_ndim": "n_axes",
 }
 
 
@@ -201,6 +215,8 @@ def write_estimator(
     model, weights = trained.source.model, state.result()
     in_graph = [name for name, value in _parts(state).items() if value is weights]
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
+    targets = estimator._targets
+    kept |= {key: getattr(targets, name) for key, name in _OF_TARGETS.items() if hasattr(targets, name)}
     whole, own = with_weights(model.onnx, weights), None
     if trained.source.original is not None:
         own = _without_copies(graph.attach(onnx.load_model_from_string(trained.source.original)), whole, weights)
@@ -208,6 +224,7 @@ def write_estimator(
         "class": type(estimator).__name__,
         "has_estimator": estimator._begun_with["estimator"] is not None,
         "params": encode_parameters(estimator, encoder),
+        "fitted_with": {name: encoder.encode(value, name) for name, value in _fitted_with(trained).items()},
         "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
         "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
@@ -215,12 +232,40 @@ def write_estimator(
         "own_file": encoder.encode(own, "the model that came"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
         "model": encoder.encode({**_parts(model, "onnx", "proto", "held"), "link": model.link.value}, "the model"),
+        "held": bool(model.held),
         "names": list(weights),
         "in_graph": in_graph,
         "state": {n: encoder.encode(value, n) for n, value in _parts(state).items() if n not in in_graph},
         "more": {name: encoder.encode(value, name) for name, value in (more or {}).items()},
     }
     file_format.write(path, whole, header, encoder.tensors)
+
+
+def _targets_of(kept: Kept, dtype: str, *, classifies: bool) -> Targets:
+    """Return the targets of an estimator in a file."""
+    learned = {name: kept.attributes[key] for key, name in _OF_TARGETS.items() if key in kept.attributes}
+    positional = kept.model.layout.positional
+    if not classifies:
+        return (PositionValues if positional else Values)(dtype, n_axes=learned["n_axes"])
+    kind = PositionLabels if positional else IndicatorLabels if learned["n_labels"] else Labels
+    return kind(**{part.name: learned[part.name] for part in fields(kind) if part.name in learned})
+
+
+def _fitted_with(trained: TrainedModel) -> dict[str, Any]:
+    """Return the parameters of the last fit that methods of the estimator read; others may have been set since."""
+    objective = trained.objective
+    return {
+        "dtype": trained.dtype,
+        "loss": objective.loss,
+        "loss_params": dict(objective.loss_params),
+        "class_weight": objective.class_weight,
+    }
+
+
+def _as_fitted(trained: TrainedModel, dtype: str, **of_loss: Any) -> TrainedModel:
+    """Return a model with the parameters of its last fit."""
+    of_loss["loss_params"] = tuple(sorted(of_loss["loss_params"].items()))
+    return replace(trained, dtype=dtype, objective=replace(trained.objective, **of_loss))
 
 
 def _set_since_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
@@ -314,11 +359,13 @@ class Kept:
             self._decoder = Decoder(tensors)
             self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
             self.params = dict(header["params"])
-            self.begun_with = self._decoded(header["begun_with"])
+            self.begun_with, self._fitted_with = self._decoded(header["begun_with"]), dict(header["fitted_with"])
             self.attributes, self.more = self._decoded(header["attributes"]), self._decoded(header["more"])
             self.form = _form_of(self._decoder.decode(header["form"]), self._decoder.decode(header["front"]), trusted)
             content, parts = onx.SerializeToString(), self._decoder.decode(header["model"])
-            self.model = TrainableModel(**{**parts, "link": Link(parts["link"])}, onnx=content, proto=None)
+            small, held = graph.detached(onx) if header["held"] else (onx, {})
+            parts |= {"link": Link(parts["link"]), "onnx": content if small is onx else small.SerializeToString()}
+            self.model = TrainableModel(**parts, proto=None, held=held)
             own = self._decoder.decode(header["own_file"])
             self.layout = self._decoder.decode(header["layout"])
             _check_types("the model that came", {"layout": self.layout}, {"layout": Mapping[str, Mapping[str, str]]})
@@ -333,6 +380,13 @@ class Kept:
 
     def _decoded(self, part: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._decoder.decode(value) for name, value in part.items()}
+
+    def fitted_with(self) -> dict[str, Any]:
+        """Return the parameters of the last fit that methods of the estimator read."""
+        found = self._decoded(self._fitted_with)
+        hints = {"dtype": str, "loss_params": dict, "class_weight": tuple[float, ...]}
+        _check_types("the last fit", found, hints)
+        return found
 
     def decoded_params(self) -> dict[str, Any]:
         """Return the parameters; a function cannot be decoded, a ModelError says so."""
@@ -415,11 +469,14 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     for name in ("_random_state", *own):
         if name not in kept.attributes:
             raise ModelError(f"The file does not hold {name.strip('_')}.")
-    for name, value in kept.attributes.items():
-        if name in _ATTRIBUTES:
-            setattr(estimator, name, value)
+    for name in ("n_features_in_", "feature_names_in_", "_random_state", "_decides"):
+        if name in kept.attributes:
+            setattr(estimator, name, kept.attributes[name])
+    fitted_with = kept.fitted_with()
+    estimator._targets = _targets_of(kept, fitted_with["dtype"], classifies=estimator._classifies)
     check_each(estimator)
     estimator._begun_with = parameters_of_start(estimator) | kept.begun_with
     trained = with_objective(estimator, source, kept.state.result(), kept.form)
+    trained = _as_fitted(trained, **fitted_with)
     set_learned(estimator, trained, kept.state)
     return estimator

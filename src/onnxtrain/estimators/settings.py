@@ -126,10 +126,10 @@ def objective_of(
         loss_params=tuple(sorted((estimator.loss_params or {}).items())),
         penalized=tuple(name for name in weights if name in model.penalized),
         classifies=estimator._classifies,
-        multilabel=estimator._n_labels > 0,
+        multilabel=estimator._targets.n_labels > 0,
         output_is=kind if estimator._classifies else None,
         class_axis=model.class_axis,
-        class_weight=tuple(estimator._class_weights.tolist()) if model.layout.positional else (),
+        class_weight=tuple(estimator._targets.class_weights.tolist()) if model.layout.positional else (),
     )
 
 

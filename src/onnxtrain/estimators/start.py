@@ -21,11 +21,11 @@ from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
-from onnxtrain.estimators.positions import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
 from onnxtrain.estimators.settings import floats_of, objective_of
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
+from onnxtrain.estimators.targets import check_axes, check_class_axis, is_positional
 from onnxtrain.estimators.template import as_source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import as_data_error
@@ -224,7 +224,7 @@ def _begin(
     """
     output, random_state = estimator.output, estimator._random_state
     if estimator.head == "new":
-        model, output = with_head(model, estimator._n_outputs(rows.y), estimator.features, output, random_state)
+        model, output = with_head(model, estimator._targets.n_outputs(rows.y), estimator.features, output, random_state)
     reading = _reading(estimator, model, rows, output)
     if is_onnx(model):
         rows = rows._replace(exact=rows.X)
@@ -239,10 +239,10 @@ def _begin(
     source = _with_output_known(estimator, source, rows, reading)
     if estimator.weights_to_train is None:
         _warn_of_stored_targets(model)
-    estimator._learn_target(rows.y, source)
+    estimator._targets = estimator._targets.learned(rows.y, source)
     source, weights = _initial_weights(estimator, source)
     trained = with_objective(estimator, source, weights, rows.form)
-    estimator._decides = check_start(trained, rows.exact, estimator._decoder(source.model.link), reading.target)
+    estimator._decides = check_start(trained, rows.exact, estimator._targets.decoder(trained), reading.target)
     drawn = estimator.init == "random"
     state = TrainingState(draw_weights(weights, source.model.penalized, random_state) if drawn else trained.weights)
     return replace(trained, source=replace(source, answers={}, agreed={})), state
@@ -254,7 +254,7 @@ def _reading(estimator: OrtGradientEstimator, model: Model, rows: Rows, output: 
     return Reading(
         floats_of(estimator.dtype),
         output,
-        estimator._n_labels,
+        estimator._targets.n_labels,
         estimator._classifies,
         estimator.output_is,
         target=rows.y.shape[1:] if positional else None,
@@ -267,16 +267,16 @@ def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows)
     if hasattr(model, "n_features_in_"):
         wanted = {"X": (None, model.n_features_in_)}
         rows.form.check_shape(rows.X, wanted, f"{type(model).__name__} was fitted on")
-    estimator._check_estimator(model, rows.exact)
+    estimator._targets.check_estimator(model, rows.exact)
 
 
 def _source_of_unfitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows, reading: Reading) -> Source:
     """Return the source of an estimator after it is fitted on the rows."""
-    estimator._check_estimator(model, rows.X)
+    estimator._targets.check_estimator(model, rows.X)
     return fitted_source(
         model,
         rows.X,
-        estimator._rows_for_estimator(rows)[:3],
+        estimator._targets.rows_for_estimator(rows)[:3],
         reading,
         estimator.weights_to_train,
         structure_only=estimator.init == "random",

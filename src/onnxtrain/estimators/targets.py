@@ -1,249 +1,246 @@
-"""Targets of classifiers: labels checked and encoded, scores decoded."""
+"""The targets of a fit: their kind, and what a regressor does with them."""
 
 from __future__ import annotations
 
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import onnx
 import scipy.sparse
-from scipy.special import expit, log_expit, softmax
-from sklearn.svm import SVC, NuSVC
 from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
-from onnxtrain.convert.repairs import last_step
-from onnxtrain.errors import ConversionError, DataError
-from onnxtrain.estimators.frames import Rows
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
-from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.validation import as_data_error
-from onnxtrain.losses.link import LOWEST_LOGIT, Link
-from onnxtrain.registry import did_you_mean
+from onnxtrain import graph
+from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
+from onnxtrain.estimators.validation import check_domain, check_target, warn_of_lost_targets
+from onnxtrain.losses.link import OF_CLASSES
+from onnxtrain.training.model import TrainableModel
 
-#: The remedy for labels of one class.
-TO_COME = "A classifier needs two classes or more: partial_fit takes those still to come as classes=."
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.frames import Rows
+    from onnxtrain.estimators.labels import LabelDecoder
+    from onnxtrain.estimators.source import Source
+    from onnxtrain.estimators.trained import TrainedModel
 
 
-@dataclass(frozen=True)
-class LabelDecoder:
-    """How the scores of a classifier, or its probabilities, become labels and probabilities.
+class Targets(ABC):
+    """The targets of an estimator, a frozen value: a method that learns returns another one.
+
+    There is one class for each kind: numbers or classes, an indicator matrix, and both for each position of a row.
+    """
+
+    #: Whether a row has a target for each of its positions.
+    positional: ClassVar[bool] = False
+
+    #: The number of labels for multilabel targets, else 0.
+    n_labels: int = 0
+
+    #: Whether predictions are a sparse matrix.
+    sparse: bool = False
+
+    @property
+    def class_weights(self) -> np.ndarray:
+        """A weight of each class in the loss of a position; empty for equal ones."""
+        return np.empty(0)
+
+    # before the model -------------------------------------------------------
+
+    @abstractmethod
+    def check(self, y: Any) -> np.ndarray:
+        """Return targets of this kind.
+
+        Raises
+        ------
+        DataError
+            They are of another kind.
+        """
+
+    @abstractmethod
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of outputs that a new head has."""
+
+    def check_estimator(self, estimator: Estimator, X: Features) -> None:
+        """Raise a DataError if an estimator takes, or was fitted on, targets of another kind; numbers are compared."""
+        return
+
+    def rows_for_estimator(self, rows: Rows) -> Rows:
+        """Return the rows on which an estimator that is not fitted is fitted."""
+        return rows
+
+    # with the model ---------------------------------------------------------
+
+    @abstractmethod
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these targets with what is learned from those of the first rows, besides the weights.
+
+        Raises
+        ------
+        DataError
+            The output of the model is for other targets.
+        """
+
+    @abstractmethod
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each of the positions."""
+
+    def weigh(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
+        """Return the sample weights, those of the classes among them; balanced ones by `counts`, else those of y."""
+        return sample_weight
+
+    def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the weights of rows whose loss is a mean over positions, by their encoded targets."""
+        return weight
+
+    def counted(
+        self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
+        """Return the targets that count for a score, the predictions for them and their weights."""
+        return y, predicted, sample_weight
+
+    def decoder(self, model: TrainedModel) -> LabelDecoder | None:
+        """Return how scores become labels; None for numbers."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Values(Targets):
+    """The targets of a regressor.
 
     Attributes
     ----------
-    link : Link
-        Of the model.
-    classes : ndarray
-        The labels by column.
-    n_labels : int
-        The number of labels for multilabel targets, else 0.
-    likely : bool
-        Whether the scores are those of probabilities.
-    of_votes : bool
-        Whether scores are numbers of votes, and a share of one that does not decide: the first class with the most
-        votes is chosen.
+    dtype : {"float32", "float64"}
+        Of rows and weights.
+    several : bool
+        Whether the model takes several targets a row.
+    named : bool
+        Whether the user named the output that is fitted to them.
+    n_axes : int
+        That they had in the first rows, and predictions have.
     """
 
-    link: Link
-    classes: np.ndarray
-    n_labels: int
-    likely: bool
-    of_votes: bool = False
+    dtype: str
+    several: bool = True
+    named: bool = False
+    n_axes: int = 1
 
-    @property
-    def threshold(self) -> float:
-        """The score of a tie."""
-        return 0.5 if self.link is Link.PROBABILITY else 0.0
+    def check(self, y: Any) -> np.ndarray:
+        """Return targets of as many axes as the model takes."""
+        return y if self.several else column_or_1d(y, warn=True)
 
-    @property
-    def takes_scores(self) -> bool:
-        """Whether probabilities are computed of the scores; else the output of the model holds them."""
-        of_classes = not self.n_labels and self.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID)
-        return self.link is Link.IDENTITY or of_classes
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of columns."""
+        return y.shape[1] if y.ndim > 1 else 1
 
-    def probabilities(self, found: np.ndarray) -> np.ndarray:
-        """Return probabilities of scores (:attr:`takes_scores`) or of probabilities, one or more columns.
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these targets with the number of their axes."""
+        model = source.model
+        if not self.named and source.original is not None and model.classes is not None:
+            raise DataError(
+                f"The model is a classifier, its labels are {', '.join(map(repr, model.classes[:5].tolist()))}: "
+                "train it with OrtGradientClassifier, or name the output that is to be fitted to numbers by output=."
+            )
+        n_columns = y.shape[1] if y.ndim == 2 else 1
+        if not self.positional and model.width != n_columns and model.link in OF_CLASSES:
+            raise DataError(
+                f"y has {n_columns} columns, the output {model.output!r} of the model holds the probabilities of "
+                f"{model.width} classes: train it with OrtGradientClassifier."
+            )
+        if not self.positional and self.dtype == "float32":
+            warn_of_lost_targets(y)
+        return replace(self, n_axes=y.ndim)
 
-        Those of classes sum to one, as in the loss: a model with a Sigmoid for each class leaves that open.
-        """
-        if self.link is Link.IDENTITY:
-            found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
-        elif self.takes_scores:  # of their logarithms: the probabilities may all be 0
-            vanish = found.max(axis=1, keepdims=True) < LOWEST_LOGIT
-            found = softmax(np.where(vanish, 0, log_expit(found)), axis=1)
-        elif found.shape[1] > 1 and not self.n_labels:
-            sums = found.sum(axis=1, keepdims=True)
-            found = found / np.where(sums > 0, sums, 1)
-        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
-
-    def labels(self, found: np.ndarray) -> np.ndarray:
-        """Return the classes of scores, or of probabilities, or which labels rows have."""
-        if self.n_labels:
-            return (found > self.threshold).astype(np.int64)
-        found = np.rint(found) if self.of_votes else found
-        best = found[:, 0] > self.threshold if found.shape[1] == 1 else found.argmax(axis=1)
-        return self.classes[best.astype(np.intp)]
-
-    def margins(self, found: np.ndarray) -> np.ndarray:
-        """Return scores whose largest decides; for multilabel targets, those whose sign does."""
-        if self.n_labels:
-            return found - self.threshold
-        return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return the targets as (n, k), if the loss takes them."""
+        y = check_target(y, model.source.model.width, model.dtype)
+        check_domain(y, model.objective.loss, dict(model.objective.loss_params))
+        return y
 
 
-def labels_of(estimator: Estimator, X: Features, default: int) -> int:
-    """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
-    if not hasattr(estimator, "predict") or isinstance(X, Mapping):
-        return default
-    rows = X[:2]  # of one row SparsePCA forgets that it is one
-    rows = rows.toarray() if hasattr(rows, "toarray") else rows
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that X has no names of columns is no news here
-        try:
-            shape = estimator.predict(rows).shape
-        except (TypeError, ValueError):  # rounded to float32 they are no categories of an encoder
-            return default
-        except Exception as e:  # of any other class: steps of others ask for columns by name
-            raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
-    return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
+def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedModel | None) -> bool:
+    """Whether targets have a label for each position of a row: three axes, or two for an output of more.
 
+    Two are a multilabel indicator matrix, or several targets, if a new last layer takes `features`: one result a row.
 
-def check_both_labels(estimator: Estimator) -> None:
-    """Raise a DataError for a fitted estimator of several labels one of which was 0, or 1, in all rows."""
-    classes = getattr(estimator, "classes_", None)
-    constant = [i for i, each in enumerate(classes) if np.size(each) < 2] if isinstance(classes, list) else []
-    if constant:
-        raise DataError(
-            f"{type(estimator).__name__} was fitted on rows that all have the same label in the columns {constant} of "
-            "y: it has no score for them that could be trained. Hand it over unfitted, sklearn.base.clone(estimator): "
-            "then it is fitted on the rows and one with the other label."
-        )
-
-
-def counts_votes(estimator: Estimator | None) -> bool:
-    """Whether an estimator chooses the class with the most votes: a support vector classifier of three classes or more.
-
-    Its decision function is the number of votes, and less than a third of a vote by the scores of the pairs.
-
-    Raises
-    ------
-    ConversionError
-        Its decision function has a score for each pair of classes.
-    """
-    last = last_step(getattr(estimator, "best_estimator_", estimator))
-    if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
-        return False
-    if last.decision_function_shape != "ovr":
-        raise ConversionError(
-            f"{type(last).__name__} with decision_function_shape={last.decision_function_shape!r} has a score for each "
-            "pair of classes, a loss takes one for each class: set_params(decision_function_shape='ovr'), of a fitted "
-            "one too, which predicts the same."
-        )
-    return not last.break_ties
-
-
-def with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
-    """Return the rows followed by rows of zeros, one for each of `targets`, their sample weight the mean.
-
-    Frames stay as they are: there may be texts in them.
-    """
-    X, y, weight, *_ = rows
-    if isinstance(X, Mapping) or not hasattr(X, "dtype"):
-        return rows
-    zeros = np.zeros((len(targets), *X.shape[1:]), X.dtype)
-    X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
-    if weight is not None:
-        weight = np.concatenate([weight, np.full(len(targets), weight.mean())])
-    return Rows(X, np.concatenate([y, targets]), weight, rows.form, X)
-
-
-def classes_of(y: np.ndarray, source: Source) -> np.ndarray:
-    """Return the labels by column of the scores: those the model knows, else those of y.
+    Parameters
+    ----------
+    estimator : OrtGradientRegressor or OrtGradientClassifier
+    y : array-like
+    known : TrainedModel or None
+        A model that has been trained says itself; for None that which was handed over does.
 
     Raises
     ------
     DataError
-        The number of classes of y differs from the number of columns of the model.
+        The rows of y have different lengths.
     """
-    known = getattr(source.estimator, "classes_", None)
-    if known is None:
-        known = source.model.classes
     if known is not None:
-        return np.asarray(known)
-    n_classes = max(source.model.n_scores, 2)
-    found = np.unique(y)
-    if len(found) == n_classes:
-        return found
-    if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
-        return np.arange(n_classes)
-    some = ", ".join(map(str, found[:10]))
-    remedy = "head='new' gives it a last layer for these." if len(found) > 1 else TO_COME
-    positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
-    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {some}. {remedy}{positions}")
-
-
-@as_data_error()
-def check_classes(y: np.ndarray) -> np.ndarray:
-    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
-
-    Raises
-    ------
-    DataError
-        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
-    """
+        return known.layout.positional
+    if estimator.estimator is None or not is_onnx(estimator.estimator) or scipy.sparse.issparse(y):
+        return False
     try:
-        check_classification_targets(y)
-    except (TypeError, ValueError) as e:
-        if isinstance(e, ValueError) and np.asarray(y).dtype != object:
-            raise DataError(f"{e} Numbers are learned by OrtGradientRegressor.") from e
-        types = sorted({type(label).__name__ for label in np.ravel(y)})
-        if types in (["int"], ["bool"], ["float"]):
-            raise DataError(f"y is an array of objects, all of type {types[0]}: give y.astype({types[0]}).") from e
-        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
-    if n_columns(y) > 1:
-        return _check_indicator(y)
-    return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
-
-
-def n_columns(y: ArrayLike) -> int:
-    """Return the number of columns of targets; 1 for (n,)."""
-    shape = y.shape if hasattr(y, "shape") else np.shape(y)
-    return int(shape[1]) if len(shape) > 1 else 1
-
-
-def _check_indicator(y: np.ndarray) -> np.ndarray:
-    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
-    if not np.isin(values, (0, 1)).all():
+        n_axes = np.ndim(y)
+    except ValueError as e:
         raise DataError(
-            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
-            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
-            "several targets of classes are a classifier each."
-        )
-    return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+            "The rows of y have different lengths: fill them up to one length, with ignore_index (-100) for classes, "
+            "with NaN for numbers."
+        ) from e
+    if n_axes == 2 and estimator.features is None:
+        return _rank(estimator.estimator, estimator.output) > 2
+    return n_axes > 2
 
 
-def balanced(counts: Mapping[Any, int]) -> dict[Any, float]:
-    """Return the weight n_samples / (n_classes * count) of each class."""
-    n_rows = sum(counts.values())
-    return {label: n_rows / (len(counts) * count) for label, count in counts.items()}
-
-
-def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the index in `classes` of each label, int64 (n, 1).
+def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> None:
+    """Check that targets have positions where the output of a model has them.
 
     Raises
     ------
     DataError
-        Labels that the model does not know.
+        One has, the other has not.
     """
-    unknown = np.setdiff1d(y, classes)
-    if len(unknown):
+    if model.layout.positional == positional:
+        return
+    found = "(n" + "".join(f", {size}" for size in y.shape[1:]) + ("," if y.ndim == 1 else "") + ")"
+    if positional:
         raise DataError(
-            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
-            f"{did_you_mean(unknown[0], map(str, classes))} Other classes are learned by an estimator that is not "
-            "fitted, or by an ONNX model with head='new'."
+            f"y has the shape {found}, a label for each position of a row, and the output {model.output!r} of the "
+            "model has one result a row, (n, k): give one label a row, or name the output with positions by output=."
         )
-    order = np.argsort(classes)
-    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+    raise DataError(
+        f"The output {model.output!r} of the model has {model.n_axes} axes, y the shape {found}: y needs a label for "
+        "each position, the shape of the output without the axis of its classes, or the shape of the output. For one "
+        "label a row take head='new' with features= of a value whose mean over the positions has the classes."
+    )
+
+
+def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
+    """Raise a ParameterError for an axis of classes where only one is possible."""
+    if class_axis is not None and not model.layout.positional:
+        raise ParameterError(
+            f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
+            "result a row: set class_axis=None."
+        )
+
+
+def _rank(onx: OnnxModel, output: int | str | None) -> int:
+    """Return the number of axes of an output, as the model declares it or as inferred; 2 if unknown."""
+    proto = graph.read(onx)
+    with graph.as_model_error("Shapes cannot be inferred"):
+        return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2
+
+
+def _declared_rank(proto: onnx.ModelProto, output: int | str | None) -> int | None:
+    outputs = list(proto.graph.output)
+    if isinstance(output, str):
+        chosen = [v for v in outputs if v.name == output]
+    elif output is None:
+        chosen = [v for v in outputs if v.type.tensor_type.elem_type in graph.FLOATS]
+    else:
+        chosen = outputs[output : output + 1 or None]
+    ranks = {len(v.type.tensor_type.shape.dim) for v in chosen if v.type.tensor_type.HasField("shape")}
+    return ranks.pop() if len(ranks) == 1 else None

@@ -15,9 +15,9 @@ from onnxtrain.convert.export import to_sklearn
 from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError, warn
 from onnxtrain.estimators.frames import InputForm, count_rows
+from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.targets import LabelDecoder
 from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout

@@ -1,0 +1,435 @@
+"""The labels of a classifier: checked, learned, encoded, weighed, decoded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse
+from scipy.special import expit, log_expit, softmax
+from sklearn.svm import SVC, NuSVC
+from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from onnxtrain.convert.repairs import last_step
+from onnxtrain.errors import ConversionError, DataError
+from onnxtrain.estimators.frames import Rows
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
+from onnxtrain.estimators.targets import Targets
+from onnxtrain.estimators.validation import as_data_error
+from onnxtrain.losses import Prediction, find_loss
+from onnxtrain.losses.link import LOWEST_LOGIT, Link
+from onnxtrain.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.source import Source
+    from onnxtrain.estimators.trained import TrainedModel
+
+#: The remedy for labels of one class.
+_TO_COME = "A classifier needs two classes or more: partial_fit takes those still to come as classes=."
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(Targets):
+    """The labels of a classifier: one class a row.
+
+    Attributes
+    ----------
+    class_weight, ignore_index : object
+        The parameters of the classifier.
+    to_come : ndarray or None
+        All classes, if ``partial_fit`` was told them; None: those of the first rows.
+    classes : ndarray
+        By column of the scores; empty before they are learned.
+    of_votes : bool
+        Whether the class with the most votes is predicted, the first of several.
+    """
+
+    class_weight: Mapping[Any, float] | list[Mapping[Any, float]] | str | None = None
+    ignore_index: int | str | None = None
+    to_come: np.ndarray | None = None
+    classes: np.ndarray = field(default_factory=lambda: np.empty(0))
+    of_votes: bool = False
+
+    def check(self, y: Any) -> np.ndarray:
+        """Return labels as (n,), or as an indicator matrix of as many columns as in the first rows."""
+        labels = check_classes(y)
+        n_labels = labels.shape[1] if labels.ndim == 2 else 0
+        if n_labels != self.n_labels:
+            raise DataError(f"y has {_per_row(n_labels)}, the model was fitted on {_per_row(self.n_labels)}.")
+        return labels
+
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of classes, one output for each."""
+        classes = self._all_classes(y)
+        if len(classes) < 2:
+            raise DataError(f"y has one class, {classes.tolist()[0]!r}. {_TO_COME}")
+        return len(classes)
+
+    def check_estimator(self, estimator: Estimator, X: Features) -> None:
+        """Raise a DataError if an estimator takes, or was fitted on, another number of labels a row."""
+        name = type(estimator).__name__
+        if is_fitted(estimator):
+            given = _labels_of(estimator, X, self.n_labels)
+            if given != self.n_labels:
+                remedy = "" if given else " A column for each class becomes one of classes by y.argmax(axis=1)."
+                raise DataError(
+                    f"y has {_per_row(self.n_labels)}, {name} was fitted on {_per_row(given)}."
+                    f"{remedy if self.n_labels else ''}"
+                )
+            _check_both_labels(estimator)
+        elif self.n_labels and not takes_labels(estimator):
+            raise DataError(
+                f"y has {_per_row(self.n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
+                "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
+            )
+
+    def rows_for_estimator(self, rows: Rows) -> Rows:
+        """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
+        if self.to_come is not None and len(missing := np.setdiff1d(self.to_come, rows.y)):
+            rows = _with_zeros(rows, missing)
+        if len(np.unique(rows.y)) < 2:
+            raise DataError(
+                f"y holds one class, {rows.y[:1].tolist()[0]!r}; a classifier that is not fitted yet needs two "
+                "(partial_fit takes those still to come as classes=)."
+            )
+        return rows
+
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these labels with their classes."""
+        of_votes = _counts_votes(source.estimator)
+        return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
+
+    def _all_classes(self, labels: np.ndarray) -> np.ndarray:
+        """Return the classes of labels, and those that are to come."""
+        found = np.unique(labels)
+        if self.to_come is None:
+            return found
+        if len(others := np.setdiff1d(found, self.to_come)):
+            some = ", ".join(map(repr, others[:5].tolist()))
+            raise DataError(f"y has labels that are not in classes={self.to_come.tolist()}: {some}.")
+        return self.to_come
+
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return the index of the class of each row, (n, 1)."""
+        return encode_classes(y, self.classes)
+
+    @as_data_error()
+    def weigh(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+    ) -> np.ndarray | None:
+        """Return the sample weights times those of the classes; balanced ones are by `counts`, else by y."""
+        if self.class_weight is None:
+            return sample_weight
+        if isinstance(self.class_weight, list) and not self.n_labels:
+            raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
+        by_class = compute_sample_weight(self.class_weight if counts is None else _balanced(counts), y)
+        return by_class if sample_weight is None else by_class * sample_weight
+
+    def decoder(self, model: TrainedModel) -> LabelDecoder:
+        """Return how the scores of a trained model become labels."""
+        link, objective = model.source.model.link, model.objective
+        likely = link is Link.CLIPPED or is_likely(objective.loss, dict(objective.loss_params))
+        return LabelDecoder(link, self.classes, self.n_labels, likely, self.of_votes)
+
+
+@dataclass(frozen=True, eq=False)
+class IndicatorLabels(Labels):
+    """The labels of a multilabel classifier: an indicator matrix, several labels a row.
+
+    Attributes
+    ----------
+    n_labels : int
+    sparse : bool
+        Whether predictions are a sparse matrix: the labels of the first rows were.
+    """
+
+    n_labels: int = 0
+    sparse: bool = False
+
+    def n_outputs(self, y: np.ndarray) -> int:
+        """Return the number of labels, one output for each."""
+        return self.n_labels
+
+    def rows_for_estimator(self, rows: Rows) -> Rows:
+        """Return the rows, and one more for the value that labels which are all 0 or all 1 do not have."""
+        constant = (rows.y == rows.y[:1]).all(axis=0)
+        return _with_zeros(rows, np.where(constant, 1 - rows.y[:1], 0)) if constant.any() else rows
+
+    def learned(self, y: np.ndarray, source: Source) -> Self:
+        """Return these labels, the indices of their columns as classes."""
+        n_scores = source.model.n_scores
+        if n_scores != self.n_labels:
+            scores = f"{n_scores} scores" if n_scores > 1 else "one score, that of two classes"
+            raise DataError(f"The model has {scores}, y has {_per_row(self.n_labels)}: each needs a score.")
+        return replace(self, classes=np.arange(self.n_labels))
+
+    def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
+        """Return the indicator matrix as it is."""
+        return y
+
+
+def labels_of_rows(y: ArrayLike, **parameters: Any) -> Labels:
+    """Return labels of the kind of `y`, one class or several labels a row; they are not checked, nothing is learned."""
+    n_labels = n_columns(y)
+    if n_labels > 1:
+        return IndicatorLabels(**parameters, n_labels=n_labels, sparse=scipy.sparse.issparse(y))
+    return Labels(**parameters)
+
+
+@dataclass(frozen=True)
+class LabelDecoder:
+    """How the scores of a classifier, or its probabilities, become labels and probabilities.
+
+    Attributes
+    ----------
+    link : Link
+        Of the model.
+    classes : ndarray
+        The labels by column.
+    n_labels : int
+        The number of labels for multilabel targets, else 0.
+    likely : bool
+        Whether the scores are those of probabilities.
+    of_votes : bool
+        Whether scores are numbers of votes, and a share of one that does not decide: the first class with the most
+        votes is chosen.
+    """
+
+    link: Link
+    classes: np.ndarray
+    n_labels: int
+    likely: bool
+    of_votes: bool = False
+
+    @property
+    def threshold(self) -> float:
+        """The score of a tie."""
+        return 0.5 if self.link is Link.PROBABILITY else 0.0
+
+    @property
+    def takes_scores(self) -> bool:
+        """Whether probabilities are computed of the scores; else the output of the model holds them."""
+        of_classes = not self.n_labels and self.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID)
+        return self.link is Link.IDENTITY or of_classes
+
+    def probabilities(self, found: np.ndarray) -> np.ndarray:
+        """Return probabilities of scores (:attr:`takes_scores`) or of probabilities, one or more columns.
+
+        Those of classes sum to one, as in the loss: a model with a Sigmoid for each class leaves that open.
+        """
+        if self.link is Link.IDENTITY:
+            found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
+        elif self.takes_scores:  # of their logarithms: the probabilities may all be 0
+            vanish = found.max(axis=1, keepdims=True) < LOWEST_LOGIT
+            found = softmax(np.where(vanish, 0, log_expit(found)), axis=1)
+        elif found.shape[1] > 1 and not self.n_labels:
+            sums = found.sum(axis=1, keepdims=True)
+            found = found / np.where(sums > 0, sums, 1)
+        return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
+
+    def labels(self, found: np.ndarray) -> np.ndarray:
+        """Return the classes of scores, or of probabilities, or which labels rows have."""
+        if self.n_labels:
+            return (found > self.threshold).astype(np.int64)
+        found = np.rint(found) if self.of_votes else found
+        best = found[:, 0] > self.threshold if found.shape[1] == 1 else found.argmax(axis=1)
+        return self.classes[best.astype(np.intp)]
+
+    def margins(self, found: np.ndarray) -> np.ndarray:
+        """Return scores whose largest decides; for multilabel targets, those whose sign does."""
+        if self.n_labels:
+            return found - self.threshold
+        return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
+
+
+def is_likely(loss: Any, loss_params: Mapping[str, Any] | None) -> bool:
+    """Whether a loss is one of probabilities."""
+    return find_loss(loss, loss_params, classifies=True).prediction is Prediction.LIKELIHOOD
+
+
+def _per_row(n_labels: int) -> str:
+    """Return a description of a row of targets, for messages."""
+    return f"{n_labels} labels a row" if n_labels else "one class a row"
+
+
+def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
+    """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
+    if not hasattr(estimator, "predict") or isinstance(X, Mapping):
+        return default
+    rows = X[:2]  # of one row SparsePCA forgets that it is one
+    rows = rows.toarray() if hasattr(rows, "toarray") else rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that X has no names of columns is no news here
+        try:
+            shape = estimator.predict(rows).shape
+        except (TypeError, ValueError):  # rounded to float32 they are no categories of an encoder
+            return default
+        except Exception as e:  # of any other class: steps of others ask for columns by name
+            raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
+    return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
+
+
+def _check_both_labels(estimator: Estimator) -> None:
+    """Raise a DataError for a fitted estimator of several labels one of which was 0, or 1, in all rows."""
+    classes = getattr(estimator, "classes_", None)
+    constant = [i for i, each in enumerate(classes) if np.size(each) < 2] if isinstance(classes, list) else []
+    if constant:
+        raise DataError(
+            f"{type(estimator).__name__} was fitted on rows that all have the same label in the columns {constant} of "
+            "y: it has no score for them that could be trained. Hand it over unfitted, sklearn.base.clone(estimator): "
+            "then it is fitted on the rows and one with the other label."
+        )
+
+
+def _counts_votes(estimator: Estimator | None) -> bool:
+    """Whether an estimator chooses the class with the most votes: a support vector classifier of three classes or more.
+
+    Its decision function is the number of votes, and less than a third of a vote by the scores of the pairs.
+
+    Raises
+    ------
+    ConversionError
+        Its decision function has a score for each pair of classes.
+    """
+    last = last_step(getattr(estimator, "best_estimator_", estimator))
+    if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
+        return False
+    if last.decision_function_shape != "ovr":
+        raise ConversionError(
+            f"{type(last).__name__} with decision_function_shape={last.decision_function_shape!r} has a score for each "
+            "pair of classes, a loss takes one for each class: set_params(decision_function_shape='ovr'), of a fitted "
+            "one too, which predicts the same."
+        )
+    return not last.break_ties
+
+
+def _with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
+    """Return the rows followed by rows of zeros, one for each of `targets`, their sample weight the mean.
+
+    Frames stay as they are: there may be texts in them.
+    """
+    X, y, weight, *_ = rows
+    if isinstance(X, Mapping) or not hasattr(X, "dtype"):
+        return rows
+    zeros = np.zeros((len(targets), *X.shape[1:]), X.dtype)
+    X = scipy.sparse.vstack([X, zeros], format="csr") if scipy.sparse.issparse(X) else np.concatenate([X, zeros])
+    if weight is not None:
+        weight = np.concatenate([weight, np.full(len(targets), weight.mean())])
+    return Rows(X, np.concatenate([y, targets]), weight, rows.form, X)
+
+
+def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
+    """Return the labels by column of the scores: those the model knows, else the distinct ones of y.
+
+    Raises
+    ------
+    DataError
+        The number of classes of y differs from the number of columns of the model.
+    """
+    known = getattr(source.estimator, "classes_", None)
+    if known is None:
+        known = source.model.classes
+    if known is not None:
+        return np.asarray(known)
+    n_classes = max(source.model.n_scores, 2)
+    if len(found) == n_classes:
+        return found
+    if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
+        return np.arange(n_classes)
+    some = ", ".join(map(str, found[:10]))
+    remedy = "head='new' gives it a last layer for these." if len(found) > 1 else _TO_COME
+    positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
+    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {some}. {remedy}{positions}")
+
+
+@as_data_error()
+def check_classes(y: np.ndarray) -> np.ndarray:
+    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
+
+    Raises
+    ------
+    DataError
+        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
+    """
+    try:
+        check_classification_targets(y)
+    except (TypeError, ValueError) as e:
+        if isinstance(e, ValueError) and np.asarray(y).dtype != object:
+            raise DataError(f"{e} Numbers are learned by OrtGradientRegressor.") from e
+        types = sorted({type(label).__name__ for label in np.ravel(y)})
+        if types in (["int"], ["bool"], ["float"]):
+            raise DataError(f"y is an array of objects, all of type {types[0]}: give y.astype({types[0]}).") from e
+        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
+    if n_columns(y) > 1:
+        return _check_indicator(y)
+    return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
+
+
+def check_expected(
+    classes: Sequence[Any] | np.ndarray | None, y: ArrayLike, known: Labels | None, *, positional: bool
+) -> np.ndarray | None:
+    """Return all classes that ``partial_fit`` was told of, sorted; None if they follow from y.
+
+    Raises
+    ------
+    DataError
+        They are not as many as y has columns of labels, or not those of the first call, `known`.
+    """
+    if classes is None:
+        return None
+    n_labels = 0 if positional else n_columns(y)
+    if n_labels > 1:
+        if len(classes) != n_labels:
+            raise DataError(f"classes has {len(classes)} entries, y {n_labels} columns of labels.")
+        return None
+    found = np.unique(classes)
+    if known is not None and not np.array_equal(found, np.sort(known.classes)):
+        raise DataError(f"classes={found.tolist()} differs from those of the first call, {known.classes.tolist()}.")
+    return found
+
+
+def n_columns(y: ArrayLike) -> int:
+    """Return the number of columns of targets; 1 for (n,)."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _check_indicator(y: np.ndarray) -> np.ndarray:
+    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
+            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
+            "several targets of classes are a classifier each."
+        )
+    return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+
+
+def _balanced(counts: Mapping[Any, int]) -> dict[Any, float]:
+    """Return the weight n_samples / (n_classes * count) of each class."""
+    n_rows = sum(counts.values())
+    return {label: n_rows / (len(counts) * count) for label, count in counts.items()}
+
+
+def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index in `classes` of each label, int64 (n, 1).
+
+    Raises
+    ------
+    DataError
+        Labels that the model does not know.
+    """
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        raise DataError(
+            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))} Other classes are learned by an estimator that is not "
+            "fitted, or by an ONNX model with head='new'."
+        )
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
