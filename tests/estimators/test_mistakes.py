@@ -612,7 +612,7 @@ LAST_CALLS = [
     (
         lambda _: C().fit(IRIS, SPECIES.astype(object)),
         DataError,
-        "y is an array of objects, all of type int: give y.astype(int).",
+        "y holds objects, all of type int; give y.astype(int).",
     ),
     # rows and targets
     (

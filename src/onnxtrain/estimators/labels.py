@@ -363,7 +363,9 @@ def check_classes(y: np.ndarray) -> np.ndarray:
             raise DataError(f"{e} Numbers are learned by OrtGradientRegressor.") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         if types in (["int"], ["bool"], ["float"]):
-            raise DataError(f"y is an array of objects, all of type {types[0]}: give y.astype({types[0]}).") from e
+            raise DataError(
+                f"Unknown label type: y holds objects, all of type {types[0]}; give y.astype({types[0]})."
+            ) from e
         raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
