@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SG
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.neural_network import MLPClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, PowerTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC, NuSVC
@@ -445,3 +445,18 @@ def test_a_file_has_a_label_for_each_row(model):
     label, probabilities = run(convert(model.fit(X, Y), X).onnx, {"X": X.astype(np.float32)})
     np.testing.assert_array_equal(label, model.predict(X))
     np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("around", [lambda search: search, lambda search: make_pipeline(StandardScaler(), search)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        MLPRegressor(max_iter=20, tol=1e3, n_iter_no_change=1),
+        make_pipeline(StandardScaler(), MLPRegressor(max_iter=20, tol=1e3, n_iter_no_change=1)),
+    ],
+)
+def test_a_network_that_a_search_found_keeps_its_columns(model, around):
+    targets = np.column_stack([X[:, 0], X[:, 1] - X[:, 2]])
+    found = around(GridSearchCV(model, {}, cv=2)).fit(X, targets)
+    (y,) = run(convert(found, X).onnx, {"X": X.astype(np.float32)})
+    np.testing.assert_allclose(y, found.predict(X), atol=1e-5)

@@ -18,6 +18,8 @@ from onnxtrain.graph import unique_name
 def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model, in place, without the known faults of skl2onnx."""
     graph, last = onx.graph, last_step(estimator)
+    while hasattr(last, "best_estimator_"):  # a search's converter takes over the graph of this one
+        last = last_step(last.best_estimator_)
     operators = {node.op_type for node in graph.node}
     if "Identity" in operators:
         untie(graph)
@@ -75,8 +77,10 @@ def _become_identity(node: onnx.NodeProto, of: str, result: str) -> None:
 def _keep_columns(graph: onnx.GraphProto) -> None:
     """Remove the last Reshape to (-1, 1) of a regressor with several targets."""
     output, node = _scores(graph)
+    while node.op_type == "Identity":
+        node = next(maker for maker in graph.node if node.input[0] in maker.output)
     if node.op_type == "Reshape":
-        _become_identity(node, node.input[0], output.name)
+        _become_identity(node, node.input[0], node.output[0])
     output.type.tensor_type.shape.dim[-1].ClearField("value")
 
 
