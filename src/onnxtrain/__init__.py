@@ -137,13 +137,21 @@ _require_onnxruntime()
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _HOMES:
-        near = difflib.get_close_matches(name, _HOMES, n=1)
-        hint = f". Did you mean {near[0]!r}?" if near else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
     home: ModuleType = importlib.import_module(_HOMES[name])
     value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
     return value
+
+
+def _hint(name: str) -> str:
+    """Return where a name is found: in one of the public modules, or under a similar name."""
+    if name[:1].isupper():  # a class; asked for a module, Python imports it itself, perhaps one that is half imported
+        for module in ("onnxtrain.optim", "onnxtrain.errors", "onnxtrain.rows"):
+            if name in importlib.import_module(module).__all__:
+                return f": it is {module}.{name}."
+    near = difflib.get_close_matches(name, _HOMES, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 def __dir__() -> list[str]:

@@ -436,6 +436,8 @@ def random_feed(
 
     Raises
     ------
+    ArgumentTypeError
+        `inputs` are no descriptions of inputs.
     DataError
         An input holds strings or is not a tensor.
 
@@ -446,8 +448,10 @@ def random_feed(
     >>> random_feed([X], batch=4)["X"].shape
     (4, 1, 3)
     """
+    if not isinstance(inputs, Iterable):
+        raise _not_described(inputs)
     rng = np.random.default_rng(random_state)
-    described = [(i.name, *_dtype_and_shape(i)) for i in inputs]
+    described = [_described(i) for i in inputs]
     rows = {shape[0] for _, _, shape in described if shape and isinstance(shape[0], str)}
 
     def length(axis: int, dim: int | str | None) -> int:
@@ -461,16 +465,25 @@ def random_feed(
     }
 
 
-def _dtype_and_shape(value: Any) -> tuple[np.dtype, list[int | str | None]]:
-    """Return the type and the shape of a ValueInfoProto or of onnxruntime's NodeArg."""
+def _described(value: Any) -> tuple[str, np.dtype, list[int | str | None]]:
+    """Return the name, the type and the shape of a ValueInfoProto or of onnxruntime's NodeArg."""
     if isinstance(value, onnx.ValueInfoProto):
         code, shape = value.type.tensor_type.elem_type, graphs.dimensions(value) or []
+    elif not isinstance(getattr(value, "type", None), str):
+        raise _not_described(value)
     else:
         name = value.type.removeprefix("tensor(").removesuffix(")").upper()
         code, shape = getattr(onnx.TensorProto, name, 0), list(value.shape)
     if code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
         raise DataError(f"The input {value.name!r} is no tensor of numbers: give its value yourself.")
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)), shape
+    return value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)), shape
+
+
+def _not_described(found: object) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        "random_feed takes descriptions of inputs, model.graph.input of an onnx.ModelProto or get_inputs() of an "
+        f"onnxruntime.InferenceSession, got {type(found).__name__}."
+    )
 
 
 def _draw(rng: np.random.Generator, dtype: np.dtype, shape: list[int]) -> np.ndarray:

@@ -29,9 +29,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import onnxtrain
-from onnxtrain import Inputs, LoRA, LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, arguments
+from onnxtrain import (
+    Inputs,
+    LoRA,
+    LossCurveDisplay,
+    OrtGradientClassifier,
+    OrtGradientRegressor,
+    WeightsDisplay,
+    arguments,
+)
 from onnxtrain.errors import (
     ArgumentTypeError,
+    ConversionError,
     DataError,
     DeviceError,
     ExportError,
@@ -66,6 +75,7 @@ TABLE = pd.DataFrame(
     {"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10, "since": pd.to_datetime(["2020-01-01", "2021-01-01"] * 10)}
 )
 RENT = np.arange(20.0)
+DIGITS_AS_TEXT = pd.DataFrame({"area": np.arange(20.0), "rooms": ["2", "3.5"] * 10})
 
 
 @pytest.fixture(scope="module")
@@ -744,6 +754,41 @@ LAST_CALLS = [
     (lambda r: r.predict_classes(X), AttributeError, "has no predict_classes: it is predict(X)."),
     (lambda r: r.feature_importances_, AttributeError, "sklearn.inspection.permutation_importance(model, X, y)"),
     (lambda _: onnxtrain.OrtGradientRegresor, AttributeError, "Did you mean 'OrtGradientRegressor'?"),
+    (lambda _: onnxtrain.Adam, AttributeError, "has no attribute 'Adam': it is onnxtrain.optim.Adam."),
+    (lambda _: onnxtrain.DataError, AttributeError, "'DataError': it is onnxtrain.errors.DataError."),
+    (lambda _: onnxtrain.Nothing, AttributeError, "has no attribute 'Nothing'"),
+    (lambda _: onnxtrain.plot_graph(3), ArgumentTypeError, "or an ONNX model, got int."),
+    (lambda _: onnxtrain.plot_graph(Ridge()), ArgumentTypeError, "got Ridge. An estimator of scikit-learn becomes one"),
+    (lambda _: onnxtrain.random_feed(3), ArgumentTypeError, "onnxruntime.InferenceSession, got int."),
+    (lambda _: onnxtrain.random_feed([3]), ArgumentTypeError, "onnxruntime.InferenceSession, got int."),
+    (lambda _: onnxtrain.random_feed(LINE), ArgumentTypeError, "model.graph.input of an onnx.ModelProto or"),
+    (lambda _: Inputs(X), ArgumentTypeError, "got ndarray without a name."),
+    (lambda _: Inputs({"a": X}), ArgumentTypeError, "A dictionary is given as Inputs(**inputs)"),
+    (
+        lambda r: WeightsDisplay.from_estimator(r, weight="slope"),
+        ArgumentTypeError,
+        "'weight'. Arguments other than ax go to matplotlib's boxplot; WeightsDisplay({name: model.weights_[name]})",
+    ),
+    (
+        lambda _: R(learning_rate=lambda step: 1 / step).fit(X, y),
+        OptimizerError,
+        "The learning rate of step 0 could not be computed: <lambda>(0) raised ZeroDivisionError: division by zero.",
+    ),
+    (
+        lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT, RENT),
+        ConversionError,
+        "LinearRegression takes numbers, and X holds text or categories in 'rooms'.",
+    ),
+    (
+        lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT.astype({"rooms": "category"}), RENT),
+        ConversionError,
+        "become numbers by X.astype({'rooms': float}).",
+    ),
+    (
+        lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT[["rooms"]], RENT),
+        ConversionError,
+        "takes numbers, and X holds text or categories in 'rooms'.",
+    ),
 ]
 ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS
 
@@ -758,6 +803,39 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fit
     assert "OrtGradientEstimator" not in said
     assert "onnxtrain.estimators" not in said
     assert "np." not in said
+
+
+def test_a_learning_rate_that_cannot_be_computed_has_the_error_as_its_cause():
+    def rate(step):
+        return {0: 0.1, 1: 0.1, 2: 0.1}[step]
+
+    with pytest.raises(OptimizerError, match=r"step 3 could not be computed: rate\(3\) raised KeyError: 3") as e:
+        R(learning_rate=rate, max_iter=9, batch_size=len(X)).fit(X, y)
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+def test_only_a_quantized_model_is_said_to_be_quantized():
+    no_weight = onnx_model("(float[n, 10] X) => (float[n, 1] Y) <int64[1] k = {1}> { Y = ReduceSum(X, k) }")
+    with pytest.raises(WeightError, match="no weight") as e:
+        R(no_weight).fit(X, y)
+    assert "quantize" not in str(e.value)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "UInt8", "boolean"])
+@pytest.mark.parametrize("rows", [IRIS, pd.DataFrame(IRIS).assign(species="a")], ids=["array", "frame"])
+def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
+    labels = pd.Series(SPECIES % 2).astype(dtype)
+    encode = make_column_transformer((OneHotEncoder(), ["species"]), remainder="passthrough")
+    ours = C(max_iter=2) if rows is IRIS else C(make_pipeline(encode, LogisticRegression()), max_iter=2)
+    rows = rows if rows is IRIS else rows.rename(columns=str)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ours.fit(rows, labels)
+    assert ours.classes_.dtype == ours.predict(rows).dtype == labels.dtype.numpy_dtype
+    assert ours.score(rows, labels) == (ours.predict(rows) == labels.to_numpy()).mean()
+    labels.iloc[0] = pd.NA
+    with pytest.raises(DataError):
+        clone(ours).fit(rows, labels)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ def by_column(X: Any) -> bool:
     return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
 
 
+def text_columns(X: Any) -> list[str]:
+    """Return the names of the columns that hold text or categories."""
+    if not by_column(X):
+        return []
+    return [str(name) for name, dtype in X.dtypes.items() if dtype.kind not in "fiubmM"]
+
+
 def input_types(X: Any) -> list[tuple[str, Any]]:
     """Return the names and types of the inputs, as skl2onnx takes them."""
     from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType

@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted, library_of
-from onnxtrain.convert.columns import input_types
+from onnxtrain.convert.columns import input_types, text_columns
 from onnxtrain.convert.learned import inside, is_idle, paths, thawed
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -40,6 +40,9 @@ _ENTRIES = threading.RLock()  # an estimator inside is converted while the one a
 #: The tables of converters as they were last seen, and their version: in the key of a cache they would be 380 kB.
 _SEEN: tuple[int, tuple[Any, ...]] = (0, ())
 _NUMBERS = itertools.count(1)
+
+#: How skl2onnx says that a column of text reaches a converter of numbers, or came in beside others.
+_MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
 
 #: skl2onnx's developers cannot help with a conversion that is ours.
 _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
@@ -84,11 +87,11 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
         try:
             onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
         except Exception as e:  # converters raise exceptions of any class
-            raise ConversionError(_failure(estimator, e)) from e
+            raise ConversionError(_failure(estimator, e, X)) from e
     return repair_graph(estimator, onx)
 
 
-def _failure(estimator: BaseEstimator, error: Exception) -> str:
+def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     """Return which step cannot be converted, by its path, and why."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
@@ -106,6 +109,12 @@ def _failure(estimator: BaseEstimator, error: Exception) -> str:
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it says why, and what to do
         return f"{name} cannot be converted to ONNX: {error}"
+    if _MEETS_TEXT.search(why) and (columns := text_columns(X)):
+        return (
+            f"{name} takes numbers, and X holds text or categories in {', '.join(map(repr, columns))}. Put an encoder "
+            "in front of it, as in make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'); numbers "
+            f"that are written as text become numbers by X.astype({{{columns[0]!r}: float}})."
+        )
     return (
         f"{name} cannot be converted to ONNX: {why} "
         f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."

@@ -40,6 +40,17 @@ def as_array(values: Any, name: str = "X") -> Any:
         raise DataError(f"{name} of type {kind} is no array for numpy: {e}. Convert it before, to float32.") from e
 
 
+def unmasked(y: Any) -> Any:
+    """Return y; of a nullable type of pandas whose values are all there, as the integers or booleans that they are.
+
+    scikit-learn makes floats of them, and predictions would be floats.
+    """
+    dtype = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+    if dtype is None or dtype.kind not in "iub" or y.isna().any():
+        return y
+    return y.to_numpy(dtype)
+
+
 def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dict[str, float]:
     """Return `pad` with its values as int or float, each one a value of the type that the input takes.
 

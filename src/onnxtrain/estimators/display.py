@@ -243,7 +243,13 @@ class WeightsDisplay:
         self.ax_ = _axes(ax)
         self.figure_ = self.ax_.figure
         values = [np.asarray(w, dtype=float).ravel() for w in self.weights.values()]
-        self.boxes_ = self.ax_.boxplot(values, **kwargs)
+        try:
+            self.boxes_ = self.ax_.boxplot(values, **kwargs)
+        except TypeError as e:
+            raise ArgumentTypeError(
+                f"{e}. Arguments other than ax go to matplotlib's boxplot; WeightsDisplay({{name: "
+                "model.weights_[name]}).plot() draws one weight alone."
+            ) from e
         self.ax_.set_xticklabels(list(self.weights), rotation=30, ha="right")
         self.ax_.set(ylabel="value of the weight")
         return self

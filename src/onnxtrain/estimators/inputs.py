@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import DataError
+from onnxtrain.errors import ArgumentTypeError, DataError
 from onnxtrain.registry import did_you_mean
 
 
@@ -19,6 +19,8 @@ class Inputs:
 
     Parameters
     ----------
+    *unnamed : object
+        Nothing: an input without a name is an error.
     **inputs : array-like
         By the name of the input, each with an entry for each row, along the first axis: an array, a memory map, a
         sparse matrix, a tensor of PyTorch, a frame, or a list, whose entries may be of different lengths. They stay
@@ -31,6 +33,8 @@ class Inputs:
 
     Raises
     ------
+    ArgumentTypeError
+        An input has no name.
     DataError
         The inputs have different numbers of rows, or one is a scalar.
 
@@ -49,7 +53,13 @@ class Inputs:
     Inputs(2 rows: input_ids, age)
     """
 
-    def __init__(self, /, **inputs: Any):
+    def __init__(self, /, *unnamed: Any, **inputs: Any):
+        if unnamed:
+            raise ArgumentTypeError(
+                f"Inputs takes each input by its name, Inputs(input_ids=..., attention_mask=...), got "
+                f"{type(unnamed[0]).__name__} without a name. A dictionary is given as Inputs(**inputs); the array of "
+                "a model with one input goes to fit and predict as it is."
+            )
         if not inputs:
             raise DataError("Inputs has no input: name each one, Inputs(input_ids=..., attention_mask=...).")
         self._inputs = inputs

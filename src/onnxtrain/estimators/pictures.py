@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import graph
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import ArgumentTypeError, ParameterError
 from onnxtrain.estimators.graphs import PARTS, graph_of_part
 from onnxtrain.estimators.protocols import Model, is_onnx
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
@@ -45,6 +45,8 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     ------
     ParameterError
         There is no such part, or the graph has more than `max_nodes` boxes even if folded.
+    ArgumentTypeError
+        `model` is neither an ONNX model nor an estimator of onnxtrain.
     NotFittedError
         The estimator is not fitted.
 
@@ -94,6 +96,12 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 
 
 def _of_estimator(estimator: Any, part: str) -> StagedGraph:
+    if not hasattr(type(estimator), "get_trained_onnx"):
+        raise ArgumentTypeError(
+            "plot_graph draws a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
+            f"{type(estimator).__name__}. An estimator of scikit-learn becomes one by "
+            "OrtGradientRegressor(model, max_iter=0).fit(X, y)."
+        )
     check_is_fitted(estimator)
     return graph_of_part(estimator, part)
 

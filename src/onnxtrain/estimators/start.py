@@ -14,7 +14,7 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array
+from onnxtrain.estimators.arrays import as_array, unmasked
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
@@ -187,7 +187,7 @@ def _start_divided(
     with as_data_error():
         fitted = fitted_on(
             estimator.estimator,
-            (X, y, sample_weight),
+            (X, unmasked(y), sample_weight),
             structure_only=estimator.init == "random",
             random_state=estimator._random_state,
         )

@@ -298,7 +298,7 @@ class Custom(Schedule):
     Raises
     ------
     OptimizerError
-        On a call, if the function does not return a positive, finite number.
+        On a call, if the function raises an error or does not return a positive, finite number.
     """
 
     function: Callable[[int], float]
@@ -310,13 +310,17 @@ class Custom(Schedule):
             raise OptimizerError(
                 f"The learning rate is called as function(step), and the function differs: {e}."
             ) from e
-        rate: object = self.function(step)
+        call = f"{getattr(self.function, '__name__', self.function)!s}({step})"
+        try:
+            rate: object = self.function(step)
+        except Exception as e:  # a function of the user, which may raise anything
+            raise OptimizerError(
+                f"The learning rate of step {step} could not be computed: {call} raised {type(e).__name__}: {e}. "
+                "Steps count from 0."
+            ) from e
         number = as_number(rate)
         if not 0 < number < math.inf:
-            raise OptimizerError(
-                f"The learning rate must be a positive, finite number; "
-                f"{getattr(self.function, '__name__', self.function)!s}({step}) returned {rate!r}."
-            )
+            raise OptimizerError(f"The learning rate must be a positive, finite number; {call} returned {rate!r}.")
         return number
 
 

@@ -408,10 +408,13 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
     if model.weights and wanted is not None:
         some = ", ".join(list(model.weights)[:10])
         return f"weights_to_train={wanted!r:.80} leaves none of {some}. Name some of them."
-    return (
-        "the model has none of its own between its inputs and its output; name others in weights_to_train. "
-        "Those of a model that is quantized when it is run are "
+    operators = {node.op_type for node in model.graph().graph.node}
+    quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
+    return "the model has none of its own between its inputs and its output; name others in weights_to_train." + (
+        " Those of a model that is quantized when it is run are "
         "integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
+        if quantized
+        else ""
     )
 
 
