@@ -21,16 +21,24 @@ Operators with a derivative
 .. This page is written by doc/gen_operators.py: change that.
 
 Of the {total} operators of ai.onnx {opset}, {rule} have a rule, {body} are differentiated through the body by which
-ONNX defines them, {flat} are flat on purpose: their derivative is zero wherever it exists. The others
-raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
+ONNX defines them, {fused} are replaced by others when a model is read, {flat} are flat on purpose: their derivative is
+zero wherever it exists. The others raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
 run time: :func:`onnxtrain.differentiable_ops`. To add a rule, see :doc:`add_a_gradient_rule`.
 
 """
 
-WORDS = {"rule": "Rule", "function body": "Function body", "flat": "Flat on purpose", "": "No derivative"}
+WORDS = {
+    "rule": "Rule",
+    "function body": "Function body",
+    "fused": "Fused",
+    "flat": "Flat on purpose",
+    "": "No derivative",
+}
 TELLS = {
     "rule": "",
     "function body": "ONNX defines these by other operators; the body is expanded and differentiated.",
+    "fused": "onnxruntime's optimizers and quantizer write these. When a model is read, operators of ai.onnx take their "
+    "place, in forms that are known; the file that comes out keeps them.",
     "flat": "Integers, booleans, shapes, comparisons, roundings, random numbers: no gradient passes.",
     "": "These raise an error that names the node and the way from it to the loss.",
 }
@@ -52,6 +60,7 @@ def page() -> str:
         opset=onnx.defs.onnx_opset_version(),
         rule=count["rule"],
         body=count["function body"],
+        fused=count["fused"],
         flat=count["flat"],
     ).splitlines()
     lines.append("")
@@ -61,7 +70,7 @@ def page() -> str:
         if row.how == "rule" and row.rule.startswith("onnxtrain."):
             module, _, function = row.rule.removeprefix("onnxtrain.autodiff.rules.").rpartition(".")
             lines += [f"   * - {name}", f"     - ``{module}.{function}``", f"     - {row.note}"]
-    for how in ("function body", "flat", ""):
+    for how in ("function body", "fused", "flat", ""):
         names = sorted(n for n, value in found.items() if value == how)
         if how:
             names += sorted(n for n, row in table.items() if row.how == how and n not in newest)

@@ -132,6 +132,17 @@ def test_a_fit_from_a_source_is_that_of_memory(make, tmp_path):
     assert hasattr(b, "feature_names_in_") == named
 
 
+def test_the_index_of_a_frame_is_no_feature(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "some.parquet"
+    few = TABLE[["a", "b", "y"]].assign(c=pd.array([1, None] * (N // 2), dtype="Int64"))
+    for table in (few[few.a > 0], few.set_index("b"), few.drop(columns="c").sort_values("y")):
+        table.to_parquet(path)
+        rows, _ = (source := from_parquet(path, label="y")).read(0)
+        assert list(source.columns) == list(table.columns.drop("y")) == list(rows.columns)
+        assert rows.dtypes.to_dict() == table.drop(columns="y").dtypes.to_dict()
+
+
 def test_labels_of_parquet(parquet):
     texts = from_parquet(parquet, label="name", columns=["a", "b", "c"])
     assert OrtGradientClassifier(max_iter=1).fit(texts).classes_.tolist() == ["down", "up"]

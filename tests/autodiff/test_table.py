@@ -17,7 +17,8 @@ KNOWN = {
     "Relu": ("rule", "onnxtrain.autodiff.rules.activation.relu"),
     "Shape": ("flat", ""),
     "RotaryEmbedding": ("function body", ""),
-    "com.microsoft:FusedMatMul": ("rule", None),
+    "com.microsoft:CDist": ("rule", None),
+    "com.microsoft:FusedMatMul": ("fused", ""),
 }
 
 

@@ -219,6 +219,16 @@ def test_a_loss_of_each_row_with_each_other_is_refused(name):
         fit(MIXED[name])
 
 
+@pytest.mark.parametrize("width", [3, 49, 98])
+def test_rows_are_found_again_behind_a_reshape(width):
+    several = np.tile(np.c_[y], width)
+    loss = lambda op, t, p: ((t - p) ** 2).reshape(-1, 1).reshape(-1, width).sum(axis=1, keepdims=True)  # noqa: E731
+    found, expected = (
+        OrtGradientRegressor(loss=each, random_state=0, max_iter=2).fit(X, several) for each in (loss, "squared_error")
+    )
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-5)
+
+
 def test_a_loss_with_more_values_than_rows_is_refused():
     two = np.c_[y, -y]
     model = OrtGradientRegressor(loss=lambda op, t, p: ((t - p) ** 2).reshape(-1, 1))

@@ -103,6 +103,20 @@ ROWS = {
         | HEAD,
         {"n.weight", "n.bias", "n.running_mean", "n.running_var"},
     ),
+    "a normalization spelled out": (
+        'C = Sub(X, "n.running_mean") S = Sqrt("n.running_var") D = Div(C, S) F = Mul(D, "n.weight") '
+        'H = Add(F, "n.bias") Y = MatMul(H, V)',
+        {"n.weight": normal(4), "n.bias": normal(4), "n.running_mean": normal(4), "n.running_var": np.ones(4) / 3}
+        | HEAD,
+        {"n.running_mean", "n.running_var"},
+    ),
+    "BatchNorm2d of reshaped statistics": (
+        's = Constant<value_ints = [4]>() R = Reshape("n.running_var", s) '
+        'H = BatchNormalization(X, "n.weight", "n.bias", "n.running_mean", R) Y = MatMul(H, V)',
+        {"n.weight": normal(4), "n.bias": normal(4), "n.running_mean": normal(4), "n.running_var": np.ones((1, 4)) / 3}
+        | HEAD,
+        {"n.running_mean", "n.running_var"},
+    ),
     "BatchNorm2d": (
         'H = BatchNormalization(X, "n.weight", "n.bias", "n.running_mean", "n.running_var") Y = MatMul(H, V)',
         {"n.weight": normal(4), "n.bias": normal(4), "n.running_mean": normal(4), "n.running_var": np.ones(4) / 3}

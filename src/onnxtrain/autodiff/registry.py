@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import operator_name
+from onnxtrain.graph.fused import FUSED
 from onnxtrain.registry import Registry
 
 Gradient: TypeAlias = "ir.Value | None"
@@ -140,9 +141,10 @@ class DifferentiableOp:
     domain : str
         Empty for ai.onnx.
     op_type : str
-    how : {"rule", "function body", "flat"}
-        A rule of this package or of the user; the function body that ONNX defines; or declared non-differentiable:
-        the derivative is zero wherever it exists.
+    how : {"rule", "function body", "fused", "flat"}
+        A rule of this package or of the user; the function body that ONNX defines; the operators of ai.onnx that
+        an optimizer or quantizer of onnxruntime fused, which take its place when a model is read; or declared
+        non-differentiable: the derivative is zero wherever it exists.
     rule : str
         The function that is the rule, as ``module.name``; empty without a rule.
     note : str
@@ -178,6 +180,9 @@ def differentiable_ops() -> dict[str, DifferentiableOp]:
         name = schema.name
         if schema.domain == "" and name not in rows and has_function_body(name, schema.since_version):
             rows[name] = DifferentiableOp("", name, "function body")
+    for name in FUSED.op_types - rows.keys():
+        domain, _, op_type = name.rpartition(":")
+        rows[name] = DifferentiableOp(domain, op_type, "fused")
     return dict(sorted(rows.items()))
 
 

@@ -123,6 +123,14 @@ def thawed(estimator: Any) -> Any:
     return estimator
 
 
+def predictor_of(estimator: Any) -> Any:
+    """Return the estimator that predicts in the end: the last step of pipelines, the best of a search, a thawed one."""
+    if isinstance(estimator, Pipeline):
+        return predictor_of(estimator[-1])
+    found = thawed(getattr(estimator, "best_estimator_", estimator))
+    return found if found is estimator else predictor_of(found)
+
+
 def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
     """Return an estimator and every estimator that it holds, each once."""
     seen: set[int] = set()

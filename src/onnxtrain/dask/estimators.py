@@ -24,6 +24,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.fit import train
 from onnxtrain.estimators.given import data_of
 from onnxtrain.estimators.protocols import take
+from onnxtrain.estimators.reports import as_listener, check_callback
 from onnxtrain.estimators.settings import HALVES, settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.validation import random_state_of
@@ -119,6 +120,7 @@ class OnDask(OrtGradientEstimator):
         """
         if self.dtype in HALVES:
             raise ParameterError(f"dtype={self.dtype!r} is for one device: set 'float32' or 'float64' on a cluster.")
+        check_callback(callback)
         workers = Workers.of(self.client, self.max_failures, self.timeout)
         local = self.to_local()
         if not self.warm_start and local.__sklearn_is_fitted__():
@@ -164,7 +166,7 @@ class OnDask(OrtGradientEstimator):
             model, state, local._random_state = killed
         listeners: list[Listener] = [partial(file.after_epoch, model, state)]
         if callback is not None:
-            listeners.insert(0, callback)
+            listeners.insert(0, as_listener(callback))
         fit = DistributedFit(model.rest, data, validation, settings, state, so_far, local._random_state)
         train(local, model, fit, self.max_iter, *listeners)
         file.check_written()

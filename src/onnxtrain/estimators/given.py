@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -386,11 +385,11 @@ def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey)
 def _counted_labels(estimator: OrtGradientEstimator) -> Callable[[np.ndarray], np.ndarray | None]:
     """Return the function that tells which labels of y count if rows have positions."""
 
-    @cache
-    def positional(n_axes: int) -> bool:
-        return is_positional(estimator, np.empty((1,) * n_axes), None)
+    def counted(y: np.ndarray) -> np.ndarray | None:
+        positional = is_positional(estimator, np.empty((1,) * y.ndim), None)
+        return counts(y, estimator.ignore_index) if positional else None
 
-    return lambda y: counts(y, estimator.ignore_index) if positional(y.ndim) else None
+    return counted
 
 
 def _say(estimator: OrtGradientEstimator, found: Survey) -> None:

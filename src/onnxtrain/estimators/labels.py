@@ -15,7 +15,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from onnxtrain.convert.repairs import last_step
+from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import ConversionError, DataError
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
@@ -296,7 +296,7 @@ def _counts_votes(estimator: Estimator | None) -> bool:
     ConversionError
         Its decision function has a score for each pair of classes.
     """
-    last = last_step(getattr(estimator, "best_estimator_", estimator))
+    last = predictor_of(estimator)
     if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
         return False
     if last.decision_function_shape != "ovr":

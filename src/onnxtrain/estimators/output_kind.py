@@ -113,7 +113,8 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
 
 def _common_sum(found: np.ndarray) -> float:
     """Return the sum of all rows, as of percentages; 0 if they differ, or are not those of probabilities."""
-    if found.shape[1] < 2 or found.min() < 0 or not np.isfinite(found).all():
+    alike = np.ptp(found, axis=0).max() == 0  # rows that are all one show nothing
+    if found.shape[1] < 2 or alike or found.min() < 0 or not np.isfinite(found).all():
         return 0.0
     sums = found.sum(axis=1)
     return float(sums[0]) if len(sums) > 1 and np.all(np.abs(sums - sums[0]) <= SUM * sums[0]) else 0.0

@@ -278,6 +278,8 @@ def check_X_y(
         return X.astype(dtype, copy=False), None
     if y is not None:
         check_lengths(X, y)
+        if ndim == 2:
+            _check_places(X, y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # of another length than those of fit
@@ -309,6 +311,16 @@ def check_X_y(
     return rows, targets
 
 
+def _check_places(X: Any, y: Any) -> None:
+    """Raise a DataError for a column of numbers in the place of a table, and a table in that of the targets."""
+    rows, targets = _shape(X), _shape(y)
+    numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
+    if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
+        raise DataError(
+            f"X has the shape {tuple(rows)} and y {tuple(targets)}, as if they had changed places: fit(X, y)."
+        )
+
+
 def check_lengths(X: Any, y: Any) -> None:
     """Compare the number of rows with that of targets.
 
@@ -322,10 +334,6 @@ def check_lengths(X: Any, y: Any) -> None:
             f"y is of type {type(y).__name__}, whose entries cannot be taken by number: give a list or an array."
         )
     rows, targets = _shape(X), _shape(y)
-    if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and hasattr(X, "shape"):
-        raise DataError(
-            f"X has the shape {tuple(rows)} and y {tuple(targets)}, as if they had changed places: fit(X, y)."
-        )
     if not targets:
         column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
         raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
@@ -450,10 +458,10 @@ def check_sample_weight(
             f"sample_weight holds a number for each row, got {sample_weight!r:.80}. Weights of classes are the "
             "parameter class_weight of OrtGradientClassifier."
         )
-    if np.asarray(sample_weight).dtype.kind in "USO":
-        raise DataError(
-            f"sample_weight holds a number for each row, got {str(np.ravel(sample_weight)[0])!r:.40} in it."
-        )
+    kind = np.asarray(sample_weight).dtype.kind
+    texts = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes))] if kind in "USO" else []
+    if texts:
+        raise DataError(f"sample_weight holds a number for each row, got {str(texts[0])!r:.40} in it.")
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights

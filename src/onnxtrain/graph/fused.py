@@ -21,7 +21,8 @@ from onnxtrain.graph.rewriting import Rewritings
 
 _DOMAIN = "com.microsoft"
 
-_FUSED = Rewritings()
+#: By ``com.microsoft:name``.
+FUSED = Rewritings()
 
 #: The mean, the variance and the sum that a fused normalization also gives, after its result.
 _Normalized = tuple[ir.Value, ...]
@@ -29,7 +30,7 @@ _Normalized = tuple[ir.Value, ...]
 
 def spell_out_fused(model: ir.Model) -> bool:
     """Replace, in place, fused operators by those of ai.onnx; return whether some were in a form that is known."""
-    fused = _FUSED.op_types
+    fused = FUSED.op_types
     parts = [
         part
         for part in (model.graph, *model.graph.subgraphs())
@@ -44,7 +45,7 @@ def _spell_out(op: Op, part: ir.Graph) -> bool:
     """Replace, in place, the fused operators of a graph in order: a form is known by the shapes in front of it."""
     replaced = False
     for node in list(part):
-        results = _FUSED.apply(op, node)
+        results = FUSED.apply(op, node)
         if not results:
             _infer(op, node)
             continue
@@ -63,7 +64,7 @@ def _infer(op: Op, node: ir.Node) -> None:
 
 
 def _fused(*op_types: str) -> Callable[..., Any]:
-    return _FUSED.rule(*(f"{_DOMAIN}:{op_type}" for op_type in op_types))
+    return FUSED.rule(*(f"{_DOMAIN}:{op_type}" for op_type in op_types))
 
 
 def _operands(node: ir.Node, n: int) -> list[ir.Value | None]:
@@ -173,7 +174,7 @@ def skip_simplified_layer_normalization(op, node):
     return y, r, r, total
 
 
-@_FUSED.rule("SimplifiedLayerNormalization", f"{_DOMAIN}:SimplifiedLayerNormalization")
+@FUSED.rule("SimplifiedLayerNormalization", f"{_DOMAIN}:SimplifiedLayerNormalization")
 def simplified_layer_normalization(op, node):
     x, gamma = node.inputs
     return _root_mean_square(op, node, x, gamma, 1e-5)
@@ -397,7 +398,7 @@ def _rotated(op: Op, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value) -> 
 # ------------------------------------------------------ weights of a few bits
 
 
-@_FUSED.rule("MatMulInteger", "ConvInteger")
+@FUSED.rule("MatMulInteger", "ConvInteger")
 def product_of_integers(op, node):
     """Return a product of rows that are rounded as they come, in floats: its gradient goes straight through them.
 

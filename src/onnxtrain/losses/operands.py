@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from types import EllipsisType
 from typing import Any, TypeAlias
 
@@ -315,14 +316,14 @@ def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
 def _remaining(shape: ir.Shape, wanted: Sequence[int]) -> int | str | None:
     """Return the length that is left for -1: that of the rows, a multiple of it, by name, or None if it is open."""
     rows = [d.value for d in shape if isinstance(d, ir.SymbolicDim)]
-    each = math.prod(d for d in shape if isinstance(d, int)) / math.prod(d for d in wanted if d != -1)
+    each = Fraction(math.prod(d for d in shape if isinstance(d, int)), math.prod(d for d in wanted if d != -1))
     if not rows:
         return int(each)
     if len(rows) > 1 or rows[0] is None:
         return None
     name, _, times = rows[0].partition("*")
-    each *= float(times or 1)
-    return name if each == 1 else f"{name}*{each:g}"
+    each *= Fraction(times or 1)
+    return name if each == 1 else f"{name}*{each}"
 
 
 def _symbols(x: Operand) -> list[str]:

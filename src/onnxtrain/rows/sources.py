@@ -86,7 +86,7 @@ class ParquetRows(NoArray):
         pa = _require("pyarrow", "pyarrow")
         table = self._read(group, columns)
         floats = [pa.field(f.name, pa.float64()) if pa.types.is_decimal(f.type) else f for f in table.schema]
-        return table.cast(pa.schema(floats))
+        return table.cast(pa.schema(floats, metadata=table.schema.metadata))  # with what pandas wrote: types, its index
 
     def _read(self, group: _Group, columns: list[str]) -> Any:
         if group.whole:
@@ -169,7 +169,8 @@ def from_parquet(
     _require("pandas", "pandas")
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
     labels = [] if label is None else [label] if isinstance(label, str) else list(label)
-    rest = [name for name in dataset.schema.names if name not in (*labels, weight)]
+    index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # of a frame: no column of it
+    rest = [name for name in dataset.schema.names if name not in (*labels, weight, *index)]
     chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
     _check_columns(dataset, labels, weight, chosen)
     try:

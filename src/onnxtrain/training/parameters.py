@@ -187,12 +187,16 @@ def _is_singular_vector(w: ir.Value) -> bool:
 
 
 def _is_of_frozen_normalization(w: ir.Value) -> bool:
-    """Whether statistics stand beside it that no BatchNormalization reads: all of a FrozenBatchNorm2d are buffers."""
+    """Whether it meets the statistics beside it before anything else, as all of a FrozenBatchNorm2d, which are buffers.
+
+    Learned factors and shifts meet the normalized rows.
+    """
     stem, _, part = str(w.name).rpartition(".")
-    variance = None if w.graph is None else w.graph.initializers.get(f"{stem}.running_var")
-    if part not in ("weight", "bias") or variance is None:
+    if part not in ("weight", "bias") or w.graph is None or f"{stem}.running_var" not in w.graph.initializers:
         return False
-    return all(node.op_type != "BatchNormalization" for node in variance.consumers())
+    others = [x for node, position in _uses(w) for i, x in enumerate(node.inputs) if i != position and x is not None]
+    inputs = {x for x in w.graph.inputs if not x.is_initializer()}
+    return bool(others) and inputs.isdisjoint(graph.ancestors(others))
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:

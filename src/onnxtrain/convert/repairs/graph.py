@@ -12,14 +12,13 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
 from onnxtrain import graph as graphs
+from onnxtrain.convert.learned import predictor_of
 from onnxtrain.graph import unique_name
 
 
 def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model, in place, without the known faults of skl2onnx."""
-    graph, last = onx.graph, last_step(estimator)
-    while hasattr(last, "best_estimator_"):  # a search's converter takes over the graph of this one
-        last = last_step(last.best_estimator_)
+    graph, last = onx.graph, predictor_of(estimator)
     operators = {node.op_type for node in graph.node}
     if "Identity" in operators:
         untie(graph)
