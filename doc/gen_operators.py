@@ -21,8 +21,8 @@ Operators with a derivative
 .. This page is written by doc/gen_operators.py: change that.
 
 Of the {total} operators of ai.onnx {opset}, {rule} have a rule, {body} are differentiated through the body by which
-ONNX defines them, {fused} are replaced by others when a model is read, {flat} are flat on purpose: their derivative is
-zero wherever it exists. The others raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
+ONNX defines them, {flat} are flat on purpose: their derivative is zero wherever it exists. The others
+raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
 run time: :func:`onnxtrain.differentiable_ops`. To add a rule, see :doc:`add_a_gradient_rule`.
 
 """
@@ -37,8 +37,8 @@ WORDS = {
 TELLS = {
     "rule": "",
     "function body": "ONNX defines these by other operators; the body is expanded and differentiated.",
-    "fused": "onnxruntime's optimizers and quantizer write these. When a model is read, operators of ai.onnx take their "
-    "place, in forms that are known; the file that comes out keeps them.",
+    "fused": "onnxruntime's optimizers write these. When a model is read, operators of ai.onnx take their place, in "
+    "forms that are known; the file that comes out keeps them.",
     "flat": "Integers, booleans, shapes, comparisons, roundings, random numbers: no gradient passes.",
     "": "These raise an error that names the node and the way from it to the loss.",
 }
@@ -60,7 +60,6 @@ def page() -> str:
         opset=onnx.defs.onnx_opset_version(),
         rule=count["rule"],
         body=count["function body"],
-        fused=count["fused"],
         flat=count["flat"],
     ).splitlines()
     lines.append("")

@@ -316,7 +316,7 @@ def test_a_loss_that_diverges_leaves_the_better_weights(client):
 
 
 def test_a_callback_that_returns_a_text_is_an_error(client):
-    with pytest.raises(ArgumentTypeError, match="callback"):
+    with pytest.raises(ParameterError, match="callback returned .on. after epoch 1"):
         on_dask.OrtGradientRegressor(REGRESSOR, client=client, **COMMON).fit(*on_workers(X, Y), callback=lambda i: "on")
 
 
