@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, with_new_head
 from onnxtrain.graph import load, save
 from onnxtrain.runtime.session import run
 
@@ -255,6 +255,20 @@ def test_the_file_of_an_optimizer_is_trained():
     assert list(trained.graph.node) == list(model.graph.node)
     (scores,) = run(trained, X)
     assert_allclose(scores[:, 1] - scores[:, 0], tuned.decision_function(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", ["normal", "active", "last", "ended", "mean"])
+def test_features_behind_fused_operators(features):
+    """onnx infers no shapes there; the new layer takes the mean over positions."""
+    onx = classifier()
+    X = {"X": real(6, 5, 8), "mask": np.repeat(MASK, 3, axis=0)}
+    changed = with_new_head(onx, 3, features=features, random_state=0)
+    shown = onnx.ModelProto.FromString(onx.SerializeToString())
+    shown.graph.output.append(helper.make_empty_tensor_value_info(features))
+    values = run(shown, X)[-1]
+    pooled = values if values.ndim == 2 else values.mean(axis=1)
+    weight = next(onnx.numpy_helper.to_array(w) for w in changed.graph.initializer if w.name == "head.weight")
+    assert_allclose(run(changed, X)[-1], pooled @ weight, rtol=1e-4, atol=1e-5)
 
 
 KERNELS = {

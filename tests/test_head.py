@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, with_new_head
+from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, with_new_head
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.runtime.session import run
 
@@ -427,3 +427,18 @@ def test_models_that_have_labels_or_cannot_have_them():
     assert own.get_trained_onnx(labels=True) == own.get_trained_onnx()
     with pytest.raises(ParameterError, match="labels=True is for classifiers"):
         OrtGradientRegressor(BODY, output="Y", max_iter=0).fit(X, scores[:, :2]).get_trained_onnx(labels=True)
+
+
+def test_nodes_of_the_body_are_byte_for_byte_those_of_the_file():
+    """What says nothing stays too: training_mode=0 of PyTorch's exporter, empty domains of onnxruntime's files."""
+    nodes = "m = BatchNormalization<training_mode = 0>(r, c3, c3, c3, c3)  t = Tanh(m)  Y = MatMul(t, V)"
+    onx = model("float[3,2] V", nodes)
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(3, np.float32), "c3"))
+    for node in onx.graph.node:
+        node.domain = ""
+    body = [node.SerializeToString() for node in onx.graph.node[:-1]]
+    changed = with_new_head(onx, 5, random_state=0)
+    assert [node.SerializeToString() for node in changed.graph.node[: len(body)]] == body
+    adapted = OrtGradientClassifier(onx, weights_to_train=LoRA(rank=1, weights="V", merge=False), max_iter=1)
+    kept = adapted.fit(np.eye(4), [0, 1, 0, 1]).get_trained_onnx()
+    assert [node.SerializeToString() for node in kept.graph.node[: len(body)]] == body

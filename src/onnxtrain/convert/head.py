@@ -107,8 +107,10 @@ def with_new_head(
     else:
         known = [v for v in _values(changed) if v.name == features] or _with_features(changed)
         cut = graph.find(known, features, "value")
+        if not _has_features(cut):
+            _infer_behind_fused(proto, cut)
         scores = _on_features(changed, cut, int(n_outputs), rng)
-    return _written(changed, cut, scores)
+    return graph.with_nodes_of(_written(changed, cut, scores), proto)
 
 
 def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
@@ -342,6 +344,16 @@ def _has_features(value: ir.Value) -> bool:
     return isinstance(value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)], int)
 
 
+def _infer_behind_fused(proto: onnx.ModelProto, features: ir.Value) -> None:
+    """Set the type and the shape of a value that onnx does not infer: it stands behind operators of onnxruntime."""
+    shown = graph.copy_of(proto)
+    if features.producer() is None or any(y.name == features.name for y in shown.graph.output):
+        return
+    shown.graph.output.add(name=features.name)
+    found = graph.load(shown).graph.outputs[-1]
+    features.type, features.shape = found.type, found.shape
+
+
 def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     """Return features as (n, p): the mean over all other axes."""
     n_axes = graph.rank(features)
@@ -367,7 +379,7 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
 #: The axis on which operators leave the features.
 _AXIS = dict.fromkeys(
     [
-        *("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+        *("Conv", "ConvTranspose", "FusedConv", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
         *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
     ],
     1,

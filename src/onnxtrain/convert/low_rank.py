@@ -100,7 +100,7 @@ def with_factors(
         names |= {f.a, f.b}
         for product, _ in known[f.weight]:
             _add_beside(model, product, a, b, f.scale, names)
-    return ir.to_proto(model)
+    return graph.with_nodes_of(ir.to_proto(model), onx)
 
 
 def _initializer(model: ir.Model, name: str, array: np.ndarray, dtype: ir.DataType) -> ir.Value:

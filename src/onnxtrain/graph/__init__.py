@@ -37,7 +37,7 @@ from onnxtrain.graph.external import Layout, layout_of, write_model
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
-from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of
+from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of, with_nodes_of
 from onnxtrain.graph.model_io import (
     IR_VERSION,
     ModelLike,
@@ -171,6 +171,7 @@ __all__ = [
     "values_in",
     "with_lengths",
     "with_maps_of",
+    "with_nodes_of",
     "without_maps",
     "write_model",
 ]

@@ -46,6 +46,20 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
+def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model that was derived from `original`, its untouched nodes byte for byte as they were there.
+
+    onnx_ir leaves out what has no meaning: names and domains that are written as empty, ``training_mode=0``. Nodes with
+    graphs inside stay as they are: what is in those may have changed.
+    """
+    came = {tuple(node.output): node for node in original.graph.node if not bodies_of(node)}
+    for node in proto.graph.node:
+        own = came.get(tuple(node.output))
+        if own is not None and (own.op_type, *own.input) == (node.op_type, *node.input):
+            node.CopyFrom(own)
+    return proto
+
+
 def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield nodes, each before those of the graphs inside it."""
     for node in nodes:
