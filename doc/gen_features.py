@@ -122,7 +122,7 @@ FEATURES = [
     ),
     Feature(
         "Callbacks",
-        "OrtGradientClassifier(max_iter=2).fit(X, y, callback=lambda info: info.loss)",
+        "OrtGradientClassifier(max_iter=2).fit(X, y, callback=lambda info: info.loss < 0.1)",
         mlp("callback"),
         sgd("callback"),
         YES,
