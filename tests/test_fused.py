@@ -43,6 +43,12 @@ ROWS = {
     "product": ("FusedMatMul", [real(2, 3), real(4, 3)], {"alpha": 0.5, "transB": 1}, 1),
     "product of batches": ("FusedMatMul", [real(5, 2, 3), real(2, 3, 4)], {"transBatchA": 1}, 1),
     "gemm": ("FusedGemm", [real(2, 3), real(3, 4), real(4)], {"activation": "LeakyRelu", "activation_alpha": 0.3}, 1),
+    "gemm, selu": (
+        "FusedGemm",
+        [real(2, 3), real(3, 4), real(4)],
+        {"activation": "Selu", "activation_alpha": 1.2, "activation_gamma": 2.0},
+        1,
+    ),
     "conv": ("FusedConv", [real(2, 3, 5, 5), real(4, 3, 3, 3), real(4)], {"activation": "Relu"}, 1),
     "conv and sum": (
         "FusedConv",
@@ -87,6 +93,13 @@ ROWS = {
         {"unidirectional": 1, "scale": 0.3, **HEADS},
         2,
     ),
+    "attention, padded on the left, causal": (
+        "Attention",
+        [*QKV, MASK[:, ::-1].copy()],
+        {"unidirectional": 1, "mask_filter_value": -3.0, **HEADS},
+        1,
+    ),
+    "attention, large scores, causal": ("Attention", [QKV[0] * 1e4, *QKV[1:]], {"unidirectional": 1, **HEADS}, 1),
     "attention, bias": ("Attention", [*QKV, None, None, real(2, 2, 5, 5)], HEADS, 1),
     "attention, widths": (
         "Attention",
@@ -131,12 +144,6 @@ ROWS = {
         "GroupQueryAttention",
         [real(2, 5, 128), None, None, None, None, *TOTAL, *LARGER],
         {"do_rotary": 1, "local_window_size": 2, "softcap": 2.0, **GROUPS},
-        3,
-    ),
-    "groups, past": (
-        "GroupQueryAttention",
-        [real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), real(2, 2, 4, 16), real(2, 2, 4, 16), *TOTAL, *LARGER],
-        {"do_rotary": 1, **GROUPS},
         3,
     ),
 }
@@ -185,6 +192,43 @@ def test_the_same_by_standard_operators(case):
     assert [y.name for y in spelled.graph.output] == [y.name for y in model.graph.output]
     for found, expected in zip(run(spelled, feeds), run(model, feeds), strict=True):
         assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+STAYS = {
+    "groups, past": (
+        "GroupQueryAttention",
+        [real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), real(2, 2, 4, 16), real(2, 2, 4, 16), *TOTAL, *LARGER],
+        {"do_rotary": 1, **GROUPS},
+        3,
+    ),
+    "groups, no window": (
+        "GroupQueryAttention",
+        [real(2, 5, 32), real(2, 5, 16), real(2, 5, 16), None, None, *TOTAL],
+        {"local_window_size": 0, **GROUPS},
+        3,
+    ),
+    "attention, ends and starts": ("Attention", [*QKV, ints(5, 3, 0, 1)], HEADS, 1),
+    "heads of another sequence, causal": (
+        "MultiHeadAttention",
+        [real(2, 5, 8), real(2, 6, 8), real(2, 6, 8)],
+        {"unidirectional": 1, **HEADS},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STAYS.values(), ids=STAYS)
+def test_a_form_that_is_not_known_stays(case):
+    model, _ = model_of(*case)
+    assert [node.op_type for node in save(load(model)).graph.node] == [case[0]]
+
+
+def test_an_operator_that_nobody_knows_stays_beside_a_fused_one():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "mine" : 1, "com.microsoft" : 1]>
+        g (float[n, 4] X, float[4] b) => (float[n, 4] Y) { A = mine.Mine(X) Y = com.microsoft.BiasGelu(A, b) }"""
+    )
+    assert "Mine" in {node.op_type for node in load(onx).graph}
 
 
 def few_bits(bits, *, zeros):

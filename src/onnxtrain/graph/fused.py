@@ -13,10 +13,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder, tensor
-from onnxtrain.graph.query import attribute, attributes, constant, made_by, operator_name, rank
+from onnxtrain.graph.query import (
+    attribute,
+    attributes,
+    constant,
+    holds_graphs,
+    made_by,
+    operator_name,
+    rank,
+    same_dimension,
+)
 from onnxtrain.graph.rewriting import Rewritings
 
 _DOMAIN = "com.microsoft"
@@ -58,6 +68,8 @@ def _spell_out(op: Op, part: ir.Graph) -> bool:
 
 def _infer(op: Op, node: ir.Node) -> None:
     """Infer the types and shapes of the results of a node if they were not known, and can be."""
+    if holds_graphs(node) or not onnx.defs.has(node.op_type, node.domain):  # a branch may hold fused operators
+        return
     known = all(x is None or x.dtype is not None for x in node.inputs)
     if known and any(y.dtype is None or y.shape is None for y in node.outputs):
         op.builder.infer(node)
@@ -109,7 +121,7 @@ def _order(node: ir.Node, x: ir.Value | None, side: str) -> list[int] | None:
 @_fused("FusedGemm")
 def fused_gemm(op, node):
     y = op.Gemm(*node.inputs, **attributes(node, "alpha", "beta", "transA", "transB"))
-    given = attributes(node, "activation_alpha", "activation_beta")
+    given = attributes(node, "activation_alpha", "activation_beta", "activation_gamma")
     parameters = {name.removeprefix("activation_"): value for name, value in given.items()}
     return getattr(op, attribute(node, "activation", "Identity"))(y, **parameters)
 
@@ -177,6 +189,8 @@ def skip_simplified_layer_normalization(op, node):
 @FUSED.rule("SimplifiedLayerNormalization", f"{_DOMAIN}:SimplifiedLayerNormalization")
 def simplified_layer_normalization(op, node):
     x, gamma = node.inputs
+    if attribute(node, "axis", -1) >= 0 and rank(x) is None:
+        return None
     return _root_mean_square(op, node, x, gamma, 1e-5)
 
 
@@ -184,7 +198,7 @@ def _root_mean_square(
     op: Op, node: ir.Node, x: ir.Value, gamma: ir.Value | None, epsilon: float
 ) -> tuple[ir.Value, ir.Value]:
     first = attribute(node, "axis", -1)
-    axes = list(range(first, 0)) if first < 0 else list(range(first, rank(x) or 0))
+    axes = list(range(first, 0 if first < 0 else rank(x)))
     mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
     r = op.Reciprocal(op.Sqrt(op.Add(mean, attribute(node, "epsilon", epsilon))))
     return op.Mul(op.Mul(x, r), gamma), r
@@ -238,13 +252,13 @@ def attention(op, node):
     """Return softmax(q k' / sqrt(d) + masks) v of projections that are one product, and the keys and values so far."""
     x, w, bias, mask, past, added = _operands(node, 6)
     sizes = attribute(node, "qkv_hidden_sizes") or _thirds(_width(w))
-    if sizes is None or attribute(node, "do_rotary", 0) or _is_unknown_mask(mask) or any(node.inputs[6:]):
+    if sizes is None or attribute(node, "do_rotary", 0) or _is_unknown_mask(mask, x) or any(node.inputs[6:]):
         return None
     parts = op.Split(_sum(op, op.MatMul(x, w), bias), list(sizes), axis=-1, _outputs=3)
     q, k, v = (_heads(op, part, attribute(node, "num_heads")) for part in parts)
     if past is not None:  # (2, n, h, t, d)
         k, v = (op.Concat(op.Gather(past, _integer(op, i), axis=0), new, axis=2) for i, new in enumerate((k, v)))
-    y = _joined(op, _attended(op, node, (q, k, v), _shown(op, node, mask, q, k), added))
+    y = _joined(op, _attended(op, node, (q, k, v), _causal(op, node, q, k), mask, added))
     return y if len(node.outputs) < 2 else (y, op.Concat(op.Unsqueeze(k, [0]), op.Unsqueeze(v, [0]), axis=0))
 
 
@@ -252,7 +266,9 @@ def attention(op, node):
 def multi_head_attention(op, node):
     """Return what Attention does of projected queries, keys and values, and the keys and values so far."""
     q, k, v, bias, mask, added, past_k, past_v = _operands(node, 8)
-    if k is None or v is None or any(node.inputs[8:]) or len(node.outputs) > 3 or _is_unknown_mask(mask):
+    if k is None or v is None or any(node.inputs[8:]) or len(node.outputs) > 3 or _is_unknown_mask(mask, q):
+        return None
+    if rank(k) not in (3, 4) or (attribute(node, "unidirectional", 0) and not _are_as_long(q, k)):
         return None
     biases = [None] * 3 if bias is None else op.Split(bias, _widths(bias, v), axis=0, _outputs=3)
     q, k, v = (
@@ -260,7 +276,7 @@ def multi_head_attention(op, node):
         for x, b in zip((q, k, v), biases, strict=True)
     )
     k, v = _with_past(op, past_k, k), _with_past(op, past_v, v)
-    return _joined(op, _attended(op, node, (q, k, v), _shown(op, node, mask, q, k), added)), k, v
+    return _joined(op, _attended(op, node, (q, k, v), _causal(op, node, q, k), mask, added)), k, v
 
 
 def _thirds(width: int | None) -> list[int] | None:
@@ -278,15 +294,16 @@ def _with_past(op: Op, past: ir.Value | None, x: ir.Value) -> ir.Value:
     return x if past is None else op.Concat(past, x, axis=2)
 
 
-def _is_unknown_mask(mask: ir.Value | None) -> bool:
-    """Whether a mask is in none of the forms (n,), (n, t), (n, q, t)."""
-    return mask is not None and rank(mask) not in (1, 2, 3)
+def _are_as_long(q: ir.Value, k: ir.Value) -> bool:
+    """Whether (n, t, h * d) are known to have as many positions."""
+    return rank(q) == rank(k) == 3 and same_dimension(q.shape[1], k.shape[1])
 
 
-def _shown(op: Op, node: ir.Node, mask: ir.Value | None, q: ir.Value, k: ir.Value) -> list[ir.Value]:
-    """Return which keys count, in shapes that broadcast to (n, h, q, t)."""
-    kept = [] if mask is None else [_kept(op, mask, k)]
-    return [*kept, _is_past(op, q, k)] if attribute(node, "unidirectional", 0) else kept
+def _is_unknown_mask(mask: ir.Value | None, x: ir.Value) -> bool:
+    """Whether a mask is in none of the forms (n,), (n, t), (n, q, t): kernels take (2n,) and (3n + 2,) too."""
+    if mask is None or rank(mask) in (2, 3):
+        return False
+    return rank(mask) != 1 or rank(x) is None or not same_dimension(mask.shape[0], x.shape[0])
 
 
 def _kept(op: Op, mask: ir.Value, k: ir.Value) -> ir.Value:
@@ -295,6 +312,11 @@ def _kept(op: Op, mask: ir.Value, k: ir.Value) -> ir.Value:
     if rank(mask) == 1:
         return op.Less(_range(op, _length(op, k, 2)), op.Unsqueeze(mask, [1, 2, 3]))
     return op.Greater(op.Unsqueeze(mask, [1, 2] if rank(mask) == 2 else [1]), _integer(op, 0))
+
+
+def _causal(op: Op, node: ir.Node, q: ir.Value, k: ir.Value) -> list[ir.Value]:
+    """Return which keys (q, t) a query may see, none if it may see all."""
+    return [_is_past(op, q, k)] if attribute(node, "unidirectional", 0) else []
 
 
 def _is_past(op: Op, q: ir.Value, k: ir.Value) -> ir.Value:
@@ -312,17 +334,21 @@ def _attended(
     op: Op,
     node: ir.Node,
     qkv: tuple[ir.Value, ir.Value, ir.Value],
-    shown: list[ir.Value],
+    seen: list[ir.Value],
+    mask: ir.Value | None = None,
     added: ir.Value | None = None,
 ) -> ir.Value:
-    """Return softmax(q k' scale + added + masks) v."""
+    """Return softmax(q k' scale + added + mask) v: padding is lowered, a key that is not seen left out."""
     q, k, v = qkv
     scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), _scale(op, node, q))
     cap = attribute(node, "softcap", 0.0)
     scores = op.Mul(op.Tanh(op.Mul(scores, 1 / cap)), cap) if cap else scores
     low = attribute(node, "mask_filter_value", -10000.0)
-    hidden = [op.Mul(op.Cast(op.Not(mask), to=scores.dtype), low) for mask in shown]
-    return op.MatMul(op.Softmax(_sum(op, scores, added, *hidden), axis=-1), v)
+    padding = None if mask is None else op.Mul(op.Cast(op.Not(_kept(op, mask, k)), to=scores.dtype), low)
+    scores = _sum(op, scores, added, padding)
+    for keys in seen:
+        scores = op.Where(keys, scores, -math.inf)
+    return op.MatMul(op.Softmax(scores, axis=-1), v)
 
 
 def _scale(op: Op, node: ir.Node, q: ir.Value) -> Any:
@@ -340,6 +366,8 @@ def group_query_attention(op, node):
     packed = None if k is not None else _width(q)
     if any(node.inputs[9:]) or attribute(node, "smooth_softmax", 0) or (k is None and packed is None):
         return None
+    if not _is_empty(past_k) or attribute(node, "local_window_size", -1) == 0:
+        return None
     if k is None:
         d = packed // (h + 2 * groups)
         q, k, v = op.Split(q, [h * d, groups * d, groups * d], axis=-1, _outputs=3)
@@ -351,6 +379,11 @@ def group_query_attention(op, node):
     of_head = op.Constant(value_ints=[i * groups // h for i in range(h)])
     repeated = [x if groups == h else op.Gather(x, of_head, axis=1) for x in (k, v)]
     return _joined(op, _attended(op, node, (q, *repeated), _in_window(op, node, q, k))), k, v
+
+
+def _is_empty(past: ir.Value | None) -> bool:
+    """Whether there are no keys so far: of others the lengths say which count."""
+    return past is None or (rank(past) == 4 and past.shape[2] == 0)
 
 
 def _in_window(op: Op, node: ir.Node, q: ir.Value, k: ir.Value) -> list[ir.Value]:
@@ -406,7 +439,8 @@ def product_of_integers(op, node):
     """
     rounded = made_by(node.inputs[0], "DynamicQuantizeLinear")
     _, w, zero, shift = _operands(node, 4)
-    are_floats = all(made_by(user.outputs[0], "Cast") is not None for user in node.outputs[0].consumers())
+    users = node.outputs[0].consumers()
+    are_floats = users and all(made_by(user.outputs[0], "Cast") is not None for user in users)
     if rounded is None or zero is not rounded.outputs[2] or not are_floats:
         return None
     (x,), scale = rounded.inputs, rounded.outputs[1]
