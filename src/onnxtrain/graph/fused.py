@@ -9,7 +9,7 @@ A node in a form that is not known here stays: (n, t) are rows and positions, h 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def _spell_out(op: Op, part: ir.Graph) -> bool:
     """Replace, in place, the fused operators of a graph in order: a form is known by the shapes in front of it."""
     replaced = False
     for node in list(part):
-        results = FUSED.apply(op, node)
+        results = FUSED.apply(op, node) if _are_typed(node.inputs) else ()
         if not results:
             _infer(op, node)
             continue
@@ -70,9 +70,13 @@ def _infer(op: Op, node: ir.Node) -> None:
     """Infer the types and shapes of the results of a node if they were not known, and can be."""
     if holds_graphs(node) or not onnx.defs.has(node.op_type, node.domain):  # a branch may hold fused operators
         return
-    known = all(x is None or x.dtype is not None for x in node.inputs)
-    if known and any(y.dtype is None or y.shape is None for y in node.outputs):
+    if _are_typed(node.inputs) and any(y.dtype is None or y.shape is None for y in node.outputs):
         op.builder.infer(node)
+
+
+def _are_typed(values: Iterable[ir.Value | None]) -> bool:
+    """Whether the types of all values are known: an operator of another library has results without one."""
+    return all(x is None or x.dtype is not None for x in values)
 
 
 def _fused(*op_types: str) -> Callable[..., Any]:
