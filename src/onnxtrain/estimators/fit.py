@@ -55,6 +55,7 @@ def fit(
         with given_rows.expecting_classes(estimator):
             checked, model, state = start(estimator, *given_rows.sample, known)
         model, data = given_rows.data(estimator, model, checked, estimator.max_iter)
+        del given_rows, checked  # rows as they came, and the sample of parts, are not kept during the training
         validation = _validation_data(estimator, model, validation_rows)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
@@ -88,6 +89,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
         with given_rows.expecting_classes(estimator):
             checked, model, state = start(estimator, *given_rows.sample, known)
         model, data = given_rows.data(estimator, model, checked, n_epochs=1)
+        del given_rows, checked
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state)
     train(estimator, model, prepared, n_epochs=1)
