@@ -90,7 +90,7 @@ def compare(
 
 
 def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answers]]:
-    """Return the numbers of rows that are compared, each with the answers on them."""
+    """Return the sizes of the samples that are compared, each with the answers on it."""
     behind_steps = isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
     splits = behind_steps or holds(estimator, HISTOGRAMS) or holds_boosted(estimator)
     return [*([(_ROWS_OF_TREES, {})] if splits else []), (COMPARED_ROWS, answers)]

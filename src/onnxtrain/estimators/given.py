@@ -310,7 +310,7 @@ class _Reader:
         return self.parts.read(i)
 
     def check_lengths(self) -> None:
-        """Raise a DataError if the parts, or their numbers of rows, are not those that the fit began with."""
+        """Raise a DataError if the parts or their lengths have changed since the fit began."""
         if len(self.parts) != len(self.lengths):
             raise DataError(
                 f"The source has {len(self.parts)} parts, it had {len(self.lengths)} when the fit began: rows that "
@@ -455,10 +455,8 @@ def check_first_rows(
 def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:
     """Return checked rows as the objective of the whole model takes them."""
     targets = estimator._targets
-    label, weight = targets.encode(rows.y, model), rows.weight
-    if targets.positional:
-        weight = targets.row_weights(label, weight)
-    return model.data(rows.X, label, weight)
+    label = targets.encode(rows.y, model)
+    return model.data(rows.X, label, targets.row_weights(label, rows.weight))
 
 
 def _checked(

@@ -233,10 +233,8 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         ) from e
     for name, step in front.steps:
         try:
-            data = dumps(step)
-            loads(
-                data, trusted=get_untrusted_types(data=data)
-            )  # functions are written that have no name to be found by
+            data = dumps(step)  # it writes functions that have no name to be found by
+            loads(data, trusted=get_untrusted_types(data=data))
         except Exception as e:  # of any class: it fails where it writes an attribute of a step
             raise ExportError(
                 f"skops cannot keep the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "

@@ -25,7 +25,7 @@ from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
 from onnxtrain.estimators.settings import floats_of, objective_of
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
-from onnxtrain.estimators.targets import check_axes, check_class_axis, is_positional
+from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.template import as_source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import as_data_error
@@ -225,7 +225,7 @@ def _begin(
     output, random_state = estimator.output, estimator._random_state
     if estimator.head == "new":
         model, output = with_head(model, estimator._targets.n_outputs(rows.y), estimator.features, output, random_state)
-    reading = _reading(estimator, model, rows, output)
+    reading = _reading(estimator, rows, output)
     if is_onnx(model):
         rows = rows._replace(exact=rows.X)
         source = Source.of_onnx(model, rows.X, reading, entrance)
@@ -248,16 +248,16 @@ def _begin(
     return replace(trained, source=replace(source, answers={}, agreed={})), state
 
 
-def _reading(estimator: OrtGradientEstimator, model: Model, rows: Rows, output: int | str | None) -> Reading:
+def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | None) -> Reading:
     """Return how the output of a model is read, according to the parameters and the shape of y."""
-    positional = is_onnx(model) and is_positional(estimator, rows.y, None)
+    targets = estimator._targets
     return Reading(
         floats_of(estimator.dtype),
         output,
-        estimator._targets.n_labels,
+        targets.n_labels,
         estimator._classifies,
         estimator.output_is,
-        target=rows.y.shape[1:] if positional else None,
+        target=rows.y.shape[1:] if targets.positional else None,
         class_axis=estimator.class_axis,
     )
 

@@ -201,7 +201,7 @@ def _look(
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct labels and how many rows have each; of numbers or columns the least and the largest."""
+    """Return the distinct labels and their counts; of real-valued or several targets the least and the largest."""
     if classifies and (y.ndim == 1 or y.shape[1:] == (1,)):
         try:
             return np.unique(y, return_counts=True)
@@ -214,7 +214,7 @@ def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray,
 
 
 def _check_kinds(found: Mapping[int, _Found]) -> None:
-    """Refuse labels that are strings in one part and numbers in another: numpy would make 1 and "1" one class."""
+    """Refuse labels that are strings in one part and integers in another: numpy would make 1 and "1" one class."""
     labels = {i: part.labels[:1].tolist()[0] for i, part in found.items()}
     first, label = next(iter(labels.items()))
     for i, other in labels.items():

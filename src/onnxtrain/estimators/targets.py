@@ -1,4 +1,4 @@
-"""The targets of a fit: their kind, and what a regressor does with them."""
+"""The targets of a fit as a value: their kind, and those of a regressor."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Targets(ABC):
         """Return the number of outputs that a new head has."""
 
     def check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Raise a DataError if an estimator takes, or was fitted on, targets of another kind; numbers are compared."""
+        """Raise a DataError if an estimator takes, or was fitted on, targets of another kind; a regressor accepts all."""
         return
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
@@ -75,7 +75,7 @@ class Targets(ABC):
 
     @abstractmethod
     def learned(self, y: np.ndarray, source: Source) -> Self:
-        """Return these targets with what is learned from those of the first rows, besides the weights.
+        """Return these targets with their attributes learned from the first rows: classes, axes, class weights.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Targets(ABC):
         return y, predicted, sample_weight
 
     def decoder(self, model: TrainedModel) -> LabelDecoder | None:
-        """Return how scores become labels; None for numbers."""
+        """Return the decoder of scores to labels; None for a regressor."""
         return None
 
 

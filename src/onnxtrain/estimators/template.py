@@ -253,7 +253,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
 
 @contextmanager
 def _votes_explained(estimator: Estimator) -> Iterator[None]:
-    """Let the error of a model without weights say what to do about one that counts the classes its members choose."""
+    """Add the remedy to the error of a model without weights that counts the votes of its members."""
     try:
         yield
     except WeightError as e:

@@ -312,7 +312,7 @@ def check_X_y(
 
 
 def _check_places(X: Any, y: Any) -> None:
-    """Raise a DataError for a column of numbers in the place of a table, and a table in that of the targets."""
+    """Raise a DataError for a one-dimensional X with a matrix as y: they have changed places."""
     rows, targets = _shape(X), _shape(y)
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
     if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
@@ -383,7 +383,7 @@ def _is_clean(X: ArrayLike, estimator: Estimator, ndim: int) -> TypeGuard[np.nda
 
 
 def warn_of_rounding(X: Features) -> None:
-    """Warn of columns that lose their digits in float32: times in seconds, numbers of orders, large offsets.
+    """Warn of columns that lose their digits in float32: times in seconds, identifiers, large offsets.
 
     An estimator of scikit-learn computes in float64, so it tells apart what a model in float32 cannot.
 

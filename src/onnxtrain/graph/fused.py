@@ -268,7 +268,7 @@ def attention(op, node):
 
 @_fused("MultiHeadAttention")
 def multi_head_attention(op, node):
-    """Return what Attention does of projected queries, keys and values, and the keys and values so far."""
+    """Return the attention of projected queries, keys and values, and the keys and values so far."""
     q, k, v, bias, mask, added, past_k, past_v = _operands(node, 8)
     if k is None or v is None or any(node.inputs[8:]) or len(node.outputs) > 3 or _is_unknown_mask(mask, q):
         return None

@@ -1,4 +1,4 @@
-"""Sequences of tensors, which have no gradient: what is done with them in models is done without them."""
+"""Sequences of tensors, which have no gradient, rewritten as stacked tensors."""
 
 from __future__ import annotations
 

@@ -185,9 +185,7 @@ def build_step(
     table, scalars, counters = take_scalars(g, names, gathered=gathered, splits=not capabilities.records_runs)
 
     value, sum_ = objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))
-    scale = _SCALES.get(products, 1.0)
-    dws = gradients(g.model, g.op.Mul(value, scale) if scale > 1 else value, g.weights, builder=builder)
-    dws = [g.op.Mul(dw, 1 / scale) for dw in dws] if scale > 1 else dws
+    dws = _gradients(g, value, builder, _SCALES.get(products, 1.0))
     loss_sum = g.add_input("loss_sum", (1, 1))
     counters["loss_sum"] = State(loss_sum, g.op.Add(loss_sum, sum_))
     if batches is None:
@@ -221,6 +219,12 @@ def build_step(
         constants=tuple(str(x.name) for x in g.constants),
         in_place=in_place,
     )
+
+
+def _gradients(g: ObjectiveGraph, loss: ir.Value, builder: str, scale: float) -> list[ir.Value]:
+    """Return the gradients of the weights, derived of a scaled loss: small ones are 0 in half precision."""
+    dws = gradients(g.model, g.op.Mul(loss, scale) if scale > 1 else loss, g.weights, builder=builder)
+    return [g.op.Mul(dw, 1 / scale) for dw in dws] if scale > 1 else dws
 
 
 class State(NamedTuple):
