@@ -64,7 +64,7 @@ class Targets(ABC):
         """Return the number of outputs that a new head has."""
 
     def check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Raise a DataError if an estimator takes, or was fitted on, targets of another kind; a regressor accepts all."""
+        """Raise a DataError for an estimator of another kind of targets; a regressor accepts all."""
         return
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
