@@ -82,8 +82,8 @@ def train(
     if not gathered:
         data = replace(data, features={"X": scipy.sparse.csr_matrix(data.features["X"])})
     state = TrainingState(weights)
-    graphs = graphs_of(objective, data, settings, optimizer, weights)
-    loop = StepLoop(graphs, data, settings, optimizer, state, np.random.RandomState(0))
+    graphs = graphs_of(objective, data, settings, weights)
+    loop = StepLoop(graphs, data, state, np.random.RandomState(0))
     loop.run(epochs, EpochEnd(state, settings.tol, settings.n_iter_no_change))
     return loop.step, state
 

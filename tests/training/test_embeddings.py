@@ -108,8 +108,8 @@ def test_the_weights_are_those_of_pytorch(name, steps):
 def test_a_large_table_needs_no_second_set(optimizer, large, monkeypatch):
     expected = trained(network("mean"), optimizer).weights_
     monkeypatch.setattr(loop, "LARGE", TABLE.nbytes)
-    updates, update_of = [], loop.update_of
-    monkeypatch.setattr(loop, "update_of", lambda *given, **named: updates.append(1) or update_of(*given, **named))
+    updates, build = [], loop.build_update
+    monkeypatch.setattr(loop, "build_update", lambda *given, **named: updates.append(1) or build(*given, **named))
     found = trained(network("mean"), optimizer).weights_
     assert bool(updates) == large
     for name, w in expected.items():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from onnxtrain.dask.rows import DistributedRows, Program
 from onnxtrain.dask.steps import DistributedLoop
-from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.lbfgs import LossAndGradient
 from onnxtrain.training.state import Weights
@@ -30,7 +29,10 @@ class DistributedFit(Fit):
         settings = self.settings
         return Program(self.objective, settings.builder, settings.device, settings.n_threads or 1)
 
-    def _loop(self, optimizer: Optimizer) -> DistributedLoop:
+    def _loop(self) -> DistributedLoop | None:
+        optimizer = self.settings.optimizer
+        if optimizer is None:
+            return None
         return DistributedLoop(self.program, self.data, self.settings, optimizer, self.state, self.random_state)
 
     def _place_of_all_rows(self) -> Place:

@@ -13,9 +13,10 @@ from onnxtrain.optim import Optimizer, Proximal
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.bound import BoundUpdate
-from onnxtrain.training.loop import can_lower, check_finite, fill_slots, update_of
+from onnxtrain.training.loop import can_lower, check_finite, fill_slots, kept
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
+from onnxtrain.training.update import build_update
 
 #: Steps after which the cost of the sums is looked at; the first ones open sessions.
 _LOOKED_AT, _FIRST = 20, 5
@@ -60,9 +61,9 @@ class DistributedLoop:
         size = min(settings.rows_of_a_batch(data.n_rows) * settings.accumulate, data.n_rows)
         self._size, self.n_steps = size, -(-data.n_rows // size)
         self._penalties = settings.penalties(objective.penalized)
-        l1, l2 = settings.penalty_groups(objective.penalized)
-        self._strengths = (*l1.values(), *l2.values())
-        update = update_of(objective, optimizer, settings, cpu.capabilities, batches=1)
+        arguments, self._strengths = settings.of_steps(objective.penalized)
+        build = kept(build_update, optimizer)
+        update = build(objective, optimizer, sums=False, capabilities=cpu.capabilities, **arguments)
         fill_slots(state, update, optimizer)
         self._dtype = update.dtype.numpy()
         self._update = BoundUpdate(update, self.place, state)

@@ -26,6 +26,7 @@ from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.estimators.validation import unchanged_on_error
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
+from onnxtrain.training.loop import graphs_of
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import Listener
 from onnxtrain.training.train import Fit
@@ -66,13 +67,14 @@ def fit(
             state.begin(validated=validation is not None, weighted=data.weighted)
         else:
             model, state, estimator._random_state = killed
+        graphs = graphs_of(model.rest, data, settings, state.weights)
         task = FitTask(estimator, *rows, model, state)
     listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
     if callback is not None:
         listeners.append(as_listener(callback))
     if file.path is not None:
         listeners.append(partial(file.after_epoch, model, state))
-    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state)
+    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
     file.check_written()
@@ -90,8 +92,9 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
             checked, model, state = start(estimator, *given_rows.sample, known)
         model, data = given_rows.data(estimator, model, checked, n_epochs=1)
         del given_rows, checked
+        graphs = graphs_of(model.rest, data, settings, state.weights)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
-    prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state)
+    prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
     train(estimator, model, prepared, n_epochs=1)
 
 

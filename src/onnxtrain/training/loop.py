@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.optim.schedules import Adaptive, Custom
-from onnxtrain.runtime.device import Capabilities
 from onnxtrain.training.bound import BoundStep
 from onnxtrain.training.data import Batch, EpochRows
 from onnxtrain.training.files import in_files
@@ -27,7 +26,8 @@ from onnxtrain.training.state import EpochEnd, Pace, TrainingState
 from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, build_step
 from onnxtrain.training.update import UpdateGraph, build_update
 
-K = TypeVar("K")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The learning rate at which Adaptive stops dividing it, as in MLPRegressor.
 _SMALLEST_RATE = 1e-6
@@ -52,54 +52,12 @@ def in_pieces(settings: Settings, data: EpochRows) -> Settings:
     return replace(settings, batch_size=size // n_pieces, accumulate=settings.accumulate * n_pieces)
 
 
-def step_of(
-    objective: Objective,
-    optimizer: Optimizer,
-    settings: Settings,
-    capabilities: Capabilities,
-    *,
-    gathered: bool,
-    weighted: bool,
-    batches: int | None = None,
-) -> tuple[StepGraph, tuple[float, ...]]:
-    """Return the training step that settings describe, and the strengths of its penalties: the last of its scalars.
+def kept(build: Callable[P, T], optimizer: Optimizer) -> Callable[P, T]:
+    """Return a builder of steps or updates that keeps its graphs, unless the optimizer is the user's.
 
-    Those of the gradients of so many `batches`, if given: see :func:`~onnxtrain.training.step.build_step`.
+    The formula of that may be another by the next fit. Its session is found.
     """
-    l1, l2 = settings.penalty_groups(objective.penalized)
-    # a step of the user's optimizer is built in each fit: its formula may be another by now. Its session is found
-    build = build_step if is_ours(optimizer) else build_step.__wrapped__  # type: ignore[attr-defined]
-    step = build(
-        objective,
-        optimizer,
-        clip_norm=settings.clip_norm,
-        gathered=gathered,
-        weighted=weighted,
-        l1=tuple(l1),
-        l2=tuple(l2),
-        builder=settings.builder,
-        products=settings.products,
-        capabilities=capabilities,
-        batches=batches,
-    )
-    return step, (*l1.values(), *l2.values())
-
-
-def update_of(
-    objective: Objective, optimizer: Optimizer, settings: Settings, capabilities: Capabilities, *, batches: int
-) -> UpdateGraph:
-    """Return the update of the weights that settings describe, behind a step that ends with gradients."""
-    l1, l2 = settings.penalty_groups(objective.penalized)
-    build = build_update if is_ours(optimizer) else build_update.__wrapped__  # type: ignore[attr-defined]
-    return build(
-        objective,
-        optimizer,
-        clip_norm=settings.clip_norm,
-        sums=batches > 1,
-        l1=tuple(l1),
-        l2=tuple(l2),
-        capabilities=capabilities,
-    )
+    return build if is_ours(optimizer) else build.__wrapped__  # type: ignore[attr-defined]
 
 
 class Graphs(NamedTuple):
@@ -110,6 +68,9 @@ class Graphs(NamedTuple):
     step : StepGraph
     update : UpdateGraph or None
         The update of the weights, behind a step that ends with gradients.
+    optimizer : Optimizer
+    settings : Settings
+        Those of the fit, with as many batches a step as these graphs sum: see :func:`in_pieces`.
     strengths : tuple of float
         Of the penalties: the last of the per-step scalars.
     large : bool
@@ -118,24 +79,41 @@ class Graphs(NamedTuple):
 
     step: StepGraph
     update: UpdateGraph | None
+    optimizer: Optimizer
+    settings: Settings
     strengths: tuple[float, ...]
     large: bool
 
 
 def graphs_of(
-    objective: Objective, data: EpochRows, settings: Settings, optimizer: Optimizer, weights: Mapping[str, np.ndarray]
-) -> Graphs:
-    """Return the graphs of the steps that settings describe, over rows, from these weights on."""
-    capabilities = settings.device.capabilities
-    gathered, weighted = data.at_hand is not None, data.weighted
-    build = partial(step_of, objective, optimizer, settings, capabilities, gathered=gathered, weighted=weighted)
+    objective: Objective, data: EpochRows, settings: Settings, weights: Mapping[str, np.ndarray]
+) -> Graphs | None:
+    """Return the graphs of the steps that settings describe, over rows, from these weights on; None for L-BFGS."""
+    optimizer, capabilities = settings.optimizer, settings.device.capabilities
+    if optimizer is None:
+        return None
+    settings = in_pieces(settings, data)
+    of_both, strengths = settings.of_steps(objective.penalized)
+    build = partial(
+        kept(build_step, optimizer),
+        objective,
+        optimizer,
+        gathered=data.at_hand is not None,
+        weighted=data.weighted,
+        builder=settings.builder,
+        products=settings.products,
+        capabilities=capabilities,
+        **of_both,
+    )
     large = not capabilities.records_runs and _bytes_moved(weights) >= LARGE
     if large and not optimizer.slots and settings.accumulate == 1:
-        large = _bytes_moved(weights, build()[0]) >= LARGE
-    batches = settings.accumulate if settings.accumulate > 1 or large else None
-    step, strengths = build(batches=batches)
-    update = None if batches is None else update_of(objective, optimizer, settings, capabilities, batches=batches)
-    return Graphs(step, update, strengths, large)
+        large = _bytes_moved(weights, build()) >= LARGE
+    if settings.accumulate == 1 and not large:
+        return Graphs(build(), None, optimizer, settings, strengths, large)
+    step, update = build(batches=settings.accumulate), kept(build_update, optimizer)
+    sums = settings.accumulate > 1
+    behind = update(objective, optimizer, sums=sums, capabilities=capabilities, **of_both)
+    return Graphs(step, behind, optimizer, settings, strengths, large)
 
 
 def _bytes_moved(weights: Mapping[str, np.ndarray], step: StepGraph | None = None) -> int:
@@ -163,9 +141,6 @@ class StepLoop:
     ----------
     graphs : Graphs
     data : EpochRows
-    settings : Settings
-        Those of the graphs, as :func:`in_pieces` returns them.
-    optimizer : Optimizer
     state : TrainingState
         The initial state; changed in place, once an epoch.
     random_state : numpy.random.RandomState
@@ -181,13 +156,11 @@ class StepLoop:
         self,
         graphs: Graphs,
         data: EpochRows,
-        settings: Settings,
-        optimizer: Optimizer,
         state: TrainingState,
         random_state: np.random.RandomState,
     ):
-        self.step, self.update, self._strengths, self._large = graphs
-        self.data, self.settings, self.optimizer = data, settings, optimizer
+        self.step, self.update, self.optimizer, settings, self._strengths, self._large = graphs
+        self.data, self.settings = data, settings
         self._at_hand = data.at_hand  # None: the step is fed
         self._pace: Pace | None = None
         self._waited = 0.0  # seconds of this epoch
@@ -202,7 +175,7 @@ class StepLoop:
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
         self.place = replace(place, planned=place.planned and not self._large)  # results of large layers are large
-        fill_slots(state, self.update or self.step, optimizer)
+        fill_slots(state, self.update or self.step, self.optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._counters = ("loss_sum",) if self._at_hand is None else ("loss_sum", "offset")  # 0 as an epoch begins
         self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus

@@ -29,12 +29,12 @@ from onnxtrain.graph import Op, tensor
 from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, nodes_on_host
 from onnxtrain.training.bound import joined
-from onnxtrain.training.loop import fill_slots, step_of
+from onnxtrain.training.loop import fill_slots, kept
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.packing import Part, part_of
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import TrainingState
-from onnxtrain.training.step import StepGraph, Wire
+from onnxtrain.training.step import StepGraph, Wire, build_step
 
 #: The kinds of devices for which a step is written.
 TARGETS = ("cpu", "webgpu")
@@ -187,7 +187,17 @@ def portable_step(
             "each: set accumulate=1, and give it larger ones."
         )
     capabilities = CAPABILITIES[target]
-    step, strengths = step_of(objective, optimizer, settings, capabilities, gathered=False, weighted=weighted)
+    arguments, strengths = settings.of_steps(objective.penalized)
+    step = kept(build_step, optimizer)(
+        objective,
+        optimizer,
+        gathered=False,
+        weighted=weighted,
+        builder=settings.builder,
+        products=settings.products,
+        capabilities=capabilities,
+        **arguments,
+    )
     if "label" not in step.inputs:
         raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
     model = graph.reload(step.onnx)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -94,6 +95,11 @@ class Settings:
         for name, (own1, own2) in self.penalty.items():
             l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
         return Penalties(l1, l2)
+
+    def of_steps(self, penalized: tuple[str, ...]) -> tuple[dict[str, Any], tuple[float, ...]]:
+        """Return the arguments with which steps and updates are built, and the strengths of their penalties."""
+        l1, l2 = self.penalty_groups(penalized)
+        return {"clip_norm": self.clip_norm, "l1": tuple(l1), "l2": tuple(l2)}, (*l1.values(), *l2.values())
 
     def penalty_groups(self, penalized: tuple[str, ...]) -> tuple[Groups, Groups]:
         """Return l1 and l2 by the weights that have a strength in common, those of `penalty` each for itself."""

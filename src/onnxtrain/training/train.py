@@ -9,12 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from onnxtrain.errors import ConvergenceError
-from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import EpochRows
 from onnxtrain.training.evaluate import build_loss_and_gradient, loss_and_gradient, mean_loss
 from onnxtrain.training.lbfgs import LossAndGradient, minimize_lbfgs
-from onnxtrain.training.loop import StepLoop, graphs_of, in_pieces
+from onnxtrain.training.loop import Graphs, StepLoop
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, Listener, Rise, TrainingState, Weights, keep_best, rise_of
@@ -62,6 +61,8 @@ class Fit:
         The weights before the first epoch of this fit.
     random_state : numpy.random.RandomState
         Draws the order of the rows.
+    graphs : Graphs, optional
+        Those of its steps, if they are run here.
     """
 
     objective: Objective
@@ -71,6 +72,7 @@ class Fit:
     state: TrainingState
     start: Weights
     random_state: np.random.RandomState
+    graphs: Graphs | None = None
 
     def run(self, n_epochs: int, listeners: tuple[Listener, ...] = ()) -> Outcome:
         """Run up to `n_epochs` epochs, or ``settings.max_iter`` iterations of L-BFGS; `listeners` are told of each.
@@ -81,10 +83,9 @@ class Fit:
             The loss or a weight became infinite or NaN. The state has the better weights of the
             start and the best epoch.
         """
-        optimizer = self.settings.optimizer
-        if optimizer is None:
+        loop = self._loop()
+        if loop is None:
             return self._minimize(listeners)
-        loop = self._loop(optimizer)
         on_rows = self._mean_loss_on(self.data, loop.place)
         penalties = self.settings.penalties(self.objective.penalized)
         validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.place)
@@ -142,11 +143,9 @@ class Fit:
 
     # what depends on where the rows lie --------------------------------------
 
-    def _loop(self, optimizer: Optimizer) -> Loop:
-        """Return the epochs of steps."""
-        settings = in_pieces(self.settings, self.data)
-        graphs = graphs_of(self.objective, self.data, settings, optimizer, self.state.weights)
-        return StepLoop(graphs, self.data, settings, optimizer, self.state, self.random_state)
+    def _loop(self) -> Loop | None:
+        """Return the epochs of steps; None for L-BFGS."""
+        return None if self.graphs is None else StepLoop(self.graphs, self.data, self.state, self.random_state)
 
     def _place_of_all_rows(self) -> Place:
         """Return where the loss and its gradient are computed over all rows."""
