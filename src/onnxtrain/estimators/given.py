@@ -49,9 +49,11 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
     DataError
         A lazy collection is too large, or y is given beside parts.
     """
+    rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
+    if all(values is None or type(values) is np.ndarray for values, _ in rows):  # neither parts, nor masked
+        return GivenArrays(Part(X, y, sample_weight))
     parts = as_parts(X)
     if parts is None:
-        rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
         return GivenArrays(Part(*(in_memory(values, name) for values, name in rows)))
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is not None:

@@ -1,7 +1,8 @@
-"""From the parameters of an estimator to the frozen values of a fit: its settings and its objective."""
+"""From the parameters of an estimator to the frozen values of a fit: its settings, its objective, its start."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -188,3 +189,62 @@ def _device(estimator: OrtGradientEstimator) -> Device:
     if estimator.dtype == "float64" and not device.capabilities.float64:
         raise DeviceError(f"device={estimator.device!r} has no float64: set dtype='float32'.")
     return device
+
+
+# ------------------------------------------------------- training that goes on
+
+#: Parameters that a fit reads which begins, not one that goes on.
+_OF_START = (
+    "estimator",
+    "weights_to_train",
+    "init",
+    "head",
+    "features",
+    "output",
+    "output_is",
+    "class_axis",
+    "inputs",
+    "batch_axis",
+    "pad",
+)
+
+#: Read by exports.
+_OF_EXPORT = "weights_to_train__merge"
+
+
+def parameters_of_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
+    """Return the parameters that decide on the model, those of objects inside them by ``estimator__alpha``."""
+    found: dict[str, Any] = {}
+    for name in _OF_START:
+        value = getattr(estimator, name)
+        found[name] = copy.copy(value) if isinstance(value, (list, dict)) else value  # they may be changed in place
+        if hasattr(value, "get_params"):
+            found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
+    found.pop(_OF_EXPORT, None)
+    return found
+
+
+def is_same(value: Any, before: Any) -> bool:
+    """Whether a parameter is the same: an estimator or a model by identity, any other by its representation."""
+    if value is before:
+        return True
+    if isinstance(value, (str, bytes)):
+        return bool(value == before)
+    return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)
+
+
+def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
+    """Refuse to go on, in the type of the last fit, where the parameters now ask for another model."""
+    now = parameters_of_start(estimator)
+    others = [name for name, value in estimator._begun_with.items() if not is_same(now.get(name), value)]
+    others = [name for name in others if not any(name.startswith(f"{other}__") for other in others)]
+    if others:
+        raise ParameterError(
+            f"{', '.join(others)} was set since the fit that training goes on from, and would have no effect: begin "
+            "anew by fit with warm_start=False, or set it back."
+        )
+    if dtype != floats_of(estimator.dtype):
+        raise ParameterError(
+            f"dtype={estimator.dtype!r}: training goes on in {dtype}, that of the last fit. Set dtype back, "
+            "or begin anew by fit with warm_start=False."
+        )

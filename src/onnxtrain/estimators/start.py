@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
-from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, ParameterError, warn
+from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, unmasked
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
@@ -23,7 +22,7 @@ from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
-from onnxtrain.estimators.settings import floats_of, objective_of
+from onnxtrain.estimators.settings import check_same_start, floats_of, objective_of, parameters_of_start
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.template import as_source
@@ -85,63 +84,6 @@ def _check_divisible(model: Any, error: Exception) -> None:
         return
     with as_data_error():  # scikit-learn may have fitted it
         raise error
-
-
-#: Parameters that a fit reads which begins, not one that goes on.
-_OF_START = (
-    "estimator",
-    "weights_to_train",
-    "init",
-    "head",
-    "features",
-    "output",
-    "output_is",
-    "class_axis",
-    "inputs",
-    "batch_axis",
-    "pad",
-)
-
-#: Read by exports.
-_OF_EXPORT = "weights_to_train__merge"
-
-
-def parameters_of_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
-    """Return the parameters that decide on the model, those of objects inside them by ``estimator__alpha``."""
-    found: dict[str, Any] = {}
-    for name in _OF_START:
-        value = getattr(estimator, name)
-        found[name] = copy.copy(value) if isinstance(value, (list, dict)) else value  # they may be changed in place
-        if hasattr(value, "get_params"):
-            found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
-    found.pop(_OF_EXPORT, None)
-    return found
-
-
-def is_same(value: Any, before: Any) -> bool:
-    """Whether a parameter is the same: an estimator or a model by identity, any other by its representation."""
-    if value is before:
-        return True
-    if isinstance(value, (str, bytes)):
-        return bool(value == before)
-    return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)
-
-
-def _check_same_start(estimator: OrtGradientEstimator, known: TrainedModel) -> None:
-    """Refuse to go on from a model where another one was set."""
-    now = parameters_of_start(estimator)
-    others = [name for name, value in estimator._begun_with.items() if not is_same(now.get(name), value)]
-    others = [name for name in others if not any(name.startswith(f"{other}__") for other in others)]
-    if others:
-        raise ParameterError(
-            f"{', '.join(others)} was set since the fit that training goes on from, and would have no effect: begin "
-            "anew by fit with warm_start=False, or set it back."
-        )
-    if known.dtype != floats_of(estimator.dtype):
-        raise ParameterError(
-            f"dtype={estimator.dtype!r}: training goes on in {known.dtype}, that of the last fit. Set dtype back, "
-            "or begin anew by fit with warm_start=False."
-        )
 
 
 def _start_again(
@@ -358,7 +300,7 @@ def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[Trained
     ParameterError
         One was set that decides on the model: it would have no effect.
     """
-    _check_same_start(estimator, known)
+    check_same_start(estimator, known.dtype)
     return with_objective(estimator, known.source, known.weights, known.form), estimator._state
 
 

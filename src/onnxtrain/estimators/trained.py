@@ -24,12 +24,11 @@ from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import LazySession, Place, Session, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
-from onnxtrain.training.data import TrainingData, dense, most_rows, rows_at_once
+from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
     build_score_gradients,
     row_losses,
-    run_in_groups,
     with_result,
 )
 from onnxtrain.training.frozen import Cut, has_texts, split_at_weights
@@ -42,6 +41,30 @@ if TYPE_CHECKING:
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536
+
+
+class FilledSession(LazySession):
+    """A session with weights inside, and copies of them where somebody may change them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copies: dict[str, np.ndarray] = {}
+
+    def of(self, weights: Mapping[str, np.ndarray], make: Callable[[], Session]) -> Session:
+        """Return the session, made anew by `make` if the weights are others than those inside."""
+        if not self._has(weights):
+            self.close()
+            self._copies = {name: np.array(w) for name, w in weights.items()}
+        return self.open(make)
+
+    def _has(self, weights: Mapping[str, np.ndarray]) -> bool:
+        # equal copies may hold NaN: then it is made anew each time
+        return weights.keys() == self._copies.keys() and all(
+            np.array_equal(w, self._copies[name]) for name, w in weights.items()
+        )
+
+    def __reduce__(self) -> tuple[type[FilledSession], tuple[()]]:
+        return FilledSession, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +103,7 @@ class TrainedModel:
     n_threads: int | None
     front: Cut | None = field(default=None, repr=False)
     shown: bool = False
-    _session: FilledSession = field(default_factory=lambda: FilledSession(), init=False, repr=False, compare=False)
+    _session: FilledSession = field(default_factory=FilledSession, init=False, repr=False, compare=False)
 
     @property
     def rest(self) -> Objective:
@@ -319,30 +342,6 @@ class TrainedModel:
         return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, weights))
 
 
-class FilledSession(LazySession):
-    """A session with weights inside, and copies of them where somebody may change them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._copies: dict[str, np.ndarray] = {}
-
-    def of(self, weights: Mapping[str, np.ndarray], make: Callable[[], Session]) -> Session:
-        """Return the session, made anew by `make` if the weights are others than those inside."""
-        if not self._has(weights):
-            self.close()
-            self._copies = {name: np.array(w) for name, w in weights.items()}
-        return self.open(make)
-
-    def _has(self, weights: Mapping[str, np.ndarray]) -> bool:
-        # equal copies may hold NaN: then it is made anew each time
-        return weights.keys() == self._copies.keys() and all(
-            np.array_equal(w, self._copies[name]) for name, w in weights.items()
-        )
-
-    def __reduce__(self) -> tuple[type[FilledSession], tuple[()]]:
-        return FilledSession, ()
-
-
 def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState) -> None:
     """Set the learned attributes of an estimator; the state shares `weights_`: training goes on from changes there."""
     # weights that are held beside a model are those it came with
@@ -404,3 +403,24 @@ def run_pieces(
         start += size
         if large:
             size = min(most, most_rows(max(y[:1].nbytes for y in found)))
+
+
+def run_in_groups(
+    session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> list[np.ndarray]:
+    """Run a model whose weights are inputs; the result for a row does not depend on the number of rows.
+
+    Parameters
+    ----------
+    session : InferenceSession
+    rows : mapping of str to ndarray
+        The inputs that have a row for each row of the outputs.
+    weights : mapping of str to ndarray
+        The other inputs.
+    outputs : sequence of str
+    """
+    (n,) = {len(x) for x in rows.values()}
+    if n % GROUP:
+        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # the last row again, up to a whole group
+        rows = {name: x[places] for name, x in rows.items()}
+    return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]

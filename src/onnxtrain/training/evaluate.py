@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnxtrain.cache import cached
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.runtime.session import Place, run_session
-from onnxtrain.training.data import GROUP, EpochRows, Piece
+from onnxtrain.training.data import EpochRows, Piece
 from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, rewrite_locally
 
 
@@ -81,27 +81,6 @@ def with_result(onx: bytes, name: str) -> bytes:
     values: list[ir.Value] = [y for node in model.graph for y in node.outputs if y.name]
     value = graph.find(values, name, "result", ModelError)
     return graph.save(model, outputs=[(name, value)]).SerializeToString()
-
-
-def run_in_groups(
-    session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
-) -> list[np.ndarray]:
-    """Run a model whose weights are inputs; the result for a row does not depend on the number of rows.
-
-    Parameters
-    ----------
-    session : InferenceSession
-    rows : mapping of str to ndarray
-        The inputs that have a row for each row of the outputs.
-    weights : mapping of str to ndarray
-        The other inputs.
-    outputs : sequence of str
-    """
-    (n,) = {len(x) for x in rows.values()}
-    if n % GROUP:
-        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # the last row again, up to a whole group
-        rows = {name: x[places] for name, x in rows.items()}
-    return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]
 
 
 def row_losses(objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place) -> np.ndarray:
