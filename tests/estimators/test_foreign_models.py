@@ -323,6 +323,56 @@ def test_weights_of_a_model_without_a_folder(outside, use, as_bytes):
             call(onx)
 
 
+#: The last layer of a network inside a body: V is an initializer there, b a Constant.
+BODIES = {
+    "Scan": """Y = Scan <num_scan_inputs = 1, body = s (double[4] r) => (double[2] y) <double[4, 2] V = {}> {
+        b = Constant <value = double[2] {1, 2}> () p = MatMul(r, V) y = Add(p, b) }> (H)""",
+    "Loop": """Z = Loop (once, yes) <body = l (int64 i, bool c) => (bool d, double[n, 2] y) <double[4, 2] V = {}> {
+        b = Constant <value = double[2] {1, 2}> () d = Identity(c) y = Gemm(H, V, b) }> Y = Squeeze(Z, at)""",
+    "If": """m = ReduceMax<keepdims = 0>(X) c = Less(m, huge) Y = If (c) <
+        then_branch = t () => (double[n, 2] y) <double[4, 2] V = {}> {
+            b = Constant <value = double[2] {1, 2}> () y = Gemm(H, V, b) },
+        else_branch = e () => (double[n, 2] u) { u = Slice(H, at, two, one) }>""",
+    "If in a Loop": """Z = Loop (once, yes) <body = l (int64 i, bool c) => (bool d, double[n, 2] y) {
+        d = Identity(c) m = ReduceMax<keepdims = 0>(H) k = Less(m, huge) y = If (k) <
+            then_branch = t () => (double[n, 2] v) <double[4, 2] V = {}> {
+                b = Constant <value = double[2] {1, 2}> () v = Gemm(H, V, b) },
+            else_branch = e () => (double[n, 2] u) { u = Slice(H, at, two, one) }> }> Y = Squeeze(Z, at)""",
+    "names that two bodies have": """m = ReduceMax<keepdims = 0>(X) c = Less(m, huge) Y = If (c) <
+        then_branch = t () => (double[n, 2] y) <double[4, 2] V = {}> {
+            b = Constant <value = double[2] {1, 2}> () y = Gemm(H, V, b) },
+        else_branch = e () => (double[n, 2] u) <double[4, 2] V = {}> {
+            b = Constant <value = double[2] {3, 4}> () u = Gemm(X, V, b) }>""",
+    "": "b = Constant <value = double[2] {1, 2}> () Y = Gemm(H, V, b)",
+}
+
+
+def with_body(name):
+    V = "{" + ", ".join(map(str, drawn(4, 2).ravel())) + "}"
+    nodes = BODIES[name].replace("{}", V)
+    more = "" if name else f", double[4, 2] V = {V}"
+    return parse(
+        f"""(double[n, 4] X) => (double[n, 2] Y) <double huge = {{1e9}}, int64 once = {{1}}, bool yes = {{1}},
+        int64[1] at = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}{more}> {{ Z1 = MatMul(X, W) H = Tanh(Z1) {nodes} }}""",
+        W=drawn(4, 4).astype(float),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in BODIES if name])
+def test_weights_inside_a_body_are_trained_as_those_outside(name):
+    """Before, those in front of the body were trained and those inside it stayed, without a word."""
+    rows, y = X.astype(float), np.stack([SIZE, -SIZE], axis=1)
+    params = dict(solver="sgd", learning_rate=0.1, max_iter=3, dtype="float64", shuffle=False)
+    expected, found = (OrtGradientRegressor(with_body(which), **params).fit(rows, y) for which in ("", name))
+    np.testing.assert_allclose(found.loss_curve_, expected.loss_curve_, rtol=1e-12)
+    np.testing.assert_allclose(found.predict(rows), expected.predict(rows), rtol=1e-10)
+    own = found.get_trained_onnx()
+    np.testing.assert_allclose(run(own, {"X": rows})[0], expected.predict(rows), rtol=1e-10)
+    if "two bodies" not in name:  # the file that came, with other bytes
+        assert [node.op_type for node in own.graph.node] == [node.op_type for node in with_body(name).graph.node]
+        assert [i.name for i in own.graph.initializer] == [i.name for i in with_body(name).graph.initializer]
+
+
 def test_weights_of_a_constant_and_of_a_body_without_a_folder():
     held = tensor("w", drawn(4))
     held.ClearField("raw_data")

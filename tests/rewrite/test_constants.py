@@ -73,15 +73,16 @@ def test_weights_in_constants(nodes, expected):
     np.testing.assert_array_equal(run(found, {"X": X})[0], run(onx, {"X": X})[0])
 
 
-def test_constants_in_the_body_of_a_loop_stay():
+def test_weights_in_the_body_of_a_loop_are_those_of_the_model():
     onx = parse(
         "many = Constant <value_int = 2> () go = Constant <value = bool {1}> ()"
         " Y = Loop (many, go, X) <body = b (int64 i, bool c, float[n, 2] x) => (bool d, float[n, 2] y)"
-        " { w = Constant <value_floats = [1.0, 2.0]> () d = Identity(c) y = Add(x, w) }>"
+        " <float[2] v = {3, 4}> { w = Constant <value_floats = [1.0, 2.0]> () half = Constant <value_float = 0.5> ()"
+        " d = Identity(c) z = Add(x, w) s = Add(z, v) y = Mul(s, half) }>"
     )
     found = rewrite_model(onx)
-    assert not found.graph.initializer
-    np.testing.assert_allclose(run(found, {"X": X})[0], X + np.float32([2, 4]), rtol=1e-6)
+    assert {i.name for i in found.graph.initializer} == {"w", "v"}
+    np.testing.assert_allclose(run(found, {"X": X})[0], X / 4 + np.float32([3, 4.5]), rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads probA_

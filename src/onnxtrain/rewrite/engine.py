@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain import graph
-from onnxtrain.graph import WITHOUT_EFFECT, ModelLike, Rewritings, as_model_error, constant, is_float
+from onnxtrain.graph import WITHOUT_EFFECT, ModelLike, Rewritings, as_model_error, constant, is_float, unique_name
 from onnxtrain.rewrite.registry import REWRITES
 
 
@@ -24,7 +28,8 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     onnx.ModelProto
         The inputs, outputs and results are the same. LinearRegressor, Scaler, SVMClassifier, ...
         become MatMul, Add, Mul, ...; their attributes become initializers. Floating-point
-        Constant nodes of rank 1 or more become initializers of the same names. The leaf
+        Constant nodes of rank 1 or more become initializers of the same names, as do the
+        initializers inside the bodies of If, Loop and Scan. The leaf
         values of tree ensembles become an initializer, the splits are kept. Encoders of
         categories are kept.
 
@@ -83,23 +88,50 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 def lift_constants(model: ir.Model) -> None:
     """Turn, in place, floating-point Constant nodes of rank 1 or more into initializers of the same names.
 
-    A scalar is kept as part of a formula, unless it is the intercept of a product.
-    Constants in the subgraphs of If, Loop and Scan are kept too.
+    A scalar is kept as part of a formula, unless it is the intercept of a product. Constants and initializers in the
+    subgraphs of If, Loop and Scan become initializers of the main graph too: only those are trained.
     """
-    for node in list(model.graph):
-        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    counts = Counter(str(v.name) for v in graph.values_in(model.graph))
+    names = set(counts)
+    for value in _weights_in_bodies(model):
+        del value.graph.initializers[str(value.name)]
+        _register(model, value, counts, names)
+    for node in list(model.graph.all_nodes()):
+        array = _lifted(node)
+        if array is None:
             continue
         (value,) = node.outputs
-        array = constant(value)
-        if array is None or not is_float(value) or value.is_graph_output() or not array.ndim:
-            continue
-        if array.size == 1 and not any(_is_intercept(value, user) for user in value.consumers()):
-            continue
         lifted = ir.Value(name=value.name, type=value.type, shape=ir.Shape(array.shape))
         lifted.const_value = ir.tensor(array, dtype=value.dtype, name=value.name)
-        model.graph.remove(node)  # the name is free
+        node.graph.remove(node)  # the name is free
         ir.convenience.replace_all_uses_with(value, lifted)
-        model.graph.register_initializer(lifted)
+        _register(model, lifted, counts, names)
+
+
+def _weights_in_bodies(model: ir.Model) -> list[ir.Value]:
+    """Return the floating-point initializers of subgraphs."""
+    found = [value for body in model.graph.subgraphs() for value in body.initializers.values()]
+    return [v for v in found if is_float(v) and not v.is_graph_input() and not v.is_graph_output()]
+
+
+def _lifted(node: ir.Node) -> np.ndarray | None:
+    """Return the array of a Constant node that may be a weight."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    (value,) = node.outputs
+    array = constant(value)
+    if array is None or not is_float(value) or value.is_graph_output() or not array.ndim:
+        return None
+    if array.size == 1 and not any(_is_intercept(value, user) for user in value.consumers()):
+        return None
+    return array
+
+
+def _register(model: ir.Model, value: ir.Value, counts: Mapping[str, int], names: set[str]) -> None:
+    """Add an initializer to the main graph, under its name unless several values have it."""
+    if counts[str(value.name)] > 1:
+        value.name = unique_name(str(value.name), names)
+    model.graph.register_initializer(value)
 
 
 def _is_intercept(value: ir.Value, node: ir.Node) -> bool:

@@ -123,7 +123,8 @@ def _made_by_code(onx: onnx.ModelProto) -> dict[str, Role]:
     text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
     parameters = {name for kind, name in _HELD.findall(text) if _of_kind(kind) is Role.PARAMETER}
     folded = (name for name, sources in folded_from(onx).items() if text and parameters.isdisjoint(sources))
-    constants = (node.output[0] for node in onx.graph.node if node.op_type == "Constant" and not _has_integers(node))
+    nodes = graph.nodes_in(onx.graph.node)
+    constants = (node.output[0] for node in nodes if node.op_type == "Constant" and not _has_integers(node))
     return dict.fromkeys([*constants, *folded], Role.BUFFER)
 
 
