@@ -124,9 +124,9 @@ def _require_onnxruntime() -> None:
     if spec is None or spec.origin is None:
         raise DependencyError(
             "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one: "
-            'pip install onnxruntime (any machine), "onnxruntime-gpu[cuda,cudnn]" (CUDA), onnxruntime-webgpu (other '
-            "GPUs), onnxruntime-training-cpu or onnxruntime-training (with gradients of their own, for older versions "
-            "of Python).",
+            'pip install onnxruntime (any machine), "onnxruntime-gpu[cuda,cudnn]" (CUDA), onnxruntime with its plug-in '
+            "onnxruntime-ep-webgpu (other GPUs), onnxruntime-training-cpu or onnxruntime-training (with gradients of "
+            "their own, for older versions of Python).",
             name="onnxruntime",
         )
 

@@ -72,6 +72,7 @@ def _onnxruntime() -> Iterator[tuple[str, str]]:
     yield from library().items()
     found = installed_runtimes()
     yield "installed as", ", ".join(f"{name} {version}" for name, version in found.items()) or "no distribution"
+    yield from (("WebGPU plug-in", version) for _, version in _versions(("onnxruntime-ep-webgpu",), ""))
     if len(found) > 1:
         remedy = f"pip uninstall -y {' '.join(found)}, then install one of them"
         yield "PROBLEM", f"{len(found)} distributions overwrite each other's files: {remedy}."

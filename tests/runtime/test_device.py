@@ -67,23 +67,87 @@ def test_auto_is_a_gpu_that_can_be_used(monkeypatch, usable):
 
 
 @pytest.mark.parametrize("cuda", [True, False])
-@pytest.mark.parametrize("hardware", [True, False])
-def test_auto_is_webgpu_after_cuda_and_on_a_real_gpu(monkeypatch, cuda, hardware):
+@pytest.mark.parametrize(
+    "providers, expected",
+    [
+        ([("CPUExecutionProvider", 0)], "cpu"),
+        ([("CPUExecutionProvider", 0), ("WebGpuExecutionProvider", 1)], "webgpu"),
+        ([("CPUExecutionProvider", 0), ("WebGpuExecutionProvider", 0)], "cpu"),  # the plug-in, on a software GPU
+    ],
+)
+def test_auto_is_webgpu_after_cuda_and_on_a_real_gpu(monkeypatch, cuda, providers, expected):
     faults = {"cuda": None if cuda else "has no driver", "webgpu": None, "cpu": None}
     monkeypatch.setattr(device_module, "_fault", lambda kind, index, process: faults[kind])
-    names = ["CPUExecutionProvider", *(["WebGpuExecutionProvider"] if hardware else [])]
-    devices = [SimpleNamespace(ep_name=name) for name in names]
+    kinds = SimpleNamespace(CPU=0, GPU=1)
+    devices = [SimpleNamespace(ep_name=name, device=SimpleNamespace(type=hardware)) for name, hardware in providers]
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: devices, raising=False)
-    assert find_device("auto").kind == ("cuda" if cuda else "webgpu" if hardware else "cpu")
+    monkeypatch.setattr(onnxruntime, "OrtHardwareDeviceType", kinds, raising=False)
+    assert find_device("auto").kind == ("cuda" if cuda else expected)
 
 
 def test_a_build_without_the_provider_names_the_package(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(device_module, "find_spec", lambda name: None)
     device_module._fault.cache_clear()
-    for kind, package in (("cuda", r"onnxruntime-gpu\[cuda,cudnn\]"), ("webgpu", "onnxruntime-webgpu")):
-        words = rf"device='{kind}' needs the {KINDS[kind].provider} .*pip install \"{package}\""
+    for kind, package in (("cuda", r"onnxruntime-gpu\[cuda,cudnn\]"), ("webgpu", "onnxruntime-ep-webgpu")):
+        words = rf"device='{kind}' needs the {KINDS[kind].provider} .*pip install .*\"{package}\""
         with pytest.raises(DeviceError, match=words):
             find_device(kind)
+    device_module._fault.cache_clear()
+
+
+class Library:
+    """A plug-in for WebGPU, and an onnxruntime that registers it where there is a GPU."""
+
+    def __init__(self, monkeypatch, gpu=True, version=(1, 32)):
+        self.gpu, self.registered = gpu, []
+        for name in ("get_available_providers", "register_execution_provider_library"):
+            monkeypatch.setattr(onnxruntime, name, getattr(self, name), raising=False)
+        monkeypatch.setattr(onnxruntime, "unregister_execution_provider_library", self.registered.remove, raising=False)
+        monkeypatch.setattr(device_module, "runtime_version", lambda: version)
+        monkeypatch.setattr(device_module, "find_spec", lambda name: name == "onnxruntime_ep_webgpu" or None)
+        monkeypatch.setattr(device_module, "import_module", lambda name: self)
+        monkeypatch.setattr(Device, "put", lambda self, array: None)
+        device_module._fault.cache_clear()
+
+    def get_library_path(self):
+        return "webgpu.so"
+
+    def get_available_providers(self):
+        return ["CPUExecutionProvider", *(["WebGpuExecutionProvider"] if self.registered and self.gpu else [])]
+
+    def register_execution_provider_library(self, name, path):
+        assert path == "webgpu.so"
+        if name in self.registered:
+            raise RuntimeError("it is registered already")
+        self.registered.append(name)
+
+
+def test_a_plug_in_adds_its_provider(monkeypatch):
+    library = Library(monkeypatch)
+    for _ in range(2):
+        assert find_device("webgpu") == Device("webgpu")
+        device_module._fault.cache_clear()
+    assert library.registered == ["onnxruntime_ep_webgpu"]
+
+
+def test_a_plug_in_that_cannot_be_used_says_why(monkeypatch):
+    words = "needs the WebGpuExecutionProvider .* CPUExecutionProvider. The plug-in onnxruntime_ep_webgpu cannot be used here: "
+    library = Library(monkeypatch, gpu=False)
+    for _ in range(2):  # what finds no GPU is looked for again
+        with pytest.raises(DeviceError, match=f"{words}it finds no GPU. It needs a GPU with a driver for Vulkan"):
+            find_device("webgpu")
+        device_module._fault.cache_clear()
+    assert not library.registered
+    Library(monkeypatch, version=(1, 31))
+    with pytest.raises(
+        DeviceError, match=f"{words}it needs onnxruntime 1.32 or newer, found {onnxruntime.__version__}"
+    ):
+        find_device("webgpu")
+    library = Library(monkeypatch)
+    library.gpu, library.registered = False, ["onnxruntime_ep_webgpu"]
+    with pytest.raises(DeviceError, match=f"{words}it is registered already"):
+        find_device("webgpu")
     device_module._fault.cache_clear()
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ import onnxruntime
 
 from onnxtrain.cache import table
 from onnxtrain.errors import DeviceError
+from onnxtrain.opsets import runtime_version
 
 #: Operators a recorded run may have. Not those whose kernels for CUDA copy from memory of the host that is no longer
 #: theirs when the run is replayed, so that results are silently wrong: Concat, Split, ScatterND, the recurrent
@@ -32,6 +35,9 @@ _RECORDED = frozenset(
 )
 
 _NAMES = re.compile(r"(?P<kind>cpu|cuda|gpu|webgpu)(?::(?P<index>\d+))?")
+
+#: The oldest onnxruntime that opens a session on the provider of a plug-in by its name; older ones take the CPU.
+_PLUGINS = (1, 32)
 
 #: Other names of kinds: what onnxruntime's ``get_device`` and older programs say.
 _ALIASES = {"gpu": "cuda"}
@@ -134,6 +140,8 @@ class Kind:
         There may be several, told apart by an index.
     package, needs : str
         What pip installs to have the provider; what it needs besides.
+    plugin : str
+        A module whose library adds the provider to a build of onnxruntime that lacks it.
     prepare : str
         A function of onnxruntime that loads the libraries that pip installed, if it has it.
     put : callable
@@ -152,6 +160,7 @@ class Kind:
     numbered: bool = False
     package: str = "onnxruntime"
     needs: str = ""
+    plugin: str = ""
     prepare: str = ""
     put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = onnxruntime.OrtValue.ortvalue_from_numpy
     overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
@@ -191,8 +200,9 @@ KINDS = {
             packs_weights=False,
             float64=False,
         ),
-        package="onnxruntime-webgpu",
+        package="onnxruntime-ep-webgpu",
         needs="It needs a GPU with a driver for Vulkan, Metal or Direct3D 12.",
+        plugin="onnxruntime_ep_webgpu",
         put=_put_as_result,
         overwrite=_copy,
         on_host=_wrong_on_webgpu,
@@ -346,7 +356,7 @@ def find_device(name: str) -> Device:
         The name is none of these, or onnxruntime cannot use that device.
     """
     if name == "auto":
-        usable = (kind for kind in KINDS if _has_hardware(kind) and _fault(kind, 0, os.getpid()) is None)
+        usable = (kind for kind in KINDS if _fault(kind, 0, os.getpid()) is None and _has_hardware(kind))
         return Device(next(usable))
     found = _NAMES.fullmatch(name) if isinstance(name, str) else None
     kind = found and _ALIASES.get(found["kind"], found["kind"])
@@ -367,7 +377,9 @@ def _has_hardware(kind: str) -> bool:
     if kind != "webgpu":
         return True
     devices = onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else []  # since 1.22
-    return any(device.ep_name == KINDS[kind].provider for device in devices)
+    return any(
+        d.ep_name == KINDS[kind].provider and d.device.type == onnxruntime.OrtHardwareDeviceType.GPU for d in devices
+    )
 
 
 @table(maxsize=16)
@@ -375,12 +387,12 @@ def _fault(kind: str, index: int, process: int) -> str | None:
     """Return why a process cannot use a device, None where it can."""
     if kind == "cpu":
         return None
-    row, present = KINDS[kind], onnxruntime.get_available_providers()
+    row = KINDS[kind]
+    problem = _register_plugin(row)
+    present = onnxruntime.get_available_providers()
     if row.provider not in present:
-        return (
-            f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. "
-            f'Install a build with it: pip install "{row.package}" (after removing the other builds of onnxruntime).'
-        )
+        remedy = f"The plug-in {row.plugin} cannot be used here: {problem}" if problem else _remedy(row)
+        return f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. {remedy}"
     # the name is there wherever onnxruntime was built for GPUs, even without one
     said = io.StringIO()
     try:
@@ -391,3 +403,26 @@ def _fault(kind: str, index: int, process: int) -> str | None:
         reasons = " ".join((said.getvalue() + str(e)).split())
         return f"needs the {row.provider} of onnxruntime, which cannot be used here: {reasons}. {row.needs}"
     return None
+
+
+def _remedy(row: Kind) -> str:
+    """Return how to get the provider of a kind of device."""
+    if row.plugin:
+        return f'Install its plug-in: pip install "onnxruntime>={".".join(map(str, _PLUGINS))}" "{row.package}".'
+    return f'Install a build with it: pip install "{row.package}" (after removing the other builds of onnxruntime).'
+
+
+def _register_plugin(row: Kind) -> str:
+    """Add a provider that this build of onnxruntime lacks, if its plug-in is installed; return why it cannot be."""
+    if not row.plugin or row.provider in onnxruntime.get_available_providers() or find_spec(row.plugin) is None:
+        return ""
+    if runtime_version() < _PLUGINS:
+        return f"it needs onnxruntime {'.'.join(map(str, _PLUGINS))} or newer, found {onnxruntime.__version__}."
+    try:
+        onnxruntime.register_execution_provider_library(row.plugin, import_module(row.plugin).get_library_path())
+    except Exception as e:  # see open_session
+        return " ".join(str(e).split())
+    if row.provider in onnxruntime.get_available_providers():
+        return ""
+    onnxruntime.unregister_execution_provider_library(row.plugin)  # so that the next call can look again
+    return f"it finds no GPU. {row.needs}"
