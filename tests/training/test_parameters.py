@@ -80,6 +80,38 @@ ROWS = {
         {"m": normal(4), "s": normal(4), "b": normal(4)} | HEAD,
         {"m"},
     ),
+    "images without their mean": (
+        "e = Constant<value_float = 255.0>() I = Div(X, e) S = Sub(I, m) C = Conv<pads = [1, 1, 1, 1]>(S, k) D = Add(C, m) "
+        "F = Flatten(D) Y = MatMul(F, V)",
+        {"m": normal(2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        {"m"},
+    ),
+    "images by their deviation": (
+        "S = Div(X, s) C = Conv<pads = [1, 1, 1, 1]>(S, k) F = Flatten(C) Y = MatMul(F, V)",
+        {"s": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        {"s"},
+    ),
+    "channels of a convolution, shifted": (
+        "C = Conv<pads = [1, 1, 1, 1]>(X, k) D = Sub(C, b) F = Flatten(D) Y = MatMul(F, V)",
+        {"b": normal(2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        set(),
+    ),
+    "FrozenBatchNorm2d, folded": (
+        'C = Conv<pads = [1, 1, 1, 1]>(X, k) M = Mul(C, "onnx::Mul_3") A = Add(M, "onnx::Add_4") '
+        "F = Flatten(A) Y = MatMul(F, V)",
+        {
+            "onnx::Mul_3": normal(1, 2, 1, 1),
+            "onnx::Add_4": normal(1, 2, 1, 1),
+            "k": normal(2, 2, 3, 3),
+            "V": normal(18, 1),
+        },
+        {"onnx::Mul_3", "onnx::Add_4"},
+    ),
+    "a scale and a shift by their names": (
+        "C = Conv<pads = [1, 1, 1, 1]>(X, k) M = Mul(C, gamma) A = Add(M, beta) F = Flatten(A) Y = MatMul(F, V)",
+        {"gamma": normal(1, 2, 1, 1), "beta": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        set(),
+    ),
     "(x - m) s": ("C = Sub(X, m) H = Mul(C, s) Y = MatMul(H, V)", {"m": normal(4), "s": normal(4)} | HEAD, set()),
     "names": (
         "H = Mul(X, bn_moving_variance) Y = MatMul(H, V)",
@@ -213,7 +245,7 @@ SHAPES = {
 
 def of_row(row):
     nodes, weights, _ = ROWS[row]
-    shape = "N,5,4" if "Softmax" in nodes else SHAPES.get(row, "N,4")
+    shape = "N,5,4" if "Softmax" in nodes else "N,2,3,3" if "Conv" in nodes else SHAPES.get(row, "N,4")
     onx = model(nodes, weights, shape)
     if "ends" in nodes:
         onx.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 5, 5]), "ends"))

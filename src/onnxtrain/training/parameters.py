@@ -6,6 +6,7 @@ a normalization, masks, tables of sines, scalars of a formula.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -40,6 +41,9 @@ _HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", r
 
 #: How torch.onnx.export(dynamo=False) names constants and results of nodes: onnx::Add_3, /model/Constant_output_0, 387.
 _RESULT = re.compile(r"/|.*::|\d+$")
+
+#: How it names what it computed from others when it folded: onnx::Mul_315, after the node that takes it.
+_COMPUTED = re.compile(r"onnx::[A-Z]\w*_\d+$")
 
 #: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART.
 _BUFFERS = (
@@ -276,7 +280,9 @@ def _comes_from_initializer(value: ir.Value | None) -> bool:
 
 
 def _is_statistic(w: ir.Value, uses: Uses) -> bool:
-    return all(_is_variance(node) or _is_mean(node, position) for node, position in uses)
+    return all(_is_variance(node) or _is_mean(node, position) for node, position in uses) or any(
+        _normalizes_images(*use) or _is_of_folded_normalization(use[0]) for use in uses
+    )
 
 
 def _is_variance(node: ir.Node) -> bool:
@@ -339,6 +345,40 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
     nodes = {node for v in above if (node := v.producer()) is not None}
     leaves = (v for v in above if v.producer() is None)
     return any(map(_is_root, nodes)) and all(v.is_initializer() for v in leaves)
+
+
+def _normalizes_images(node: ir.Node, position: int) -> bool:
+    """Whether a node subtracts one number a channel from an input, (n, c, h, w), or divides it by them.
+
+    Learned shifts and scales of channels are behind a convolution.
+    """
+    x, w = node.inputs[0], node.inputs[position]
+    if node.op_type not in ("Sub", "Div") or position != 1 or not _is_one_a_channel(w):
+        return False
+    while (moved := graph.made_by(x, "Cast", "Div", "Mul", "Sub")) is not None:  # scaled by a constant before
+        x = moved.inputs[0]
+    return x is not None and x.is_graph_input() and not x.is_initializer()
+
+
+def _is_one_a_channel(value: ir.Value | None) -> bool:
+    shape = None if value is None else graph.static_shape(value)
+    return shape is not None and len(shape) > 2 and shape[-2:] == (1, 1) and math.prod(shape) == shape[-3] > 1
+
+
+def _is_of_folded_normalization(node: ir.Node) -> bool:
+    """Whether a node is of conv(x) s + b with one s and one b a channel that PyTorch's exporter computed.
+
+    That is what it folds FrozenBatchNorm2d to: s = weight / sqrt(running_var + eps), b = bias - running_mean s.
+    """
+    users = node.outputs[0].consumers()
+    addition = users[0] if node.op_type == "Mul" and len(users) == 1 else node
+    product = next((m for x in addition.inputs if (m := graph.made_by(x, "Mul")) is not None), None)
+    if addition.op_type != "Add" or product is None:
+        return False
+    operands = [x for x in (*product.inputs, *addition.inputs) if x is not None]
+    computed = [x for x in operands if x.is_initializer() and _COMPUTED.match(str(x.name)) and _is_one_a_channel(x)]
+    convolved = [x for x in product.inputs if graph.made_by(x, "Conv") is not None and _is_bare_product(x)]  # type: ignore[arg-type]
+    return len(computed) == 2 and len(convolved) == 1
 
 
 # what the values say -----------------------------------------------------------
