@@ -252,7 +252,10 @@ def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     with np.errstate(invalid="ignore"):
         off = np.abs(found - expected) / max(largest, least)
-    off[(found == expected) | (np.isnan(found) & np.isnan(expected)) | _vanished(found, expected)] = 0.0
+    equal = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    if expected.ndim == 2 and expected.shape[1] > 1:
+        equal |= _vanished(found, expected)
+    off[equal] = 0.0
     return off
 
 
@@ -262,12 +265,10 @@ def worst_row(off: np.ndarray) -> int:
 
 
 def _vanished(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return where, by row, uniform probabilities stand for an estimator's that are all 0, (n, 1) or nothing at all.
+    """Return where, by row, uniform probabilities stand for an estimator's that are all 0, (n, 1).
 
     OneVsRestClassifier has such rows: those in which every class underflows. Rows of a graph sum to one.
     """
-    if expected.ndim != 2 or expected.shape[1] < 2:
-        return np.zeros((), bool)
     uniform = np.abs(found * found.shape[1] - 1).max(axis=1, keepdims=True) < _TIE
     # before 1.7 scikit-learn divides 0 by 0 there
     return uniform & ~np.nan_to_num(expected).any(axis=1, keepdims=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.fit import train
 from onnxtrain.estimators.given import data_of
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.reports import as_listener, check_callback
+from onnxtrain.estimators.reports import as_listener
 from onnxtrain.estimators.settings import HALVES, settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.validation import random_state_of
@@ -120,14 +119,14 @@ class OnDask(OrtGradientEstimator):
         """
         if self.dtype in HALVES:
             raise ParameterError(f"dtype={self.dtype!r} is for one device: set 'float32' or 'float64' on a cluster.")
-        check_callback(callback)
+        own = [] if callback is None else [as_listener(callback)]
         workers = Workers.of(self.client, self.max_failures, self.timeout)
         local = self.to_local()
         if not self.warm_start and local.__sklearn_is_fitted__():
             del local._trained
         try:
             rows = (X, y, sample_weight), (X_val, y_val, sample_weight_val)
-            self._fit(local, workers, *rows, Checkpoint(local, checkpoint, every, resume), callback)
+            self._fit(local, workers, *rows, Checkpoint(local, checkpoint, every, resume), own)
         finally:
             if local.__sklearn_is_fitted__():
                 take_learned(self, local)
@@ -140,7 +139,7 @@ class OnDask(OrtGradientEstimator):
         given: tuple[Any, Any, Any],
         validation_given: tuple[Any, Any, Any],
         file: Checkpoint,
-        callback: Callable[..., Any] | None,
+        own: list[Listener],
     ) -> None:
         settings = settings_of(local)
         local._random_state = file.rng_at("start", random_state_of(local))
@@ -164,11 +163,8 @@ class OnDask(OrtGradientEstimator):
             state.begin(validated=validation is not None, weighted=data.weighted)
         else:
             model, state, local._random_state = killed
-        listeners: list[Listener] = [partial(file.after_epoch, model, state)]
-        if callback is not None:
-            listeners.insert(0, as_listener(callback))
         fit = DistributedFit(model.rest, data, validation, settings, state, so_far, local._random_state)
-        train(local, model, fit, self.max_iter, *listeners)
+        train(local, model, fit, self.max_iter, *own, *file.listeners(model, state))
         file.check_written()
 
     def _predicted(self, X: Any, output: str, read: Callable[[np.ndarray], np.ndarray]) -> Any:

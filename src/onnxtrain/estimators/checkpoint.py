@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import HasFingerprint
 from onnxtrain.training.model import learned_constants
-from onnxtrain.training.state import EpochInfo, TrainingState
+from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 
 #: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
@@ -89,12 +90,16 @@ class Checkpoint:
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]
 
-    def after_epoch(self, model: TrainedModel, state: TrainingState, info: EpochInfo) -> bool:
+    def listeners(self, model: TrainedModel, state: TrainingState) -> list[Listener]:
+        """Return the listener that writes this model and state, if there is a file."""
+        return [] if self.path is None else [partial(self._after_epoch, self.path, model, state)]
+
+    def _after_epoch(self, path: str | os.PathLike, model: TrainedModel, state: TrainingState, info: EpochInfo) -> bool:
         """Write the file if it is due; return False, since training need not stop for it."""
         done = info.epoch - state.first_epoch
         due = state.stopped or done == self._estimator.max_iter or done % self.every == 0
-        if self.path is not None and due:
-            self._write(self.path, model, state)
+        if due:
+            self._write(path, model, state)
         return False
 
     def _write(self, path: str | os.PathLike, model: TrainedModel, state: TrainingState) -> None:

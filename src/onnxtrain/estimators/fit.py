@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sklearn.utils import check_random_state
@@ -14,7 +13,6 @@ from onnxtrain.estimators.given import given, hold_out
 from onnxtrain.estimators.reports import (
     FitTask,
     as_listener,
-    check_callback,
     ending,
     is_part_of_more,
     reporter,
@@ -28,7 +26,7 @@ from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.loop import graphs_of
 from onnxtrain.training.parts import PartedData
-from onnxtrain.training.state import Listener
+from onnxtrain.training.state import Listener, TrainingState
 from onnxtrain.training.train import Fit
 
 if TYPE_CHECKING:
@@ -47,16 +45,12 @@ def fit(
 ) -> None:
     """Train an estimator: the function behind its method ``fit``."""
     settings = settings_of(estimator, rows.X)
-    check_callback(callback)
+    own = [] if callback is None else [as_listener(callback)]
     file = Checkpoint(estimator, checkpoint, every, resume)
     known = vars(estimator).get("_trained") if estimator.warm_start else None
     with unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
-        given_rows = given(*rows).surveyed(estimator)
-        with given_rows.expecting_classes(estimator):
-            checked, model, state = start(estimator, *given_rows.sample, known)
-        model, data = given_rows.data(estimator, model, checked, estimator.max_iter)
-        del given_rows, checked  # rows as they came, and the sample of parts, are not kept during the training
+        model, state, data = _started(estimator, rows, known, estimator.max_iter)
         validation = _validation_data(estimator, model, validation_rows)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
@@ -69,12 +63,8 @@ def fit(
             model, state, estimator._random_state = killed
         graphs = graphs_of(model.rest, data, settings, state.weights)
         task = FitTask(estimator, *rows, model, state)
-    listeners: list[Listener] = [task.after_epoch] if task.has_callbacks else []
-    if callback is not None:
-        listeners.append(as_listener(callback))
-    if file.path is not None:
-        listeners.append(partial(file.after_epoch, model, state))
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs)
+    listeners = *task.listeners, *own, *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
     file.check_written()
@@ -87,15 +77,25 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     with unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
-        given_rows = given(*rows).surveyed(estimator)
-        with given_rows.expecting_classes(estimator):
-            checked, model, state = start(estimator, *given_rows.sample, known)
-        model, data = given_rows.data(estimator, model, checked, n_epochs=1)
-        del given_rows, checked
+        model, state, data = _started(estimator, rows, known, n_epochs=1)
         graphs = graphs_of(model.rest, data, settings, state.weights)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
     train(estimator, model, prepared, n_epochs=1)
+
+
+def _started(
+    estimator: OrtGradientEstimator, rows: Part, known: TrainedModel | None, n_epochs: int
+) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData]:
+    """Return the model with its state before the first step, and the rows that it is trained on.
+
+    Nothing keeps the rows as they came, or the sample of those in parts, during the training.
+    """
+    given_rows = given(*rows).surveyed(estimator)
+    with given_rows.expecting_classes(estimator):
+        checked, model, state = start(estimator, *given_rows.sample, known)
+    model, data = given_rows.data(estimator, model, checked, n_epochs)
+    return model, state, data
 
 
 def _validation_data(

@@ -31,10 +31,8 @@ _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 _MANY_EPOCHS = 200
 
 
-def check_callback(callback: object) -> None:
+def _check_callback(callback: object) -> None:
     """Raise a ParameterError if a callback cannot be called with the summary of an epoch."""
-    if callback is None:
-        return
     if isinstance(callback, type):
         raise ParameterError(f"callback is the class {callback.__name__}: give an instance, {callback.__name__}().")
     if not callable(callback):
@@ -53,7 +51,14 @@ def check_callback(callback: object) -> None:
 
 
 def as_listener(callback: Listener) -> Listener:
-    """Return a callback whose results are checked: any other value than True would end the fit unintended."""
+    """Return a callback, checked, whose results are: any other value than True would end the fit unintended.
+
+    Raises
+    ------
+    ParameterError
+        It cannot be called with the summary of an epoch.
+    """
+    _check_callback(callback)
 
     def listener(info: EpochInfo) -> bool:
         answer = callback(info)
@@ -99,9 +104,10 @@ class FitTask:
             self._context.call_on_fit_task_begin(**self._given)
 
     @property
-    def has_callbacks(self) -> bool:
-        """Whether somebody is to be told of each epoch."""
-        return self._context is not None and bool(vars(self._estimator).get("_skl_callbacks"))
+    def listeners(self) -> list[Listener]:
+        """The listener that tells the callbacks, if the estimator has some."""
+        told = self._context is not None and vars(self._estimator).get("_skl_callbacks")
+        return [self.after_epoch] if told else []
 
     def after_epoch(self, info: EpochInfo) -> bool:
         """Tell the callbacks; return whether one wants to stop."""
