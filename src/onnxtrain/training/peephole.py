@@ -129,7 +129,7 @@ def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
 @ANYWHERE.rule("Sub")
 def rows_moved_alone(op: Op, node: ir.Node) -> ir.Value | None:
     # 20 for a table of 50,000 rows of 128, of which a batch reads 512: SGD moves those that the gradient of Gather is
-    # not zero in. They are written over: see `_written_over` of step
+    # not zero in. They are written over: see in_place
     w, step = node.inputs
     product = made_by(step, "Mul")
     scatter, rate = (None, None) if product is None else (made_by(product.inputs[0], "ScatterND"), product.inputs[1])

@@ -17,10 +17,11 @@ import onnx_ir as ir
 
 from onnxtrain.cache import cached
 from onnxtrain.grad_helper import gradients
-from onnxtrain.graph import Op, ancestors, rank, scan, static_shape, tensor, with_lengths
+from onnxtrain.graph import Op, rank, scan, static_shape, tensor, with_lengths
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
+from onnxtrain.training.in_place import may_be_written_over, rows_may_be_written_over
 from onnxtrain.training.objective import (
     WITH_GRADIENT,
     BatchGraph,
@@ -76,7 +77,8 @@ class StepGraph(BatchGraph):
         t = 0:  set 0 ---> step ---> set 1
         t = 1:  set 1 ---> step ---> set 0
 
-    A weight of ``in_place`` has one buffer: the step writes the rows that it moves.
+    An input of ``in_place`` has one buffer: the step writes over the memory of the optimizer, and over the rows of a
+    table that it moves. Two would pass through the memory that one of large weights keeps in a cache.
 
     Between runs the host reads and overwrites set t, the state written last. The last batch of an epoch binds other
     ``ones`` and ``batch_positions`` if it is smaller: two turns and two lengths make four bindings, each made when
@@ -103,7 +105,8 @@ class StepGraph(BatchGraph):
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
     in_place : frozenset of str
-        The inputs of the state that their next values may be written over: tables of which SGD moves some rows.
+        The inputs of the state that their next values may be written over: slots, and tables of which SGD moves some
+        rows.
 
     A step may end with the gradients (``build_step(..., batches=k)``), for an
     :class:`~onnxtrain.training.update.UpdateGraph` to go on. Then weights are only read, their ``output`` is empty, and
@@ -201,7 +204,9 @@ def build_step(
     inputs |= {"label": g.label, "weight": g.weight}
     moved = [*counters.values(), *weights.values(), *slots.values()]
     outputs = _outputs(g, moved, inputs.get("ones"), cpu_kernels=capabilities.cpu_kernels)
-    in_place = frozenset() if capabilities.holds_data else _in_place(weights.values(), outputs)
+    in_place: frozenset[str] = frozenset()
+    if batches is None and not capabilities.holds_data:
+        in_place = _in_place(weights.values(), slots.values(), outputs)
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
     n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
@@ -238,20 +243,19 @@ class State(NamedTuple):
     part: Part | None = None
 
 
-def _in_place(weights: Iterable[State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]) -> frozenset[str]:
-    """Return the names of weights whose next value may be written over them."""
-    pairs = ((w.old, outputs[w.new][1]) for w in weights if w.new is not None)
-    return frozenset(str(old.name) for old, new in pairs if old is not None and _written_over(old, new))
+def _in_place(
+    weights: Iterable[State], slots: Iterable[State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
+) -> frozenset[str]:
+    """Return the names of weights and slots whose next value may be written over them."""
+    written = {new for _, new in outputs.values()}  # the next value of one may be the old value of another
 
+    def pairs(states: Iterable[State]) -> list[tuple[ir.Value, ir.Value]]:
+        found = [(x.old, outputs[x.new][1]) for x in states if x.old is not None and x.new is not None]
+        return [(old, new) for old, new in found if old not in written]
 
-def _written_over(old: ir.Value, new: ir.Value) -> bool:
-    """Whether a value has some rows written, after all that read it have copied those that they read."""
-    writer = new.producer()
-    if writer is None or writer.op_type != "ScatterND" or writer.inputs[0] is not old:
-        return False
-    before = ancestors([new])
-    readers = (use.node for use in old.uses() if use.node is not writer)
-    return all(node.op_type == "Gather" and node.outputs[0] in before for node in readers)
+    tables = [old for old, new in pairs(weights) if rows_may_be_written_over(old, new)]
+    memory = [old for old, new in pairs(slots) if may_be_written_over(old, new)]
+    return frozenset(str(old.name) for old in (*tables, *memory))
 
 
 def wires(

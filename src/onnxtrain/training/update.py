@@ -16,6 +16,7 @@ from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
+from onnxtrain.training.in_place import may_be_written_over
 from onnxtrain.training.objective import Objective, OpenGraph, is_ours
 from onnxtrain.training.packing import Packed, Part, rows_of
 from onnxtrain.training.step import Groups, Wire, columns, kind_of, move_weights, scalar_names, take_scalars, wires
@@ -25,9 +26,6 @@ from onnxtrain.training.step import Groups, Wire, columns, kind_of, move_weights
 #: rows cost nothing. A step of 2048-2048-10 with Adam at batch 128 takes 23 ms, for 40 with rows of 2**16 where a core
 #: has 2 MB of cache; rows of 2**12 take 25.
 _LARGE, _ROW = 2**18, 2**14
-
-#: Operators whose kernels read an element before they write the one in its place.
-_ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def build_update(
     outputs = {
         x.new: (g.unique(f"next_{x.old.name}"), x.new) for x in states if x.old is not None and x.new is not None
     }
-    in_place = all(_may_be_written_over(x.old, x.new) for x in states)
+    in_place = all(may_be_written_over(x.old, x.new) for x in states)
     return UpdateGraph(
         g.save(list(outputs.values())),
         str(table.name),
@@ -104,18 +102,3 @@ def build_update(
         slots=wires(slots, (), outputs),
         in_place=in_place,
     )
-
-
-def _may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
-    """Whether every reader of a value runs before the next one is written, or writes it element by element."""
-    node = None if new is None else new.producer()
-    if old is None or new is None or node is None:
-        return False
-    if node.op_type == "Scan":
-        body = node.attributes["body"].as_graph()
-        inner = body.inputs[list(node.inputs).index(old)]
-        alone = all(use.node is node for use in old.uses())
-        return alone and _may_be_written_over(inner, body.outputs[list(node.outputs).index(new)])
-    before, writer = graph.ancestors([new]), node
-    readers = {use.node for use in old.uses()}
-    return all(n.outputs[0] in before and (n is not writer or n.op_type in _ELEMENTWISE) for n in readers)
