@@ -58,6 +58,16 @@ def boosted(library, kind, params):
     return getattr(package, kind)(random_state=0, **params)
 
 
+def test_what_sparse_rows_do_not_store_is_missing_to_xgboost():
+    rows = np.where(X > 0, X, 0)
+    model = boosted("xgboost", "XGBRegressor", dict(n_estimators=5)).fit(scipy.sparse.csr_matrix(rows), SIZE)
+    with pytest.raises(ConversionError, match="for missing values, its graph takes them for 0. .*sparse_threshold=0"):
+        OrtGradientRegressor(model).fit(scipy.sparse.csr_matrix(rows), SIZE)
+    model = clone(model).fit(rows, SIZE)
+    ours = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, SIZE)
+    np.testing.assert_allclose(ours.predict(rows), model.predict(rows), rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore")  # those of the libraries
 @pytest.mark.parametrize("form", ["fitted", "unfitted", "in a pipeline"])
 @pytest.mark.parametrize("case", BOOSTED.values(), ids=BOOSTED)

@@ -343,7 +343,7 @@ def _are_probabilities(values: np.ndarray, array: np.ndarray) -> bool:
 def _tidy(factor: float) -> float:
     """Return the exact value of a factor estimated in float32: 0.1, 1 / 30."""
     for exact in (round(factor, 5), 1 / round(1 / factor)) if factor < 1.5 else (round(factor, 5),):
-        if exact and abs(exact / factor - 1) < 1e-5:
+        if exact and abs(exact / factor - 1) < 1e-6:  # 0.33333 is not a third
             return exact
     return factor
 

@@ -17,9 +17,19 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.boosted import holds_boosted
-from onnxtrain.convert.columns import COMPARED_ROWS, as_float32, as_float64, by_column, feeds_of, positional, some_rows
+from onnxtrain.convert.columns import (
+    COMPARED_ROWS,
+    as_float32,
+    as_float64,
+    at_most,
+    by_column,
+    feeds_of,
+    positional,
+    some_rows,
+)
 from onnxtrain.convert.learned import find_trees, holds, inside
 from onnxtrain.convert.repairs import last_step
+from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -72,6 +82,8 @@ def compare(
         See :func:`check`.
     """
     names = [y.name for y in onx.graph.output if outputs is None or y.name in outputs]
+    if hasattr(X, "toarray") and holds_boosted(estimator) and not holds(estimator, Columns):
+        _check_zeros(estimator, X)
     if session is None:
         session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
     if not by_column(X):
@@ -87,6 +99,17 @@ def compare(
             if known["X"] is not exact:
                 raise
             _check_rounded(estimator, found, chosen, known, e)
+
+
+def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
+    """Raise a ConversionError if entries that sparse rows do not store are no zeros to an estimator."""
+    rows = X.tocsr()[: at_most(X, COMPARED_ROWS)]
+    if not np.array_equal(estimator.predict(rows), estimator.predict(rows.toarray())):
+        raise ConversionError(
+            f"{type(estimator).__name__} takes the entries that sparse rows do not store for missing values, its graph "
+            "takes them for 0. Fit and train it on dense rows: ColumnTransformer(..., sparse_threshold=0), "
+            "OneHotEncoder(sparse_output=False), or X.toarray()."
+        )
 
 
 def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answers]]:

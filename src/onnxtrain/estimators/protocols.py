@@ -92,9 +92,15 @@ def takes_sparse(estimator: Model) -> bool:
 
 
 def allows_nan(source: object) -> bool:
-    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in."""
+    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in.
+
+    The tags of estimators around others leave it open; most hand on the rows before any check.
+    """
+    if not isinstance(source, BaseEstimator):
+        return False
     if not isinstance(source, Pipeline):
-        return isinstance(source, BaseEstimator) and get_tags(source).input_tags.allow_nan
+        within = getattr(source, "estimator", getattr(source, "regressor", None))
+        return get_tags(source).input_tags.allow_nan or allows_nan(within)
     for _, step in source.steps:
         if not allows_nan(step):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
     VotingClassifier,
     VotingRegressor,
 )
@@ -31,6 +36,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import SVC, NuSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Converter, repair
 from onnxtrain.errors import ConversionError
@@ -132,6 +138,25 @@ def integers_for_booleans(
     y, logarithm = operator.outputs[0].full_name, scope.get_unique_variable_name("logarithm")
     convert(scope, operator, _Renames(container, {y: logarithm}))
     container.add_node("Exp", [logarithm], [y], name=scope.get_unique_operator_name("Exp"), op_version=13)
+
+
+@repair(DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor)
+@repair(RandomForestClassifier, RandomForestRegressor, ExtraTreesClassifier, ExtraTreesRegressor)
+def sides_of_missing_values(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Send missing values to the side that each split has learned: skl2onnx sends all to the right."""
+    model = operator.raw_operator
+    trees = iter([member.tree_ for member in getattr(model, "estimators_", [model])])
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        if "nodes_missing_value_tracks_true" not in given:
+            return given
+        n_trees = max(given["nodes_treeids"]) + 1  # a forest of several outputs has a node of ONNX for each tree
+        sides = [side for tree in itertools.islice(trees, n_trees) for side in tree.missing_go_to_left.tolist()]
+        return {**given, "nodes_missing_value_tracks_true": sides}
+
+    convert(scope, operator, WithAttributes(container, change))
 
 
 class _Renames(Container):

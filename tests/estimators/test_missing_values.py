@@ -1,0 +1,110 @@
+"""Rows with missing values: trees send them to the side that they learned, estimators around others hand them on."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.ensemble import (
+    BaggingRegressor,
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingRegressor,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.estimators.protocols import allows_nan
+
+
+def with_holes(X, y):
+    """Return rows in which values are missing, more often where y is large: splits learn another side."""
+    rng = np.random.default_rng(0)
+    X = X.copy()
+    X[rng.random(X.shape) < 0.1 + 0.3 * (y > np.median(y))[:, None]] = np.nan
+    return X, y
+
+
+DIABETES, WINE = with_holes(*load_diabetes(return_X_y=True)), with_holes(*load_wine(return_X_y=True))
+HISTOGRAM = HistGradientBoostingRegressor(max_iter=5, random_state=0)
+CLASSES = HistGradientBoostingClassifier(max_iter=3, random_state=0)
+MODELS = {
+    "tree": DecisionTreeRegressor(max_depth=5, random_state=0),
+    "forest of a third each": RandomForestRegressor(3, max_depth=5, random_state=0),
+    "tree of classes": DecisionTreeClassifier(max_depth=4, random_state=0),
+    "forest of classes": RandomForestClassifier(4, max_depth=4, random_state=0),
+    "tree, bagged": BaggingRegressor(DecisionTreeRegressor(max_depth=3), 2, max_features=0.5, random_state=0),
+    "tree, stacked": StackingRegressor([("a", DecisionTreeRegressor(max_depth=3)), ("b", HISTOGRAM)], cv=2),
+    "target": TransformedTargetRegressor(HISTOGRAM, func=np.log, inverse_func=np.exp),
+    "scaled, target": make_pipeline(StandardScaler(), TransformedTargetRegressor(HISTOGRAM, transformer=StandardScaler())),
+    "target, filled in": TransformedTargetRegressor(make_pipeline(SimpleImputer(), Ridge()), transformer=StandardScaler()),
+    "search": GridSearchCV(HISTOGRAM, {"max_depth": [2, 3]}, cv=2),
+    "calibrated": CalibratedClassifierCV(CLASSES, cv=2),
+    "calibrated, frozen": CalibratedClassifierCV(FrozenEstimator(CLASSES.fit(*WINE)), cv=2),
+    "one against the rest": OneVsRestClassifier(CLASSES),
+    "one against one": OneVsOneClassifier(CLASSES),
+}  # fmt: skip
+
+
+def starts_as(ours, theirs, X):
+    """Compare predictions and, if there are any, probabilities of all rows."""
+    for method in {"predict", "predict_proba"}:
+        if hasattr(theirs, method):
+            expected = getattr(theirs, method)(X)
+            np.testing.assert_allclose(
+                getattr(ours, method)(X), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max()
+            )
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_missing_values_go_where_scikit_learn_sends_them(model):
+    kind, (X, y) = (OrtGradientRegressor, DIABETES) if is_regressor(model) else (OrtGradientClassifier, WINE)
+    fitted = clone(model).fit(X, y)
+    starts_as(kind(fitted, max_iter=1, learning_rate=1e-30).fit(X, y), fitted, X)
+    moved = y[::-1]
+    tuned = kind(fitted, max_iter=5, learning_rate=1e-3, batch_size=len(y), random_state=0).fit(X, moved)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    starts_as(tuned, tuned.to_sklearn(), X)
+
+
+@pytest.mark.parametrize("kind", [DecisionTreeRegressor, RandomForestRegressor])
+def test_trees_of_several_targets(kind):
+    X, y = DIABETES
+    both = np.column_stack([y, y[::-1]])
+    fitted = kind(max_depth=4, random_state=0).fit(X, both)
+    starts_as(OrtGradientRegressor(fitted, max_iter=1, learning_rate=1e-30).fit(X, both), fitted, X)
+
+
+@pytest.mark.parametrize("kind", [ExtraTreeRegressor, ExtraTreesRegressor, ExtraTreesClassifier])
+def test_extra_trees(kind):
+    model = kind(max_depth=4, random_state=0)
+    if not allows_nan(model):
+        pytest.skip("this scikit-learn has no missing values in extra trees")
+    ours, (X, y) = (OrtGradientRegressor, DIABETES) if is_regressor(model) else (OrtGradientClassifier, WINE)
+    fitted = model.fit(X, y)
+    starts_as(ours(fitted, max_iter=1, learning_rate=1e-30).fit(X, y), fitted, X)
+
+
+def test_columns_of_targets_and_thresholds_hand_rows_on():
+    assert allows_nan(MultiOutputRegressor(HISTOGRAM))
+    assert allows_nan(FixedThresholdClassifier(CLASSES))
+    assert not allows_nan(MultiOutputRegressor(Ridge()))
+    assert not allows_nan(TransformedTargetRegressor())
+
+
+def test_cross_validation_with_missing_values():
+    scores = cross_val_score(OrtGradientRegressor(MODELS["target"], max_iter=2), *DIABETES, cv=3, error_score="raise")
+    assert np.isfinite(scores).all()
