@@ -10,18 +10,23 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
+from sklearn.decomposition import PCA
+from sklearn.ensemble import VotingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
     OneHotEncoder,
     QuantileTransformer,
+    RobustScaler,
     SplineTransformer,
     StandardScaler,
 )
@@ -235,6 +240,46 @@ def test_integers_that_float32_holds_stay_in_one_graph(form):
     rows = form((CODES - 4_000_000).reshape(-1, 1))
     tuned = OrtGradientRegressor(clone(PLAIN), max_iter=0).fit(rows, 10.0 * (CODES - CODES.min()))
     assert set(tuned.onnx_status_.values()) == {"ONNX"}
+
+
+NEAR = X / X.std(axis=0)
+FAR = NEAR + 10_000
+
+#: Pipelines whose first step subtracts an offset that float32 rounds.
+CENTRED = {
+    "standard": make_pipeline(StandardScaler(), Ridge()),
+    "robust, network": make_pipeline(
+        RobustScaler(), MLPRegressor(hidden_layer_sizes=(5,), max_iter=30, random_state=0)
+    ),
+    "components": make_pipeline(PCA(3), Ridge()),
+    "columns": make_pipeline(ColumnTransformer([("far", StandardScaler(), [0, 1])]), Ridge()),
+    "vote": VotingRegressor([("a", make_pipeline(StandardScaler(), Ridge())), ("b", make_pipeline(PCA(2), Ridge()))]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", CENTRED)
+def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
+    model = clone(CENTRED[name]).fit(FAR, Y)
+    tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(FAR, Y)
+    assert "scikit-learn" in tuned.onnx_status_.values()
+    np.testing.assert_allclose(tuned.predict(FAR), model.predict(FAR), rtol=0, atol=1e-6 * Y.max())
+    with pytest.raises(ExportError, match="dtype='float64' takes them in"):
+        tuned.get_trained_onnx()
+    wide = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30, dtype="float64").fit(FAR, Y)
+    assert set(wide.onnx_status_.values()) == {"ONNX"}
+    np.testing.assert_allclose(wide.predict(FAR), model.predict(FAR), rtol=1e-9)
+    wide.get_trained_onnx()
+
+
+def test_digits_that_float32_lacks_are_named_with_the_remedy():
+    model = KernelRidge(kernel="rbf", gamma=1e-2, alpha=0.1).fit(NEAR, Y)  # coefficients far larger than y
+    with pytest.warns(UserWarning, match=r"before the first step predict differs by .*dtype='float64' holds them"):
+        OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(NEAR, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        wide = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30, dtype="float64").fit(NEAR, Y)
+    np.testing.assert_allclose(wide.predict(NEAR), model.predict(NEAR), rtol=1e-6)
 
 
 def test_a_loaded_model_fills_in_missing_values(tmp_path):

@@ -45,6 +45,9 @@ SUM = 1e-3
 #: Differences relative to the largest value: graphs of float32, and those of half precision trained in float32.
 _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
 
+#: A larger difference is more than last digits: kernels summed with large coefficients of either sign leave it.
+_LOST = 1e-5
+
 #: A probability below it is as good as none: onnxruntime's Sigmoid is a multiple of 6e-8, another one in each kernel.
 _RARE = 1e-3
 
@@ -416,6 +419,11 @@ def _check_values(
         raise error(
             f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
             f"row {row} of {len(found)} that were compared. {remedy()}"
+        )
+    if error is ConversionError and not rough and off.max(initial=0.0) > _LOST:
+        warn(
+            f"float32 holds too few digits of what the model computes: before the first step {name} differs by "
+            f"{off.max():.1e} of its largest value from what was handed over. dtype='float64' holds them."
         )
 
 

@@ -31,6 +31,10 @@ _MANY = 2**21
 #: A larger change of a column by rounding, relative to its largest value, is a row on the other side of a threshold.
 _ROUNDING = 1e-3
 
+#: What a model in float32 may lose to the rounding of its rows: a StandardScaler loses more of a column whose mean is
+#: some 250 times its spread.
+_LOST = 5e-6
+
 #: Rows on which an estimator is compared with its parts.
 _SOME = 100
 
@@ -98,10 +102,11 @@ class PreprocessedForm(InputForm):
     def check_whole(self) -> None:
         """Raise an ExportError: the graph does not hold the steps in front."""
         names = ", ".join(map(repr, steps_of(self.front)))
+        wider = " If float32 rounds their rows too much, dtype='float64' takes them in." * (self.dtype == "float32")
         raise ExportError(
             f"The graph holds the trained part alone: scikit-learn runs {names}, which ONNX does not run alike. "
             "get_trained_onnx(part='tail') returns the model of the trained part; its rows are what "
-            "front_.transform(X) returns. to_sklearn() returns all of it."
+            f"front_.transform(X) returns. to_sklearn() returns all of it.{wider}"
         )
 
 
@@ -141,15 +146,16 @@ def _agree(expected: Any, found: Any) -> bool:
     return np.allclose(expected, found, rtol=_ROUNDING, atol=_ROUNDING * np.abs(expected).max(initial=0.0))
 
 
-def rounds(estimator: Estimator | None, X: ArrayLike) -> bool:
+def rounds(estimator: Estimator | None, X: ArrayLike, dtype: str) -> bool:
     """Whether rounding the rows to float32 changes the results of the steps in front by more than their last digits.
 
-    A row that lies on a threshold, of a bin for example, may fall to the other side.
+    A row that lies on a threshold, of a bin for example, may fall to the other side, in a model of float64 as well: its
+    thresholds are float32. One of float32 also loses the digits of columns that lie far from 0.
     """
     if scipy.sparse.issparse(X) or not _is_rounded(X):
         return False
-    found = divisions(estimator)
-    return bool(found) and any(_moves(found[-1].front, rows) for rows in _pieces(as_pandas(X)))
+    found, most = divisions(estimator), _LOST if dtype == "float32" else _ROUNDING
+    return bool(found) and any(_moves(found[-1].front, rows, most) for rows in _pieces(as_pandas(X)))
 
 
 def _pieces(X: Any) -> Iterator[Features]:
@@ -160,8 +166,8 @@ def _pieces(X: Any) -> Iterator[Features]:
         yield X.iloc[start : start + size] if is_frame(X) else X[start : start + size]
 
 
-def _moves(front: Pipeline, rows: Features) -> bool:
-    """Whether rounding the rows changes the output of the steps."""
+def _moves(front: Pipeline, rows: Features, most: float) -> bool:
+    """Whether rounding the rows changes a column of the steps' output by more than `most`, relative to its largest."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         try:
@@ -173,7 +179,7 @@ def _moves(front: Pipeline, rows: Features) -> bool:
     exact, rounded = exact.astype(np.float64, copy=False), rounded.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
         largest = np.nanmax(np.abs(exact), axis=0, initial=0.0)
-        return bool(np.any(np.abs(exact - rounded) > _ROUNDING * np.maximum(largest, 1e-30)))
+        return bool(np.any(np.abs(exact - rounded) > most * np.maximum(largest, 1e-30)))
 
 
 def _rounded(X: Features) -> Features:

@@ -68,7 +68,7 @@ def start(
             rows = check_first_rows(estimator, X, y, sample_weight)
             whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
             model, state = _begin(estimator, rows, whole)
-            if not rounds(model.source.estimator, X):
+            if not rounds(model.source.estimator, X, rows.form.dtype):
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, model, state
     except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
@@ -141,7 +141,7 @@ def _start_divided(
             if division.inside:
                 check_agreement(division, X)
             trained, state = _begin(estimator, rows, division.tail)
-            if division.inside or not rounds(division.tail, rows.exact):
+            if division.inside or not rounds(division.tail, rows.exact, form.dtype):
                 return rows, trained, state
         except DataError as e:  # categories, which the last step may encode itself
             refused = e

@@ -147,12 +147,12 @@ def sides_of_missing_values(
 ) -> None:
     """Send missing values to the side that each split has learned: skl2onnx sends all to the right."""
     model = operator.raw_operator
-    trees = iter([member.tree_ for member in getattr(model, "estimators_", [model])])
+    trees = itertools.cycle([member.tree_ for member in getattr(model, "estimators_", [model])])
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
         if "nodes_missing_value_tracks_true" not in given:
             return given
-        n_trees = max(given["nodes_treeids"]) + 1  # a forest of several outputs has a node of ONNX for each tree
+        n_trees = max(given["nodes_treeids"]) + 1  # all, or one after the other, and perhaps once more for the leaves
         sides = [side for tree in itertools.islice(trees, n_trees) for side in tree.missing_go_to_left.tolist()]
         return {**given, "nodes_missing_value_tracks_true": sides}
 
