@@ -558,6 +558,40 @@ def test_an_element_of_a_split(sequence, index, rewritten):
     assert ("Slice" in {node.op_type for node in found.graph.node}) == rewritten
 
 
+#: Sequences of A and B that nodes put together, what is read from them, and whether no sequence is left.
+KNOWN = {
+    "the first": ("S = SequenceConstruct(A, B) Y = SequenceAt(S, zero)", True),
+    "the last": ("S = SequenceConstruct(A, B) Y = SequenceAt(S, last)", True),
+    "inserted": ("E = SequenceEmpty() P = SequenceInsert(E, A) S = SequenceInsert(P, B) Y = SequenceAt(S, one)", True),
+    "in front": ("P = SequenceConstruct(A) S = SequenceInsert(P, B, zero) Y = SequenceAt(S, zero)", True),
+    "before the last": ("P = SequenceConstruct(A, X) S = SequenceInsert(P, B, last) Y = SequenceAt(S, one)", True),
+    "somewhere": ("P = SequenceConstruct(A) S = SequenceInsert(P, B, i) Y = SequenceAt(S, zero)", False),
+    "the i-th": ("S = SequenceConstruct(A, B) Y = SequenceAt(S, i)", False),
+    "joined": ("S = SequenceConstruct(A, B) Y = ConcatFromSequence <axis = 1> (S)", True),
+    "joined from the end": ("S = SequenceConstruct(A, B) Y = ConcatFromSequence <axis = -1> (S)", True),
+    "stacked": ("S = SequenceConstruct(A, B, A) Y = ConcatFromSequence <axis = 1, new_axis = 1> (S)", True),
+    "stacked at the end": ("S = SequenceConstruct(A, B) Y = ConcatFromSequence <axis = -1, new_axis = 1> (S)", True),
+    "an optional": ("O = Optional(A) Y = OptionalGetElement(O)", True),
+    "an optional that is a tensor": ("Y = OptionalGetElement(B)", True),
+}
+
+
+@pytest.mark.parametrize("nodes, rewritten", KNOWN.values(), ids=KNOWN)
+def test_elements_of_a_known_sequence(nodes, rewritten):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[9, 3] X) => (float Y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 last = {{-1}}, float[3, 3] W = {{1, 2, 3, 4, 5, 6, 7, 8, 9}}> {{
+            A = MatMul(X, W) B = Tanh(X) n = Size(X) i = Mod(n, one) {nodes} }}"""
+    )
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = rewrite_model(onx)
+    np.testing.assert_array_equal(run(found, {"X": X})[0], run(onx, {"X": X})[0])
+    read = {node.op_type for node in onx.graph.node[-1:]}
+    assert read.isdisjoint(node.op_type for node in found.graph.node) == rewritten
+    if rewritten:
+        check_gradient(found, {"X": X.astype(np.float32)})
+
+
 #: One tensor of a turn of a Loop, and how they are joined
 JOINED = {
     "rows": ("row = Unsqueeze(x, zero)", "ConcatFromSequence <axis = 0> (S)", True),

@@ -1,4 +1,4 @@
-"""Sequences of tensors, which have no gradient, rewritten as stacked tensors."""
+"""Sequences of tensors, which have no gradient, rewritten as their elements, as slices or as stacked tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from onnxtrain.rewrite.registry import rewrite
 
 @rewrite("", "SequenceAt")
 def element_of_a_split(op, node):
-    """Turn an element of a tensor that was split, as PyTorch's exporter writes ``torch.split``, into a slice of it."""
+    """Turn an element of a known sequence into itself, of a tensor that was split into a slice of it.
+
+    PyTorch's exporter writes ``torch.split`` with the latter.
+    """
     sequence, position = node.inputs
-    split, index = made_by(sequence, "SplitToSequence"), scalar(position)
+    split, index, elements = made_by(sequence, "SplitToSequence"), scalar(position), _elements(sequence)
+    if elements is not None and index is not None and -len(elements) <= index < len(elements):
+        return op.Identity(elements[int(index)])
     if split is None or index is None or index < 0:  # from the end: their number may be unknown
         return None
     x, *given = split.inputs
@@ -40,9 +45,14 @@ def element_of_a_split(op, node):
 def joined_turns(op, node):
     """Join what a Loop inserts into a sequence, one tensor a turn, as PyTorch's exporter writes EmbeddingBag.
 
-    Tensors of one shape are stacked as an output of the Loop.
+    Tensors of one shape are stacked as an output of the Loop. Those of a known sequence, as of ``torch.stack``, are
+    concatenated.
     """
     (sequence,) = node.inputs
+    if elements := _elements(sequence):
+        axis = attribute(node, "axis")
+        parts = [op.Unsqueeze(x, [axis]) for x in elements] if attribute(node, "new_axis", 0) else elements
+        return op.Concat(*parts, axis=axis)
     loop = made_by(sequence, "Loop")
     if loop is None or len(sequence.uses()) > 1:
         return None
@@ -63,6 +73,33 @@ def joined_turns(op, node):
     if lengths[axis] == 1:
         return op.Squeeze(turns_there, [axis + 1])
     return op.Reshape(turns_there, [*lengths[:axis], -1, *lengths[axis + 1 :]])
+
+
+@rewrite("", "OptionalGetElement")
+def element_of_an_optional(op, node):
+    """Turn the element of an optional value that is known to be there into itself."""
+    (x,) = node.inputs
+    made = made_by(x, "Optional")
+    if made is not None and made.inputs:
+        return op.Identity(made.inputs[0])
+    return op.Identity(x) if isinstance(x.type, ir.TensorType) else None
+
+
+def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
+    """Return the tensors of a sequence that nodes put together one by one, None if they are not known."""
+    if made_by(sequence, "SequenceEmpty") is not None:
+        return []
+    if construct := made_by(sequence, "SequenceConstruct"):
+        return list(construct.inputs)
+    insert = made_by(sequence, "SequenceInsert")
+    elements = None if insert is None else _elements(insert.inputs[0])
+    if elements is None:
+        return None
+    position = scalar(insert.inputs[2]) if len(insert.inputs) > 2 else len(elements)
+    if position is None:
+        return None
+    elements.insert(int(position), insert.inputs[1])
+    return elements
 
 
 def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
