@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import stat
 
 import numpy as np
@@ -283,17 +284,41 @@ def test_a_failed_writing_leaves_the_former_file(content, tmp_path, monkeypatch)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_a_link_stays_one_and_permissions_stay(content, tmp_path):
+#: Calls that write an estimator to a file.
+WRITERS = {"save": save, "get_trained_onnx": lambda model, path: model.get_trained_onnx(path=path)}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_link_stays_one_and_permissions_stay(write, content, tmp_path):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "m.onnx", tmp_path / "link.onnx"
     target.write_bytes(content)
     target.chmod(0o600)
     link.symlink_to(target)
-    save(OrtGradientRegressor(max_iter=1).fit(X, y), link)
+    write(OrtGradientRegressor(max_iter=1).fit(X, y), link)
     assert link.is_symlink()
     assert target.stat().st_mode & 0o777 == 0o600
-    assert load(target).n_iter_ == load(link).n_iter_ == 1
+    assert target.read_bytes() == link.read_bytes() != content
     assert [p.name for p in target.parent.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and sockets have names in folders on POSIX")
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_pipes_and_sockets_are_neither_replaced_nor_read(kind, tmp_path, monkeypatch):
+    """A pipe that nobody writes to is read for ever; whoever may write to /dev replaced /dev/null by a model."""
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    with socket.socket(socket.AF_UNIX) as opened:
+        os.mkfifo(kind) if kind == "pipe" else opened.bind(kind)
+        model = OrtGradientRegressor(max_iter=1).fit(X, y)
+        for write in WRITERS.values():
+            with pytest.raises(FileError, match=f"'{kind}' cannot be written: It is a device, a pipe or a socket"):
+                write(model, kind)
+        with pytest.raises(ModelError, match=f"'{kind}' cannot be read: it is a device, a pipe or a socket"):
+            load(kind)
+        with pytest.raises(ModelError, match=f"'{kind}' cannot be read: it is a device, a pipe or a socket"):
+            model.fit(X, y, checkpoint=kind, resume=True)
+    assert [p.name for p in tmp_path.iterdir()] == [kind]
+    assert not (tmp_path / kind).is_file()
 
 
 # --------------------------------------------- files that were changed and signed again

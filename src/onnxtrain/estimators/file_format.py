@@ -14,14 +14,12 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
@@ -82,7 +80,7 @@ def write(
 
 def _write_one(path: Path, content: bytes) -> None:
     """Replace a file by a model and its checksum."""
-    with _replacement(path, lambda f: f.write(content + _trailer(content))):
+    with graph.replacement(path, lambda f: f.write(content + _trailer(content))):
         pass
 
 
@@ -104,8 +102,8 @@ def _write_two(
     content = _content(model, header, beside.references(tensors, file.name))
     try:
         with (
-            _replacement(path, lambda f: f.write(content + _trailer(content))),
-            _replacement(file, lambda f: f.writelines(t.raw_data for t in tensors), like=path),
+            graph.replacement(path, lambda f: f.write(content + _trailer(content))),
+            graph.replacement(file, lambda f: f.writelines(t.raw_data for t in tensors), like=path),
         ):
             pass
     except BaseException:
@@ -126,31 +124,6 @@ def _content(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequenc
         return bytes(proto.SerializeToString())
     except Exception as e:  # the class differs between implementations of protobuf
         raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
-
-
-@contextmanager
-def _replacement(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = None) -> Iterator[None]:
-    """Write a partial file, which replaces the file at the end: with the permissions that this or `like` had."""
-    part, like = path.parent / f".{path.name}.{uuid.uuid4().hex}.part", like or path
-    try:
-        with open(part, "xb") as file:
-            if like.exists():
-                shutil.copymode(like, part)
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        yield
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    if os.name == "posix":  # that the name stands for the new file is written too
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _in_folder(path: str | os.PathLike[str]) -> str:
@@ -175,6 +148,8 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     ModelError
         There is no such file, it is not whole, or a newer version wrote it.
     """
+    if graph.is_special(path):
+        raise ModelError(f"The file {os.fspath(path)!r} cannot be read: it is a device, a pipe or a socket.")
     try:
         content = Path(path).read_bytes()
     except OSError as e:

@@ -34,6 +34,7 @@ from onnxtrain.graph.edit import (
     tidy,
 )
 from onnxtrain.graph.external import Layout, layout_of, write_model
+from onnxtrain.graph.files import is_special, replacement
 from onnxtrain.graph.flow import ancestors, captured, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
@@ -132,6 +133,7 @@ __all__ = [
     "inner_builder",
     "is_float",
     "is_quantized",
+    "is_special",
     "is_taken_for_constant",
     "is_written",
     "layout_of",
@@ -155,6 +157,7 @@ __all__ = [
     "rank",
     "read",
     "reload",
+    "replacement",
     "rewrite_nodes",
     "same_dimension",
     "same_shape",

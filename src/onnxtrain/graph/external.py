@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import onnx
 import onnx.numpy_helper
 
 from onnxtrain.errors import FileError
 from onnxtrain.graph.check import refuse_outside
+from onnxtrain.graph.files import replacement
 from onnxtrain.graph.messages import copy_of, messages_in
 
 #: For each tensor, by its name, what the model says of its bytes: location, offset, length.
@@ -57,12 +58,12 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
     ModelError
         A file of the layout lies outside the folder.
     """
-    path = Path(path)
+    given, path = path, Path(os.path.realpath(path))  # a link stays one
     for name, place in layout.items():
         refuse_outside(name, place["location"], os.fspath(path.parent))
     written = copy_of(onx)
     try:
-        own = {place["location"] for place in layout_of(path).values()} if path.exists() else set()
+        own = {place["location"] for place in layout_of(path).values()} if path.is_file() else set()
         content: dict[str, list[tuple[int, bytes]]] = {}
         for tensor in messages_in(written):
             if isinstance(tensor, onnx.TensorProto) and tensor.name in layout:
@@ -72,7 +73,7 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
             _replace(path.parent / location, parts)
         _replace(path, [(0, written.SerializeToString())])
     except OSError as e:
-        raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.") from e
+        raise FileError(f"The file {os.fspath(given)!r} cannot be written: {e.strerror or e}.") from e
 
 
 def _move_out(
@@ -99,9 +100,11 @@ def _move_out(
 
 def _replace(path: Path, parts: list[tuple[int, bytes]]) -> None:
     """Replace a file in one piece."""
-    part = path.with_name(f".{path.name}.part")
-    with open(part, "wb") as file:
+
+    def write(file: BinaryIO) -> None:
         for offset, data in parts:
             file.seek(offset)
             file.write(data)
-    os.replace(part, path)
+
+    with replacement(path, write):
+        pass
