@@ -6,6 +6,7 @@ from sklearn.datasets import load_iris
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError
+from onnxtrain.optim import SGD
 
 X, y = load_iris(return_X_y=True)
 NAMED = {"a": np.array(["x", "y"] * 75), "b": X[:, 0]}  # goes in by name
@@ -50,3 +51,25 @@ def test_nor_does_a_first_partial_fit(name):
         model.partial_fit(*rows[:2], sample_weight=None if len(rows) < 3 else rows[2])
     assert vars(model) == before
     model.partial_fit(X, y)
+
+
+class NoStep(SGD):
+    """An optimizer whose update cannot be built."""
+
+    def update(self, op, w, dw, slots, learning_rate):
+        raise ValueError("there is no such step")
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_nor_does_one_whose_step_cannot_be_built(method):
+    model = OrtGradientRegressor(solver=NoStep(), random_state=0)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="no such step"):
+        getattr(model, method)(X, y)
+    assert vars(model) == before
+    model.set_params(solver="sgd", learning_rate=1e-3, max_iter=2).fit(X, y)
+    weights = {name: w.copy() for name, w in model.weights_.items()}
+    with pytest.raises(ValueError, match="no such step"):
+        getattr(model.set_params(solver=NoStep()), method)(X, y)
+    assert model.n_iter_ == 2
+    assert all(np.array_equal(model.weights_[name], w) for name, w in weights.items())

@@ -40,7 +40,7 @@ def as_array(values: Any, name: str = "X") -> Any:
         raise DataError(f"{name} of type {kind} is no array for numpy: {e}. Convert it before, to float32.") from e
 
 
-def unmasked(y: Any) -> Any:
+def not_nullable(y: Any) -> Any:
     """Return y; of a nullable type of pandas whose values are all there, as the integers or booleans that they are.
 
     scikit-learn makes floats of them, and predictions would be floats.

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, unmasked
+from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, not_nullable
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, allows_nan, is_frame, is_onnx
 from onnxtrain.estimators.validation import as_data_error, check_features, check_lengths, check_X_y, warn_of_rounding
@@ -107,7 +107,7 @@ class InputForm:
         An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
         """
         _check_kind(estimator, X)
-        y = unmasked(y)
+        y = not_nullable(y)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one a row: give the columns of all rows, X = {columns}.")

@@ -13,7 +13,7 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array, unmasked
+from onnxtrain.estimators.arrays import as_array, not_nullable
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
@@ -129,7 +129,7 @@ def _start_divided(
     with as_data_error():
         fitted = fitted_on(
             estimator.estimator,
-            (X, unmasked(y), sample_weight),
+            (X, not_nullable(y), sample_weight),
             structure_only=estimator.init == "random",
             random_state=estimator._random_state,
         )
