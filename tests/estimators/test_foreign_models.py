@@ -757,7 +757,7 @@ def test_verbose_says_that_statistics_stay(layer, capsys):
     assert not {"mean", "variance"} & set(model.weights_)
 
 
-# ------------------------------------------- weights that an exporter wrote twice
+# ------------------------------------------- weights that an exporter wrote several times
 
 EMBEDDING = drawn(6, 3)
 IDS = np.random.default_rng(3).integers(0, 6, (20, 4))
@@ -853,6 +853,88 @@ def test_layers_that_begin_as_copies_are_trained_apart():
     model = check_training(onx, X, np.tanh(X @ drawn(4, 4, scale=2)))
     assert list(model.weights_) == ["onnx::MatMul_12", "top.weight"]
     assert not np.array_equal(model.weights_["onnx::MatMul_12"], model.weights_["top.weight"].T)
+
+
+PAIRS = drawn(30, 2, 4, 4)
+DISTANCES = np.subtract.outer(np.arange(4), np.arange(4)) + 3
+FOLDED = {"name": "unsqueeze_14", "sources": ["bias.weight", "embedding_2", "permute"]}
+
+
+def with_position_bias(folded, table, name="onnx::Add_7", sources=()):
+    """Scores of pairs of positions, and a bias by their distance, which the exporter has read from `table` if folded."""
+    read = "G = Gather(table, distances) T = Transpose<perm = [2, 0, 1]>(G) B = Unsqueeze(T, first)"
+    bias = np.moveaxis(table[DISTANCES], -1, 0)[None]
+    weights = {"B": bias} if folded else {"table": table, "distances": DISTANCES, "first": np.array([0])}
+    onx = parse(
+        f"(float[n, {table.shape[1]}, 4, 4] X) => (float[n, 1] Y) "
+        f"{{ {'' if folded else read} S = Add(X, B) R = Tanh(S) F = Flatten(R) Y = MatMul(F, V) }}",
+        V=drawn(16 * table.shape[1], 1),
+        **weights,
+    )
+    if folded:
+        onx.graph.initializer[1].name = onx.graph.node[0].input[1] = name
+    if folded and sources:
+        onx.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, bias.shape))
+        key = "pkg.onnxscript.optimizer.folded_from"
+        onx.graph.value_info[0].metadata_props.add(key=key, value=repr(sources))
+    onx.producer_name = "pytorch"
+    return onx
+
+
+def trained_on_pairs(onx, n_heads=2):
+    y = PAIRS[:, 0].sum(axis=(1, 2))
+    steps = {"solver": "sgd", "learning_rate": 0.05, "batch_size": 30, "shuffle": False, "max_iter": 10, "tol": 0}
+    return OrtGradientRegressor(onx, **steps).fit(PAIRS[:, :n_heads], y)
+
+
+@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("how", [{}, FOLDED], ids=["its name says so", "its metadata says so"])
+def test_a_position_bias_that_was_read_from_a_table_stays_one(how, n_heads):
+    """A pair of positions moves the bias of its distance, as in PyTorch, not one of its own."""
+    table = drawn(7, n_heads)
+    whole = trained_on_pairs(with_position_bias(False, table), n_heads)
+    came = with_position_bias(True, table, **how)
+    tuned = trained_on_pairs(came, n_heads)
+    name = came.graph.initializer[1].name
+    assert tuned.weights_[name].size == table.size
+    out = tuned.get_trained_onnx()
+    written = onnx.numpy_helper.to_array(out.graph.initializer[1])
+    np.testing.assert_allclose(written[0], np.moveaxis(whole.weights_["table"][DISTANCES], -1, 0), rtol=1e-5)
+    assert (written[0] != np.moveaxis(table[DISTANCES], -1, 0)).all()
+    assert list(out.graph.node) == list(came.graph.node)
+    np.testing.assert_allclose(
+        run(out, {"X": PAIRS[:, :n_heads]})[0][:, 0], tuned.predict(PAIRS[:, :n_heads]), rtol=1e-5, atol=1e-6
+    )
+
+
+def with_equal_rows(onx):
+    onx.graph.initializer[1].CopyFrom(tensor(onx.graph.initializer[1].name, np.zeros((1, 2, 4, 4), np.float32)))
+
+
+def with_distinct_values(onx):
+    onx.graph.initializer[1].CopyFrom(tensor(onx.graph.initializer[1].name, drawn(1, 2, 4, 4)))
+
+
+def with_another_reader(onx):
+    onx.graph.node[0].op_type = "Mul"
+
+
+@pytest.mark.parametrize(
+    "change, how",
+    [
+        (with_no_maker, FOLDED),
+        (with_equal_rows, FOLDED),
+        (with_distinct_values, FOLDED),
+        (lambda onx: None, {**FOLDED, "sources": ["bias.weight", "permute"]}),
+        (with_another_reader, {}),
+        (lambda onx: None, {"name": "bias"}),
+    ],
+    ids=["no maker", "equal rows", "distinct values", "nothing was read", "a factor", "a parameter's name"],
+)
+def test_values_that_no_exporter_read_from_a_table_are_trained_by_themselves(change, how):
+    onx = with_position_bias(True, drawn(7, 2), **how)
+    change(onx)
+    assert trained_on_pairs(onx).weights_[onx.graph.initializer[1].name].shape == (1, 2, 4, 4)
 
 
 @pytest.mark.parametrize("text", ["embedding", "3", "['embedding'", "[1]", "[" * 1000])

@@ -123,6 +123,13 @@ ROWS = {
         {"m_inv_freq": normal(4, 2), "V": normal(2, 1)},
         {"m_inv_freq"},
     ),
+    "names of speech models": (
+        'A = MatMul(X, "stft.forward_basis_buffer") B = MatMul(A, "mel_scale.fb") C = MatMul(B, "a.mel_scale.fb") '
+        'Y = MatMul(C, "buffer.weight")',
+        {"stft.forward_basis_buffer": normal(4, 2), "mel_scale.fb": normal(2, 2), "a.mel_scale.fb": normal(2, 2)}
+        | {"buffer.weight": normal(2, 1)},
+        {"stft.forward_basis_buffer", "a.mel_scale.fb"},
+    ),
     "spectral_norm": (
         "W = Transpose<perm = [1, 0]>(a_orig) P = MatMul(a_orig, a_v) s = MatMul(a_u, P) D = Div(W, s) Y = MatMul(X, D)",
         {"a_orig": normal(1, 4), "a_u": normal(1), "a_v": normal(4)},

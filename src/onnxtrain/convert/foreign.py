@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.convert.quantized import has_integers, quantized_again
-from onnxtrain.convert.tied import transposed_copies, with_copies
+from onnxtrain.convert.tied import untied
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.runtime.session import open_session, run_session
 
@@ -288,7 +288,7 @@ def put_back(
     in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
-    weights = with_copies(weights, transposed_copies(original))
+    weights = untied(original, weights)
     changed = graph.copy_of(original)
     _separate(changed, trained, set(weights))
     holders = _holders(changed)

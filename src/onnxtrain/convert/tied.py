@@ -1,7 +1,8 @@
-"""Matrices that PyTorch's exporters wrote twice, as they are and transposed: of a tied weight, which stays one.
+"""Weights that PyTorch's exporters wrote several times: each of a tied weight's copies would be trained by itself.
 
 A language model multiplies by its embedding. In a file whose constants were folded the transposed embedding is an
-initializer of its own, and two weights would be trained to be different.
+initializer of its own, and two weights would be trained to be different. The relative position bias of T5 or Swin is
+a table of which each pair of positions reads a row; folded, the file has these rows, most of them several times.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -21,6 +23,9 @@ _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 #: Names of values that torch.onnx.export computed, and that onnxruntime computes in advance where it optimizes such a
 #: model; parameters keep their names.
 _COMPUTED = re.compile(r"onnx::.*|/.*_output_\d+|val_\d+")
+
+#: Values that torch.onnx.export(dynamo=True) names after the operators of PyTorch that read rows of a table.
+_READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 
 #: Makers of files with such names.
 _MAKERS = ("pytorch", "onnxruntime.transformers")
@@ -72,18 +77,105 @@ def _is_transpose(copy: onnx.TensorProto, w: onnx.TensorProto) -> bool:
     return array.dtype.kind == "f" and array.size > 1 and np.ptp(array[:1]) > 0 and np.array_equal(array, other.T)
 
 
+@dataclass(frozen=True)
+class SpreadTable:
+    """The rows of a table, and the places of an initializer where the exporter wrote each of them.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, size)
+    index : ndarray of int64
+        The row of each place. Its shape is that of the initializer without `axis`.
+    axis : int
+        The axis of the initializer along which the rows lie.
+    """
+
+    rows: np.ndarray
+    index: np.ndarray
+    axis: int
+
+    def spread(self, rows: np.ndarray) -> np.ndarray:
+        """Return the array of the initializer whose table has these rows."""
+        return np.moveaxis(rows[self.index], -1, self.axis)
+
+    def nodes(self, name: str) -> list[onnx.NodeProto]:
+        """Return the nodes that compute :meth:`spread` from the rows called `name`."""
+        axes = list(range(self.index.ndim))
+        axes.insert(self.axis, self.index.ndim)
+        index = onnx.numpy_helper.from_array(self.index)
+        return [
+            onnx.helper.make_node("Constant", [], [f"{name}.index"], value=index),
+            onnx.helper.make_node("Gather", [name, f"{name}.index"], [f"{name}.read"]),
+            onnx.helper.make_node("Transpose", [f"{name}.read"], [_spread_of(name)], perm=axes),
+        ]
+
+
+def _spread_of(name: str) -> str:
+    """Return the name of the value that an initializer was in the file, and is computed from its rows."""
+    return f"{name}.spread"
+
+
+def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
+    """Return the tables of the initializers that the exporter folded from reading rows, some several times, by name."""
+    if onx.producer_name != "pytorch":
+        return {}
+    candidates = _read_from_tables(onx)
+    arrays = {i.name: graph.array_of(i) for i in onx.graph.initializer if i.name in candidates and len(i.dims) > 2}
+    tables = {name: _table(array) for name, array in arrays.items()}
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
+    """Return the names of what the exporter computed, and may have read from a table.
+
+    The dynamo exporter says so. The other one says that it computed a value; a position bias is one that is added.
+    """
+    folded = folded_from(onx)
+    if folded:
+        return {name for name, sources in folded.items() if any(map(_READ.fullmatch, sources))}
+    others = {x for node in graph.nodes_in(onx.graph.node) if node.op_type != "Add" for x in node.input}
+    return {i.name for i in onx.graph.initializer if _COMPUTED.fullmatch(i.name) and i.name not in others}
+
+
+def _table(array: np.ndarray) -> SpreadTable | None:
+    """Return the smallest table that an array may have been read from, if any is smaller than the array."""
+    if array.dtype.kind != "f" or np.ptp(array) == 0:  # equal values say nothing of their places
+        return None
+    tables = [_along(array, axis) for axis in range(array.ndim)]
+    # one value may be in a table twice by chance, a row of several values is not
+    wide = [table for table in tables if table.rows.shape[1] > 1 and table.rows.size < array.size]
+    found = wide or [table for table in tables if 2 * table.rows.size <= array.size]
+    return min(found, key=lambda table: table.rows.size, default=None)
+
+
+def _along(array: np.ndarray, axis: int) -> SpreadTable:
+    moved = np.moveaxis(array, axis, -1)
+    rows, index = np.unique(moved.reshape(-1, array.shape[axis]), axis=0, return_inverse=True)
+    return SpreadTable(rows, index.reshape(moved.shape[:-1]).astype(np.int64), axis)
+
+
 def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that transposes a weight where the file has a transposed copy of it."""
-    copies = transposed_copies(onx)
-    if not copies:
+    """Return a model that computes from one weight what the exporter wrote several times."""
+    copies, tables = transposed_copies(onx), spread_tables(onx)
+    if not copies and not tables:
         return onx
     found = graph.copy_of(onx)
     graph.assign(found.graph.initializer, [i for i in found.graph.initializer if i.name not in copies])
+    for i in found.graph.initializer:
+        if i.name in tables:
+            i.CopyFrom(onnx.numpy_helper.from_array(tables[i.name].rows, i.name))
+    for node in graph.nodes_in(found.graph.node):
+        for k, x in enumerate(node.input):
+            node.input[k] = _spread_of(x) if x in tables else x
     turned = [onnx.helper.make_node("Transpose", [w], [copy], perm=[1, 0]) for copy, w in copies.items()]
-    graph.assign(found.graph.node, [*turned, *found.graph.node])
+    spread = [node for name, table in tables.items() for node in table.nodes(name)]
+    graph.assign(found.graph.node, [*turned, *spread, *found.graph.node])
+    graph.assign(found.graph.value_info, [v for v in found.graph.value_info if v.name not in tables])
     return found
 
 
-def with_copies(weights: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return weights, and their transposed copies, by name."""
-    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}}
+def untied(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the initializers that a file has for weights of its :func:`tied` form, by name."""
+    copies, tables = transposed_copies(original), spread_tables(original)
+    spread = {name: table.spread(weights[name]) for name, table in tables.items() if name in weights}
+    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread}

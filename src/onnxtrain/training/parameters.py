@@ -45,10 +45,12 @@ _RESULT = re.compile(r"/|.*::|\d+$")
 #: How it names what it computed from others when it folded: onnx::Mul_315, after the node that takes it.
 _COMPUTED = re.compile(r"onnx::[A-Z]\w*_\d+$")
 
-#: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART.
+#: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART;
+#: Fourier bases of speech models, window and filters of torchaudio's spectrograms.
 _BUFFERS = (
     *("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*"),
     *("*inv_freq", "*final_logits_bias"),
+    *("*_buffer", "*forward_basis", "*inverse_basis", "*.spectrogram.window", "*.mel_scale.fb"),
 )
 
 #: The positions of operands that multiply; an operand that is only added is an intercept.
