@@ -13,6 +13,8 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, with_new_head
+from onnxtrain.errors import GradientError, ModelError
+from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.graph import load, save
 from onnxtrain.runtime.session import run
 
@@ -81,7 +83,7 @@ ROWS = {
         "EmbedLayerNormalization",
         [IDS, MASK, *TABLES, real(2, 8), real(8), real(8), None, IDS],
         {"epsilon": 0.01},
-        2,
+        3,
     ),
     "attention": ("Attention", QKV, HEADS, 1),
     "attention, mask": ("Attention", [*QKV, MASK], HEADS, 1),
@@ -140,6 +142,18 @@ ROWS = {
         1,
     ),
     "groups": ("GroupQueryAttention", [real(2, 5, 32), real(2, 5, 16), real(2, 5, 16), None, None, *TOTAL], GROUPS, 3),
+    "groups, padded": (
+        "GroupQueryAttention",
+        [real(2, 5, 32), real(2, 5, 16), real(2, 5, 16), None, None, ints(4, 2), TOTAL[1]],
+        GROUPS,
+        3,
+    ),
+    "groups, padded, window": (
+        "GroupQueryAttention",
+        [real(2, 5, 128), None, None, None, None, ints(1, 3), TOTAL[1], *LARGER],
+        {"do_rotary": 1, "local_window_size": 2, **GROUPS},
+        3,
+    ),
     "groups, packed": (
         "GroupQueryAttention",
         [real(2, 5, 128), None, None, None, None, *TOTAL, *LARGER],
@@ -148,9 +162,9 @@ ROWS = {
     ),
 }
 
-#: Operands and attributes of operators that onnxruntime 1.19 has not.
+#: Operands and attributes of operators that onnxruntime 1.19 has not, or whose padding it fills otherwise.
 NEWER = pytest.mark.skipif(onnxruntime.__version__.startswith("1.19."), reason="onnxruntime 1.19 lacks this form")
-NEWER_ROWS = {"groups, packed"}
+NEWER_ROWS = {"groups, packed", "groups, padded", "groups, padded, window"}
 
 #: Optional outputs that onnxruntime leaves empty.
 EMPTY = {"SkipLayerNormalization": {1, 2}, "SkipSimplifiedLayerNormalization": {1, 2}}
@@ -192,6 +206,75 @@ def test_the_same_by_standard_operators(case):
     assert [y.name for y in spelled.graph.output] == [y.name for y in model.graph.output]
     for found, expected in zip(run(spelled, feeds), run(model, feeds), strict=True):
         assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("row", ["attention", "heads", "heads, bias, mask", "angles of a part"])
+def test_no_rows_give_no_rows(row):
+    op_type, operands, attributes, outputs = ROWS[row]
+    onx, feeds = model_of(op_type, operands, attributes, outputs)
+    for value in onx.graph.input:
+        if len(value.type.tensor_type.shape.dim) > 1 and feeds[value.name].shape[0] == 2:
+            value.type.tensor_type.shape.dim[0].dim_param = "n"
+            feeds[value.name] = feeds[value.name][:0]
+    (y,) = run(save(load(onx)), feeds)
+    assert y.shape == (0, 5, y.shape[2])
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_normalization_without_a_domain_in_a_model_of_an_older_opset(opset):
+    model, feeds = model_of("SimplifiedLayerNormalization", [real(2, 3, 4), real(4)], {"epsilon": 0.01}, 1)
+    model.opset_import[0].version = opset
+    (found,), (expected,) = run(save(load(model)), feeds), run(model, feeds)
+    assert_allclose(found, expected, rtol=1e-5)
+    assert {node.domain for node in model.graph.node} == {""}, "the model that was given has changed"
+
+
+@pytest.mark.parametrize("scale", [0, 1e-4, 300])
+def test_squares_of_half_precision(scale):
+    """float16 has neither 1e-12 nor 300²."""
+    model, feeds = model_of("SimplifiedLayerNormalization", [real(2, 3, 4) * scale, real(4)], {"epsilon": 1e-12}, 1)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    feeds = {name: x.astype(np.float16) for name, x in feeds.items()}
+    (found,) = run(save(load(model)), feeds)
+    x, gamma = (a.astype(np.float64) for a in feeds.values())
+    expected = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-12) * gamma
+    assert_allclose(found, expected, rtol=0, atol=2e-3)
+
+
+def test_layouts_of_one_processor_name_the_way_back(tmp_path):
+    """The file of ORT_ENABLE_ALL is refused; that of the level below is trained as the model itself."""
+    weights = {"k": real(16, 3, 3, 3), "l": real(16, 16, 3, 3), "w": real(16, 2)}
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3, 6, 6] X) => (float[n, 2] Y) {
+        A = Conv(X, k) B = Relu(A) C = Conv(B, l) P = GlobalAveragePool(C) F = Flatten(P) Y = MatMul(F, w) }"""
+    )
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in weights.items())
+    onnx.save(onx, tmp_path / "plain.onnx")
+    options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "extended.onnx")
+    onnxruntime.InferenceSession(tmp_path / "plain.onnx", options, providers=["CPUExecutionProvider"])
+    X, y = real(8, 3, 6, 6), np.arange(8) % 2
+    params = {"solver": "sgd", "learning_rate": 0.1, "max_iter": 5, "shuffle": False}
+    plain, extended = (
+        OrtGradientClassifier(str(tmp_path / f"{name}.onnx"), **params).fit(X, y) for name in ("plain", "extended")
+    )
+    assert "FusedConv" in {node.op_type for node in extended.get_trained_onnx().graph.node}
+    assert_allclose(extended.predict_proba(X), plain.predict_proba(X), rtol=1e-5)
+    for node in onx.graph.node[:1]:
+        node.domain = "com.microsoft.nchwc"
+    with pytest.raises(ModelError, match="operators of com.microsoft.nchwc.*ORT_ENABLE_EXTENDED"):
+        OrtGradientClassifier(onx).fit(X, y)
+
+
+def test_an_operator_of_onnxruntime_that_is_not_known_names_the_model_before_it():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[n, 4] X, float[n, 4] Z) => (float[n, 4] Y) { Y = com.microsoft.Inverse(X) }"""
+    )
+    with pytest.raises(GradientError, match=r"Give the model as it was before onnxruntime's optimizers, register one"):
+        onnx_derivative(onx)
 
 
 STAYS = {

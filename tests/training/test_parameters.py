@@ -492,3 +492,16 @@ class Scaled(nn.Module):
 def test_folded_parameters_are_trained():
     onx = torch.onnx.export(Scaled().eval(), (torch.randn(2, 4),), dynamo=True, verbose=False).model_proto
     assert [w.kind for w in trainable_weights(onx)] == ["weight"] * 3
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_ones_and_zeros_of_the_code_that_several_normalizations_share_are_not_trained():
+    """InstanceNorm2d has neither weight nor bias: the exporter makes ones and zeros, and keeps equal ones once."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 3, 3), nn.InstanceNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 3), nn.InstanceNorm2d(3), nn.ReLU()]
+    module, x = nn.Sequential(*layers, nn.Flatten(), nn.Linear(48, 1)), torch.randn(8, 1, 8, 8)
+    shapes = {"input": {0: torch.export.Dim("N", min=2)}}
+    onx = torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=shapes, verbose=False).model_proto
+    assert {w.name for w in trainable_weights(onx) if w.kind == "weight"} == {n for n, _ in module.named_parameters()}
+    trained = OrtGradientRegressor(onx, max_iter=1).fit(x.numpy(), x.numpy().sum(axis=(1, 2, 3)))
+    assert set(trained.weights_) == {n for n, _ in module.named_parameters()}

@@ -197,9 +197,10 @@ def _named(node: ir.Node) -> str:
 
 def _no_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> str:
     domain = f", domain={node.domain!r}" if node.domain else ""
+    fused = "Give the model as it was before onnxruntime's optimizers, r" if node.domain == "com.microsoft" else "R"
     return (
         f"{_named(node)} has no derivative here, and it stands between what is trained and the output: "
-        f"{' -> '.join(_path(node, set(outputs)))}. Register one with "
+        f"{' -> '.join(_path(node, set(outputs)))}. {fused}egister one with "
         f"@onnxtrain.gradient_rule({node.op_type!r}{domain}), or leave out the weights before this node."
     )
 

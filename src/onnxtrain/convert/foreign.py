@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,16 +182,18 @@ _SLOTS = {
 }
 
 
-def separate_merged(onx: onnx.ModelProto) -> onnx.ModelProto:
+def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onnx.ModelProto:
     """Return a model in which nodes no longer share scales and intercepts that are all 0 or all 1.
 
     Exporters keep equal initializers once. Of a network that has not been trained, the
     scales, intercepts and statistics of all normalizations are then one weight, which they are not
-    meant to be. Factors of products stay shared: there it is meant.
+    meant to be. Factors of products stay shared: there it is meant, and `constants`, which no weight is among.
     """
     model = graph.load(onx)
     names = graph.names_in(model.graph)
     for value in list(model.graph.initializers.values()):
+        if value.name in constants:
+            continue
         _take_directly(value)
         uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
         if len(uses) < 2 or len(uses) < len(value.uses()) or not _is_untrained(value):

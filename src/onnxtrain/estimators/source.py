@@ -27,7 +27,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Features, Model, OnnxModel
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.model import TrainableModel, initial_weights, read_model, with_weights
-from onnxtrain.training.parameters import Role, roles_by_exporter
+from onnxtrain.training.parameters import Role, made_by_code, roles_by_exporter
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         with graph.as_model_error("The model cannot be read"):
             proto.CopyFrom(listed)
         graph.leave_out_defaults(proto.graph)
-    found = with_master_copies(separate_merged(rewrite_model(tied(proto))))
+    found = with_master_copies(separate_merged(rewrite_model(tied(proto)), made_by_code(proto)))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape

@@ -190,7 +190,7 @@ def skip_simplified_layer_normalization(op, node):
     return y, r, r, total
 
 
-@FUSED.rule("SimplifiedLayerNormalization", f"{_DOMAIN}:SimplifiedLayerNormalization")
+@_fused("SimplifiedLayerNormalization")
 def simplified_layer_normalization(op, node):
     x, gamma = node.inputs
     if attribute(node, "axis", -1) >= 0 and rank(x) is None:
@@ -201,11 +201,13 @@ def simplified_layer_normalization(op, node):
 def _root_mean_square(
     op: Op, node: ir.Node, x: ir.Value, gamma: ir.Value | None, epsilon: float
 ) -> tuple[ir.Value, ir.Value]:
-    first = attribute(node, "axis", -1)
+    first, dtype = attribute(node, "axis", -1), x.dtype
     axes = list(range(first, 0 if first < 0 else rank(x)))
+    x = op.Cast(x, to=ir.DataType.FLOAT) if dtype == ir.DataType.FLOAT16 else x  # which has no 1e-12, nor 300²
     mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
     r = op.Reciprocal(op.Sqrt(op.Add(mean, attribute(node, "epsilon", epsilon))))
-    return op.Mul(op.Mul(x, r), gamma), r
+    y = op.Mul(x, r)
+    return op.Mul(op.Cast(y, to=dtype) if dtype == ir.DataType.FLOAT16 else y, gamma), r
 
 
 @_fused("EmbedLayerNormalization")
@@ -243,12 +245,18 @@ def _width(x: ir.Value | None) -> int | None:
 
 def _heads(op: Op, x: ir.Value, h: int, d: int = -1) -> ir.Value:
     """Return (n, h, t, d) of (n, t, h * d)."""
-    return op.Transpose(op.Reshape(x, [0, 0, h, d]), perm=[0, 2, 1, 3])
+    width = _width(x)
+    sizes = (
+        [h, d] if width is None else [h if h > 0 else width // d, d if d > 0 else width // h]
+    )  # no rows leave -1 open
+    return op.Transpose(op.Reshape(x, [0, 0, *sizes]), perm=[0, 2, 1, 3])
 
 
 def _joined(op: Op, x: ir.Value) -> ir.Value:
     """Return (n, t, h * d) of (n, h, t, d)."""
-    return op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, -1])
+    h, d = x.shape[1], x.shape[3]
+    width = h * d if isinstance(h, int) and isinstance(d, int) else -1
+    return op.Reshape(op.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, width])
 
 
 @_fused("Attention")
@@ -365,7 +373,7 @@ def _scale(op: Op, node: ir.Node, q: ir.Value) -> Any:
 @_fused("GroupQueryAttention")
 def group_query_attention(op, node):
     """Return causal attention of h heads of queries, each group of which has a head of keys and values in common."""
-    q, k, v, past_k, past_v, _lengths, _total, cos, sin = _operands(node, 9)
+    q, k, v, past_k, past_v, last, _total, cos, sin = _operands(node, 9)
     h, groups = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
     packed = None if k is not None else _width(q)
     if any(node.inputs[9:]) or attribute(node, "smooth_softmax", 0) or (k is None and packed is None):
@@ -382,7 +390,9 @@ def group_query_attention(op, node):
     k, v = _with_past(op, past_k, k), _with_past(op, past_v, v)
     of_head = op.Constant(value_ints=[i * groups // h for i in range(h)])
     repeated = [x if groups == h else op.Gather(x, of_head, axis=1) for x in (k, v)]
-    return _joined(op, _attended(op, node, (q, *repeated), _in_window(op, node, q, k))), k, v
+    seen, is_empty = _in_window(op, node, q, k, last)
+    y = _attended(op, node, (q, *repeated), seen)
+    return _joined(op, y if is_empty is None else op.Where(is_empty, op.Sub(y, y), y)), k, v
 
 
 def _is_empty(past: ir.Value | None) -> bool:
@@ -390,13 +400,21 @@ def _is_empty(past: ir.Value | None) -> bool:
     return past is None or (rank(past) == 4 and past.shape[2] == 0)
 
 
-def _in_window(op: Op, node: ir.Node, q: ir.Value, k: ir.Value) -> list[ir.Value]:
-    """Return which keys (q, t) are neither after a query nor too far before it."""
-    window = attribute(node, "local_window_size", -1)
+def _in_window(
+    op: Op, node: ir.Node, q: ir.Value, k: ir.Value, last: ir.Value
+) -> tuple[list[ir.Value], ir.Value | None]:
+    """Return which keys (n, 1, q, t) are neither after a query, nor padding, nor too far before the query.
+
+    And which queries (n, 1, q, 1) have none, and may see what is no padding: a Softmax of nothing is NaN.
+    """
+    end = op.Reshape(op.Cast(last, to=ir.DataType.INT64), [-1, 1, 1, 1])
+    places, keys = op.Unsqueeze(_places(op, q, k), [1]), _range(op, _length(op, k, 2))
+    seen, window = op.LessOrEqual(keys, op.Min(places, end)), attribute(node, "local_window_size", -1)
     if window < 0:
-        return [_is_past(op, q, k)]
-    first = op.Unsqueeze(op.Sub(_places(op, q, k), _integer(op, window)), [1])
-    return [_is_past(op, q, k), op.Greater(_range(op, _length(op, k, 2)), first)]
+        return [seen], None
+    before = op.Sub(places, _integer(op, window))
+    is_empty = op.GreaterOrEqual(before, end)
+    return [seen, op.Or(op.Greater(keys, before), is_empty)], is_empty
 
 
 @_fused("RotaryEmbedding")

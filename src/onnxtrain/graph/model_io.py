@@ -30,11 +30,12 @@ from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identi
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes
-from onnxtrain.graph.messages import assign, copy_of, dimensions, opset_of
+from onnxtrain.graph.messages import assign, copy_of, dimensions, nodes_in, opset_of
 from onnxtrain.graph.normalize import (
     inline_functions,
     leave_out_defaults,
     name_dimensions,
+    name_domains,
     normalized,
     quantize_by_standard,
     spell_out,
@@ -169,9 +170,11 @@ def load(onx: ModelLike) -> ir.Model:
         proto = without_maps(read(onx))
     _refuse_newer(proto)
     _refuse_sparse(proto.graph)
+    _refuse_layouts(proto)
     with as_model_error("The model cannot be read"):
         proto = inline_functions(proto)
         name_dimensions(proto.graph)
+        name_domains(proto)
         check_nodes(proto)
         spell_out(proto.graph, {})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
@@ -245,6 +248,15 @@ def _refuse_sparse(graph: onnx.GraphProto) -> None:
         raise ModelError(
             f"The initializer {tensor.values.name!r} is sparse: it cannot be trained or differentiated. "
             "Store it as a dense tensor."
+        )
+
+
+def _refuse_layouts(proto: onnx.ModelProto) -> None:
+    if any(node.domain == "com.microsoft.nchwc" for node in nodes_in(proto.graph.node)):
+        raise ModelError(
+            "onnxruntime has arranged the filters of this model for one kind of processor (operators of "
+            "com.microsoft.nchwc). Give the model that it was made from, or let onnxruntime write it with "
+            "graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_EXTENDED."
         )
 
 

@@ -116,6 +116,15 @@ def quantize_by_standard(graph: onnx.GraphProto) -> None:
             node.domain = ""
 
 
+def name_domains(proto: onnx.ModelProto) -> None:
+    """Write out, in place, the domain of an operator of onnxruntime that is written without one, as one of ai.onnx."""
+    nodes = [n for n in nodes_in(proto.graph.node) if n.op_type == "SimplifiedLayerNormalization" and not n.domain]
+    for node in nodes:
+        node.domain = "com.microsoft"
+    if nodes and all(o.domain != "com.microsoft" for o in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+
+
 # --------------------------------------------------------------- functions
 
 

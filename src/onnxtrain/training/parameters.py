@@ -116,22 +116,27 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(_KIND))}
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
-        return _made_by_code(onx) | dict.fromkeys(scalars, Role.PARAMETER)
-    return {name: _of_kind(kind) for name, kind in kinds.items()} | _made_by_code(onx)
+        return dict.fromkeys(made_by_code(onx), Role.BUFFER) | dict.fromkeys(scalars, Role.PARAMETER)
+    return {name: _of_kind(kind) for name, kind in kinds.items()} | dict.fromkeys(made_by_code(onx), Role.BUFFER)
 
 
 def _of_kind(kind: str) -> Role:
     return Role.PARAMETER if kind == "PARAMETER" else Role.BUFFER
 
 
-def _made_by_code(onx: onnx.ModelProto) -> dict[str, Role]:
-    """Return as buffers the values that no parameter is in: the code of a module contained them, or computed them."""
+def made_by_code(onx: onnx.ModelProto) -> set[str]:
+    """Return the values that no parameter is in: the code of a module contained them, or computed them.
+
+    Only PyTorch's exporter shows them.
+    """
+    if onx.producer_name != "pytorch":
+        return set()
     text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
     parameters = {name for kind, name in _HELD.findall(text) if _of_kind(kind) is Role.PARAMETER}
     folded = (name for name, sources in folded_from(onx).items() if text and parameters.isdisjoint(sources))
     nodes = graph.nodes_in(onx.graph.node)
     constants = (node.output[0] for node in nodes if node.op_type == "Constant" and not _has_integers(node))
-    return dict.fromkeys([*constants, *folded], Role.BUFFER)
+    return {*constants, *folded}
 
 
 def _has_integers(node: onnx.NodeProto) -> bool:
