@@ -18,7 +18,6 @@ import onnx_ir as ir
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
-from onnxtrain.convert.boosted import holds_boosted
 from onnxtrain.convert.columns import by_column, positional
 from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
@@ -31,6 +30,7 @@ from onnxtrain.convert.learned import (
     find_trees,
     get,
     holds,
+    holds_boosted,
     last_columns,
     leaf_values,
     learned,
@@ -154,8 +154,9 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
         for name, (item, layout) in matches.items()
     ]
     leaves = {name: a for name, a in arrays.items() if name.startswith("leaf_values") and name not in matches}
-    bindings += _leaf_bindings(estimator, leaves) if leaves else ()
-    if holds_boosted(estimator):
+    if leaves:
+        bindings += _leaf_bindings(estimator, leaves)
+    if leaves and holds_boosted(estimator):
         bound = {b.name for b in bindings}
         bindings += [Binding(name, (), "derived", a.shape) for name, a in leaves.items() if name not in bound]
     graphs.constants_as_nodes(model, {model.graph.initializers[b.name] for b in bindings}, [])

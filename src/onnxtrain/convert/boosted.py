@@ -8,27 +8,13 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 
 from onnxtrain import graph
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.learned import library_of
 from onnxtrain.convert.own import Nodes, addition
 from onnxtrain.convert.repairs.table import Addition
 from onnxtrain.errors import ConversionError
-
-#: Libraries, and the package whose exporter is taken.
-_EXPORTERS = {"lightgbm": "onnxmltools", "xgboost": "onnxmltools", "catboost": "catboost"}
-
-
-def library_of(kind: type) -> str | None:
-    """Return the library of boosted trees that a class belongs to, if any."""
-    roots = [base.__module__.partition(".")[0] for base in kind.__mro__]
-    return next((root for root in roots if root in _EXPORTERS), None)
-
-
-def holds_boosted(estimator: BaseEstimator) -> bool:
-    """Whether an estimator is, or holds, boosted trees of one of these libraries."""
-    return any(library_of(type(found)) for found in inside(estimator))
 
 
 def addition_of_boosted(kind: type) -> Addition:
@@ -39,8 +25,7 @@ def addition_of_boosted(kind: type) -> Addition:
     ConversionError
         Its exporter is not installed.
     """
-    library = library_of(kind) or ""
-    exporter = _EXPORTERS[library]
+    exporter = "catboost" if library_of(kind) == "catboost" else "onnxmltools"
     try:
         importlib.import_module(exporter)
     except ImportError as e:

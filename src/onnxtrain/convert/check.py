@@ -16,7 +16,6 @@ from sklearn.impute import KNNImputer
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.convert.boosted import holds_boosted
 from onnxtrain.convert.columns import (
     COMPARED_ROWS,
     as_float32,
@@ -27,7 +26,7 @@ from onnxtrain.convert.columns import (
     positional,
     some_rows,
 )
-from onnxtrain.convert.learned import find_trees, holds, inside
+from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.sklearn import documentation

@@ -14,6 +14,9 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 
 from onnxtrain.rewrite.trees import to_free, to_simplex
 
+#: Libraries of boosted trees.
+_BOOSTED = frozenset({"catboost", "lightgbm", "xgboost"})
+
 #: From an estimator to something inside it: names of attributes, keys, positions in lists.
 Path: TypeAlias = "tuple[str | int, ...]"
 
@@ -148,6 +151,17 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
 def holds(estimator: BaseEstimator, kinds: type | tuple[type, ...]) -> bool:
     """Whether an estimator is one of some classes, or holds one that is."""
     return any(isinstance(found, kinds) for found in inside(estimator))
+
+
+def library_of(kind: type) -> str | None:
+    """Return the library of boosted trees that a class belongs to, if any."""
+    roots = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    return next((root for root in roots if root in _BOOSTED), None)
+
+
+def holds_boosted(estimator: BaseEstimator) -> bool:
+    """Whether an estimator is, or holds, boosted trees of one of these libraries."""
+    return any(library_of(type(found)) for found in inside(estimator))
 
 
 def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:

@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
-from onnxtrain.convert.boosted import addition_of_boosted, library_of
+from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import input_types, text_columns
-from onnxtrain.convert.learned import inside, is_idle, paths, thawed
+from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.errors import ConversionError
