@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -23,7 +24,13 @@ from sklearn.model_selection import (
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestCentroid, RadiusNeighborsClassifier
+from sklearn.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    NearestCentroid,
+    RadiusNeighborsClassifier,
+    RadiusNeighborsRegressor,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
@@ -37,7 +44,7 @@ from onnxtrain.runtime.session import run
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore:y contains no unlabeled samples:UserWarning",
-    "ignore:KNeighborsRegressor averages:UserWarning",
+    "ignore:(KNeighbors|RadiusNeighbors)Regressor averages:UserWarning",
 )
 
 X, Y = load_diabetes(return_X_y=True)
@@ -275,3 +282,38 @@ def test_a_search_is_its_best_estimator(search):
     tuned = trained(OrtGradientRegressor, fitted, X, 0.5 * Y, max_iter=5)
     assert sorted(tuned.weights_) == ["best_estimator.coef", "best_estimator.intercept"]
     close(tuned.predict(X), tuned.to_sklearn().predict(X))
+
+
+@pytest.mark.parametrize(
+    "neighbours",
+    [KNeighborsRegressor(5), KNeighborsRegressor(5, weights="distance"), RadiusNeighborsRegressor(3.0)],
+    ids=["nearest", "by distance", "radius"],
+)
+def test_neighbours_that_were_fitted_on_sparse_rows(neighbours):
+    rows = scipy.sparse.csr_matrix(X / X.std(axis=0))
+    model = clone(neighbours).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, Y)
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
+
+
+def test_neighbours_equally_far_are_named_with_the_remedy():
+    rows = np.random.default_rng(0).integers(0, 4, (300, 3)).astype(float)
+    targets = np.random.default_rng(1).normal(size=300)
+    with pytest.raises(ConversionError, match="equally far gets the values of either.* RadiusNeighborsRegressor"):
+        OrtGradientRegressor(KNeighborsRegressor(5).fit(rows, targets), max_iter=1).fit(rows, targets)
+    model = RadiusNeighborsRegressor(1.5).fit(rows, targets)
+    tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, targets)
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5, atol=1e-5)
+
+
+def test_a_gaussian_process_that_predicts_unfitted_is_fitted():
+    process = GaussianProcessRegressor(alpha=1.0)
+    tuned = OrtGradientRegressor(process, max_iter=1, learning_rate=1e-30).fit(X, Y)
+    np.testing.assert_allclose(tuned.predict(X), clone(process).fit(X, Y).predict(X), rtol=1e-4)
+
+
+@pytest.mark.parametrize("within", [make_pipeline, lambda model: model], ids=["pipeline", "alone"])
+def test_columns_that_a_fit_asks_for_by_name(within):
+    frame, model = load_diabetes(as_frame=True).data, clone(HISTOGRAM).set_params(monotonic_cst={"bmi": 1})
+    tuned = OrtGradientRegressor(within(model), max_iter=1, learning_rate=1e-30).fit(frame, Y)
+    np.testing.assert_allclose(tuned.predict(frame), clone(model).fit(frame, Y).predict(frame), rtol=1e-5)

@@ -42,6 +42,7 @@ REGRESSORS = {
     "histogram": HISTOGRAM,
     "histogram, poisson": HistGradientBoostingRegressor(loss="poisson", max_iter=8, random_state=0),
     "histogram, gamma": HistGradientBoostingRegressor(loss="gamma", max_iter=8, random_state=0),
+    "histogram, a pipeline of it alone": make_pipeline(HISTOGRAM),
     "boosting": GradientBoostingRegressor(n_estimators=20, random_state=0),
     "forest": RandomForestRegressor(20, random_state=0),
     "scaled, histogram": make_pipeline(StandardScaler(), HISTOGRAM),

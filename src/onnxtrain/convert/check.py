@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_r
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import KNNImputer
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
@@ -338,11 +339,14 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return the likely cause of a difference between a graph and an estimator, with its remedy."""
-    if holds(estimator, KNNImputer):
-        return (
-            "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
-            "n_neighbors, or apply the steps up to the KNNImputer first and train the others on the rows they return."
+    if holds(estimator, (KNNImputer, KNeighborsRegressor)):
+        remedy = (
+            "choose another n_neighbors, or apply the steps up to the KNNImputer first and train the others on the "
+            "rows they return."
+            if holds(estimator, KNNImputer)
+            else "choose another n_neighbors, or RadiusNeighborsRegressor, which takes the mean of all of them."
         )
+        return f"A row whose nearest rows are equally far gets the values of either, as rounding decides: {remedy}"
     if any(_takes_logarithms_of_leaves(found) for found in inside(estimator)):
         return (
             "A class that no row of a leaf has counts as 1.7e-7 there, so that it can be trained; a temperature takes "

@@ -18,7 +18,7 @@ from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.columns import by_column
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.learned import inside, is_idle
 from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
 
@@ -63,8 +63,12 @@ def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarr
     if isinstance(estimator, (ClassifierChain, RegressorChain)):
         yield from _columns_of_links(estimator, X)
         return
-    if isinstance(estimator, Pipeline) and isinstance(estimator.steps[0][1], Columns) and len(estimator.steps) == 2:
-        yield from _columns_seen(estimator.steps[1][1], estimator.steps[0][1].transform(X))
+    if isinstance(estimator, Pipeline):
+        *front, last = [step for _, step in estimator.steps if not is_idle(step)]
+        if all(isinstance(step, Columns) for step in front):
+            for step in front:
+                X = step.transform(X)
+            yield from _columns_seen(last, X)
     members = [member for name in _MEMBERS for member in _flat(getattr(estimator, name, ()))]
     subsets = getattr(estimator, "estimators_features_", [slice(None)] * len(members))  # of bagging
     for member, columns in zip(members, subsets, strict=False):

@@ -94,9 +94,10 @@ class Division:
 def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
     """Whether an estimator is a pipeline with steps in front of one that predicts, holds some, or splits categories."""
     estimator = thawed(estimator)
+    last = _flat(estimator)[-1][1]
     if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
-        return hasattr(_flat(estimator)[-1][1], "fit")
-    return _holds_pipelines(estimator) or isinstance(estimator, HISTOGRAMS)
+        return hasattr(last, "fit")
+    return _holds_pipelines(estimator) or isinstance(last, HISTOGRAMS)
 
 
 def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:

@@ -75,6 +75,8 @@ def is_fitted(estimator: Estimator) -> bool:
     """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
     if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
         return False  # scikit-learn asks the last step alone
+    if hasattr(estimator, "predict") and not get_tags(estimator).requires_fit:  # a Gaussian process predicts unfitted
+        return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
     try:
         check_is_fitted(estimator)
     except NotFittedError:

@@ -134,7 +134,11 @@ def _start_divided(
             random_state=estimator._random_state,
         )
     whole = thawed(fitted)
-    for division in divisions(whole, estimator.weights_to_train):
+    found = divisions(whole, estimator.weights_to_train)
+    if not found and not is_fitted(estimator.estimator):  # its fit alone asked for the names of columns
+        rows = check_first_rows(estimator, X, y, sample_weight)
+        return rows, *_begin(estimator, rows, whole)
+    for division in found:
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)

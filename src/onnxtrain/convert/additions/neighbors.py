@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
-from sklearn.neighbors import KNeighborsRegressor, NearestCentroid
+import scipy.sparse
+from sklearn.neighbors import KNeighborsRegressor, NearestCentroid, RadiusNeighborsRegressor
 
 from onnxtrain.convert.additions.kernels import RowsWith
 from onnxtrain.convert.own import Nodes, addition, built_in
@@ -54,13 +56,20 @@ def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 _BY_DISTANCE = addition(_by_distance)
 
 
-@repair(KNeighborsRegressor)
-def weighted_by_distance(
-    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
-) -> None:
-    """Write the weights 1 / distance; by skl2onnx a row that was fitted gets the mean of its neighbours too."""
-    model = operator.raw_operator
-    if model.weights == "distance" and model.effective_metric_ == "euclidean" and isinstance(model._fit_X, np.ndarray):
-        _BY_DISTANCE.convert(scope, operator, container)
-    else:
-        convert(scope, operator, container)
+@repair(KNeighborsRegressor, RadiusNeighborsRegressor)
+def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Write fitted rows dense, and the weights 1 / distance.
+
+    skl2onnx takes no sparse rows, and a row that was fitted gets the mean of its neighbours, whatever its distance.
+    """
+    original = operator.raw_operator
+    model = operator.raw_operator = copy.copy(original)
+    if scipy.sparse.issparse(model._fit_X):
+        model._fit_X = model._fit_X.toarray()
+    by_distance = model.weights == "distance" and model.effective_metric_ == "euclidean"
+    nearest = isinstance(model, KNeighborsRegressor) and isinstance(model._fit_X, np.ndarray)
+    write = _BY_DISTANCE.convert if by_distance and nearest else convert
+    try:
+        write(scope, operator, container)
+    finally:
+        operator.raw_operator = original
