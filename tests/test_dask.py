@@ -186,6 +186,15 @@ def test_classes_and_their_weights_are_those_of_all_partitions(client, class_wei
         np.testing.assert_array_equal(getattr(there, method)(X), getattr(there.to_local(), method)(X))
 
 
+def test_balanced_classes_do_not_count_rows_of_weight_zero(client):
+    weight = np.where((CLASSES == 0) & (np.arange(len(CLASSES)) % 4 > 0), 0.0, WEIGHT)
+    parameters = COMMON | dict(class_weight="balanced")
+    model = MLPClassifier(hidden_layer_sizes=(4,), **SHORT).fit(X, CLASSES)
+    here = onnxtrain.OrtGradientClassifier(model, **parameters).fit(X, CLASSES, weight)
+    there = on_dask.OrtGradientClassifier(model, client=client, **parameters).fit(*on_workers(X, CLASSES, weight))
+    assert_same_weights(there, here)
+
+
 def test_several_labels_a_row(client):
     labels = np.stack([CLASSES == 0, CLASSES > 0, X[:, 0] > 0], axis=1).astype(int)
     model = MLPClassifier(hidden_layer_sizes=(4,), **SHORT).fit(X, labels)

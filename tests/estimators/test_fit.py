@@ -8,11 +8,13 @@ import warnings
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
@@ -120,6 +122,40 @@ def test_class_weight_is_sample_weight(class_weight):
     by_class = OrtGradientClassifier(class_weight=class_weight, **params).fit(X, y)
     by_row = OrtGradientClassifier(**params).fit(X, y, sample_weight=compute_sample_weight(class_weight, y))
     assert same(by_class.weights_, by_row.weights_)
+
+
+#: How y is given: a class, several labels or a class for each of two positions of a row.
+ZERO_WEIGHT = {
+    "classes": (None, lambda y: y),
+    "labels": (None, lambda y: np.stack([y > 0, y == 1], axis=1).astype(int)),
+    "positions": ("(double[N,4] X) => (double[N,2,3] Y)", lambda y: np.stack([y, np.zeros_like(y)], axis=1)),
+}
+
+
+@pytest.mark.parametrize("text, targets", ZERO_WEIGHT.values(), ids=ZERO_WEIGHT)
+def test_balanced_classes_do_not_count_rows_of_weight_zero(text, targets):
+    """They counted: a class most of whose rows had weight zero was weighed as a frequent one."""
+    X, y = load_iris(return_X_y=True)
+    y = targets(y)
+    weight = np.where(np.arange(len(X)) % 5 < 2, 0.0, 1.0 + np.arange(len(X)) % 3)
+    weight[60:90] = 0
+    kept = weight > 0
+    model = None
+    if text is None:
+        model = MLPClassifier((3,), max_iter=3, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, y)
+    else:
+        model = onnx.parser.parse_model(
+            f"""<ir_version: 8, opset_import: ["" : 17]> g {text} <double[4,6] W = {{{", ".join("1" * 24)}}},
+            int64[3] shape = {{-1, 2, 3}}> {{ Z = MatMul(X, W) Y = Reshape(Z, shape) }}"""
+        )
+    params = dict(class_weight="balanced", solver="lbfgs", max_iter=5, l2=0.1, dtype="float64", random_state=0)
+    all_rows = OrtGradientClassifier(model, **params).fit(X, y, weight)
+    some = OrtGradientClassifier(model, **params).fit(X[kept], y[kept], weight[kept])
+    np.testing.assert_allclose(all_rows.loss_curve_, some.loss_curve_, rtol=1e-9)
+    np.testing.assert_allclose(all_rows.predict_proba(X), some.predict_proba(X), rtol=1e-5, atol=1e-9)
 
 
 def test_losses_are_weighted_row_by_row(diabetes):

@@ -333,6 +333,18 @@ def test_balanced_weights_are_those_of_all_parts_where_the_classes_are_given():
     np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-6)
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["", "classes given"])
+def test_balanced_weights_of_parts_do_not_count_rows_of_weight_zero(known):
+    w = np.where((np.arange(N) % 3 == 0) | ((y == "no") & (np.arange(N) % 2 == 0)), 0.0, weight)
+    model = OrtGradientClassifier(class_weight="balanced", solver="lbfgs", l2=0.01, dtype="float64")
+    more = {"classes": ["no", "yes"], "open_parts": 2} if known else {}
+    a, b = clone(model).fit(X[w > 0], y[w > 0], w[w > 0]), clone(model).fit(parts_of(9, X, y, w, **more))
+    np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-6)
+    a.partial_fit(X[w > 0], y[w > 0], sample_weight=w[w > 0])
+    b.partial_fit(parts_of(9, X, y, w, **more))
+    np.testing.assert_allclose(b.loss_curve_[-1], a.loss_curve_[-1], rtol=1e-6)
+
+
 TEXT = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (int64[N, T] ids) => (float[N, 3] Y) <float[4, 3] E = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0}>

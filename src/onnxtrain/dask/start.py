@@ -15,6 +15,7 @@ from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.given import check_rows, data_of
+from onnxtrain.estimators.labels import balanced
 from onnxtrain.estimators.protocols import take
 from onnxtrain.estimators.survey import form_of
 from onnxtrain.estimators.trained import TrainedModel
@@ -58,7 +59,8 @@ def glance(part: Part, size: int, classifies: bool) -> Glance:
                 f"Labels must be of one type, numbers or strings, and none may be missing: {e}. Leave rows without a "
                 "label out, frame.dropna(subset=[...])."
             ) from e
-        counts = dict(zip(classes.tolist(), np.bincount(which).tolist(), strict=True))
+        n = np.bincount(which[counted], minlength=len(classes))
+        counts = dict(zip(classes.tolist(), n.tolist(), strict=True))
         chosen += [np.flatnonzero(which == k)[:_OF_EACH] for k in range(len(classes))]
     some = np.unique(np.concatenate(chosen))
     if not len(some):
@@ -181,8 +183,7 @@ def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
             raise ParameterError(
                 "class_weight='balanced' is for one class a row on a cluster: give a dictionary for each label."
             )
-        n = sum(counts.values())
-        return {label: n / (len(counts) * count) for label, count in counts.items()}
+        return balanced(counts)
     return {label: wanted.get(label, 1.0) for label in counts} if counts else wanted
 
 

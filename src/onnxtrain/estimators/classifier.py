@@ -103,8 +103,9 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         As :class:`OrtGradientRegressor`.
     class_weight : dict, list of dict, "balanced" or None
         Weights of the classes, multiplied with the sample weights. ``"balanced"``:
-        ``n_samples / (n_classes * count of the class)``. Of labels a dictionary ``{0: a, 1: b}``
-        each, whose weights are multiplied, see :func:`~sklearn.utils.class_weight.compute_sample_weight`.
+        ``n_samples / (n_classes * count of the class)``, of rows whose weight is not zero. Of labels a dictionary
+        ``{0: a, 1: b}`` each, whose weights are multiplied, see
+        :func:`~sklearn.utils.class_weight.compute_sample_weight`.
         Of positions the weights of their classes; ``"balanced"`` ones are those of the first rows, in later calls of
         ``partial_fit``, or of ``fit`` with `warm_start`, too. Set anew between calls, they are the new ones.
     average, l1_method

@@ -198,7 +198,8 @@ class GivenParts:
             raise ParameterError(_NOT_BALANCED)
         found: Counter[Any] = Counter()
         for part in self.labelled():
-            found.update(np.ravel(as_array(part.y, "y")).tolist())
+            y = np.ravel(as_array(part.y, "y"))
+            found.update((y if part.sample_weight is None else y[as_array(part.sample_weight) != 0]).tolist())
         return dict(found)
 
     def labelled(self) -> Iterator[Part]:

@@ -99,7 +99,7 @@ class Labels(Targets):
             )
         return rows
 
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes."""
         of_votes = _counts_votes(source.estimator)
         return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
@@ -122,12 +122,18 @@ class Labels(Targets):
     def weigh(
         self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
     ) -> np.ndarray | None:
-        """Return the sample weights times those of the classes; balanced ones are by `counts`, else by y."""
+        """Return the sample weights times those of the classes; balanced ones are by `counts`, else by the rows of y.
+
+        A row of weight zero is none.
+        """
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self.n_labels:
             raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
-        by_class = compute_sample_weight(self.class_weight if counts is None else _balanced(counts), y)
+        counted = None
+        if counts is None and sample_weight is not None and self.class_weight == "balanced":
+            counted = np.flatnonzero(sample_weight)
+        by_class = compute_sample_weight(self.class_weight if counts is None else balanced(counts), y, indices=counted)
         return by_class if sample_weight is None else by_class * sample_weight
 
     def decoder(self, model: TrainedModel) -> LabelDecoder:
@@ -160,7 +166,7 @@ class IndicatorLabels(Labels):
         constant = (rows.y == rows.y[:1]).all(axis=0)
         return _with_zeros(rows, np.where(constant, 1 - rows.y[:1], 0)) if constant.any() else rows
 
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels, the indices of their columns as classes."""
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:
@@ -412,10 +418,11 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 
 
-def _balanced(counts: Mapping[Any, int]) -> dict[Any, float]:
-    """Return the weight n_samples / (n_classes * count) of each class."""
-    n_rows = sum(counts.values())
-    return {label: n_rows / (len(counts) * count) for label, count in counts.items()}
+def balanced(counts: Mapping[Any, int]) -> dict[Any, float]:
+    """Return the weight n_samples / (n_classes * count) of each class that has rows."""
+    found = {label: count for label, count in counts.items() if count}
+    n_rows = sum(found.values())
+    return {label: n_rows / (len(found) * count) for label, count in found.items()}
 
 
 def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

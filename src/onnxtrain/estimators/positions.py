@@ -62,11 +62,14 @@ class PositionLabels(Labels):
         """Return the number of classes, one output for each."""
         return super().n_outputs(y[counts(y, self.ignore_index)])
 
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes and balanced weights."""
-        labels = y[counts(y, self.ignore_index)]
-        found = super().learned(labels, source)
-        return replace(found, balanced=balanced_weights(labels, found.classes))
+        which = counts(y, self.ignore_index)
+        labels = y[which]
+        found = super().learned(labels, source, sample_weight)
+        weight = weights_of_entries(sample_weight, which)
+        weighed = labels if weight is None else labels[weight != 0]
+        return replace(found, balanced=balanced_weights(weighed, found.classes))
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the index of the class of each position, -1 for `ignore_index`."""
@@ -103,7 +106,7 @@ class PositionValues(Values):
         """Return the length of the axis of the values, the last of three."""
         return int(y.shape[-1 if y.ndim == 3 else 1])
 
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these targets with the number of their axes."""
         model = source.model
         if model.width != 1:
@@ -111,7 +114,7 @@ class PositionValues(Values):
                 f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
                 f"{model.class_axis}: y must have its shape."
             )
-        return super().learned(y, source)
+        return super().learned(y, source, sample_weight)
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the values as they are, if the loss takes them."""

@@ -185,7 +185,7 @@ def _begin(
     source = _with_output_known(estimator, source, rows, reading)
     if estimator.weights_to_train is None:
         _warn_of_stored_targets(model)
-    estimator._targets = estimator._targets.learned(rows.y, source)
+    estimator._targets = estimator._targets.learned(rows.y, source, rows.weight)
     source, weights = _initial_weights(estimator, source)
     trained = with_objective(estimator, source, weights, rows.form)
     estimator._decides = check_start(trained, rows.exact, estimator._targets.decoder(trained), reading.target)

@@ -42,7 +42,7 @@ class Survey:
     labels : ndarray
         The distinct labels; of targets that are numbers, or of several columns, the least and the largest.
     counts : ndarray
-        How many rows have each label.
+        How many rows of nonzero weight have each label.
     shares : ndarray (n_parts, n_labels) or None
         The share of each label in the rows of each part; None if that is not known of all parts.
     suspects : tuple of int
@@ -72,6 +72,7 @@ class _Found(NamedTuple):
     range: tuple[float, float]
     labels: np.ndarray
     counts: np.ndarray
+    weighed: np.ndarray
     flaws: frozenset[str]
     digest: bytes
 
@@ -196,8 +197,11 @@ def _look(
     ends = take_rows(X, np.unique([0, n_rows - 1]), n_rows)
     digest = b"".join(_content(array) for array in (y, weight, *_columns(ends)))
     which = counted(y) if classifies else None
-    labels = _labels(y if which is None else y[which], classifies=classifies, i=i)
-    return _Found(sample, form_of(X), *sums, *labels, _flaws(X), hashlib.sha256(digest).digest())
+    labels, counts = _labels(y if which is None else y[which], classifies=classifies, i=i)
+    weighed = counts
+    if weight is not None and which is None and labels.ndim == 1 and classifies:
+        weighed = np.bincount(np.searchsorted(labels, y.ravel()[weight != 0]), minlength=len(labels))
+    return _Found(sample, form_of(X), *sums, labels, counts, weighed, _flaws(X), hashlib.sha256(digest).digest())
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +229,7 @@ def _check_kinds(found: Mapping[int, _Found]) -> None:
 
 
 def _union(found: Sequence[_Found], *, distinct: bool) -> tuple[np.ndarray, np.ndarray]:
-    labels, counts = (np.concatenate(arrays) for arrays in ([f.labels for f in found], [f.counts for f in found]))
+    labels, counts = (np.concatenate(arrays) for arrays in ([f.labels for f in found], [f.weighed for f in found]))
     if not distinct or labels.ndim > 1:
         return _labels(labels, classifies=False)
     distinct_labels, which = np.unique(labels, return_inverse=True)

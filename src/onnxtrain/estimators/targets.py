@@ -74,8 +74,10 @@ class Targets(ABC):
     # with the model ---------------------------------------------------------
 
     @abstractmethod
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these targets with their attributes learned from the first rows: classes, axes, class weights.
+
+        `sample_weight` says which rows count for the latter.
 
         Raises
         ------
@@ -137,7 +139,7 @@ class Values(Targets):
         """Return the number of columns."""
         return y.shape[1] if y.ndim > 1 else 1
 
-    def learned(self, y: np.ndarray, source: Source) -> Self:
+    def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these targets with the number of their axes."""
         model = source.model
         if not self.named and source.original is not None and model.classes is not None:
