@@ -92,15 +92,19 @@ def test_csr_rows_are_made_dense_batch_by_batch(monkeypatch):
 def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
     monkeypatch.setattr(data_module, "LARGE", 100)
     monkeypatch.setattr(data_module, "_BLOCK", 100)
+    monkeypatch.setattr(data_module, "_NEIGHBOURS", 10)
     data = TrainingData({"X": X}, y.reshape(-1, 1), None, {"X": X.dtype})
     assert data.in_blocks
     assert not data.ready
     found = list(data.shuffled(32, np.random.RandomState(0) if shuffle else None))
-    assert sorted(map(len, found)) == [442 % 96 % 32, *[32] * (442 // 32)]
+    assert sorted(map(len, found)) == [442 % 32, *[32] * (442 // 32)]
     order = np.concatenate(found)
     assert np.array_equal(order, np.arange(442)) != shuffle
     assert np.array_equal(np.sort(order), np.arange(442))
     model = tuned(shuffle=shuffle).fit(X, y)
+    # each block has rows from everywhere: steps of sorted rows see all classes
+    means = [np.mean(rows) for rows in (order[start : start + 100] for start in range(0, 400, 100))]
+    assert (np.ptp(means) < 200) == shuffle
     monkeypatch.setattr(data_module, "LARGE", 1000)
     expected = tuned(shuffle=shuffle).fit(X, y)
     if not shuffle:

@@ -17,8 +17,10 @@ from onnxtrain.runtime.device import Device
 #: Rows above which they are visited block by block: a permutation of all of them would fill the memory.
 LARGE = 2**23
 
-#: Rows of a block.
+#: Rows of a block, and how many neighbours among them are in the same one, as they are read together. A block of
+#: neighbours alone would be one class where the rows are sorted by label.
 _BLOCK = 2**20
+_NEIGHBOURS = 2**8
 
 #: Rows evaluated together, outside training.
 _MOST_AT_ONCE = 20_000
@@ -232,17 +234,30 @@ class TrainingData:
     def shuffled(self, size: int, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
         """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator.
 
-        Very many rows are shuffled by blocks, and within each block.
+        Very many rows are shuffled by blocks that have neighbours from everywhere, and within each block.
         """
         if not self.in_blocks:
             rows = self.rows if random_state is None else random_state.permutation(self.rows)
             yield from (rows[part] for part in batches(len(rows), size))
             return
-        blocks = list(batches(len(self.label), max(_BLOCK // size, 1) * size))
-        for i in range(len(blocks)) if random_state is None else random_state.permutation(len(blocks)):
-            rows = np.arange(blocks[i].start, blocks[i].stop, dtype=np.int64)
-            rows = rows if random_state is None else random_state.permutation(rows)
-            yield from (rows[part] for part in batches(len(rows), size))
+        rows = np.empty(0, np.int64)
+        for block in self._blocks(random_state):
+            rows = np.concatenate([rows, block])
+            whole = len(rows) // size * size
+            yield from (rows[part] for part in batches(whole, size))
+            rows = rows[whole:]
+        if len(rows):
+            yield rows
+
+    def _blocks(self, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
+        """Yield the rows block by block, in random order if there is a generator."""
+        n = len(self.label)
+        starts = np.arange(0, n, _NEIGHBOURS)
+        starts = starts if random_state is None else random_state.permutation(starts)
+        for part in batches(len(starts), max(_BLOCK // _NEIGHBOURS, 1)):
+            rows = (starts[part, None] + np.arange(_NEIGHBOURS)).ravel()
+            rows = rows[rows < n]
+            yield rows if random_state is None else random_state.permutation(rows)
 
     def pieces(self, device: Device) -> Iterator[Piece]:
         """Yield the rows that count in order, some at a time; a device that holds data keeps them for the next time."""
