@@ -508,6 +508,16 @@ def test_a_client_that_is_closed_is_named(clients, solver):
         model.fit(*on_workers(X, Y))
 
 
+def test_a_restart_of_the_cluster_is_named():
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        model = on_dask.OrtGradientRegressor(REGRESSOR, client=client, timeout=60, **COMMON)
+        with pytest.raises(ClusterError, match=r"lost as well, as all are by client.restart\(\): make them anew"):
+            model.fit(*on_workers(X, Y), callback=lambda info: client.restart(wait_for_workers=False))
+
+
 def test_a_task_of_a_worker_that_is_heard_of_may_take_longer(client):
     workers = Workers(client, max_failures=0, timeout=1)
     assert workers.results(lambda: [client.submit(time.sleep, 5, pure=False)]) == [None]
@@ -581,8 +591,9 @@ REFUSED = {
     "score": (lambda m: m.fit(*ROWS).score(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row whose"),
     "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client is a distributed.Client.*, got 'tcp://h:1'"),
     "failures": (lambda m: m.set_params(max_failures=-1).fit(*ROWS), ParameterError, "max_failures is an integer, 0 or more, got -1"),
-    "limit": (lambda m: m.set_params(timeout=0).fit(*ROWS), ParameterError, "timeout is a number of seconds above 0, got 0"),
-    "limit in words": (lambda m: m.set_params(timeout="5m").fit(*ROWS), ParameterError, "timeout is a number .* got '5m'"),
+    "limit": (lambda m: m.set_params(timeout=0).fit(*ROWS), ParameterError, "timeout is a finite number of seconds above 0, got 0"),
+    "limit in words": (lambda m: m.set_params(timeout="5m").fit(*ROWS), ParameterError, "timeout is a finite number .* got '5m'"),
+    "no limit": (lambda m: m.set_params(timeout=float("inf")).fit(*ROWS), ParameterError, "timeout is a finite number .* got inf"),
     "half": (lambda m: m.set_params(dtype="bfloat16").fit(*ROWS), ParameterError, "dtype='bfloat16' is for one device"),
     "checkpoint": (lambda m: m.set_params(solver="lbfgs").fit(*ROWS, checkpoint="x"), ParameterError, "checkpoint is for the solvers of steps"),
 }  # fmt: skip

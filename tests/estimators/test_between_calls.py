@@ -95,7 +95,7 @@ def test_an_estimator_inside_that_was_changed_is_another_one(start, change):
     assert model.set_params(**{name: before}).fit(X, Y).n_iter_ == 2
 
 
-def test_weights_to_train_that_were_changed_in_place():
+def test_weights_to_train_that_were_changed_in_place(tmp_path):
     model = OrtGradientClassifier(network(), output="A", weights_to_train=["V"], max_iter=1, random_state=0)
     model.fit(IRIS, SPECIES).weights_to_train.append("W")
     with pytest.raises(ParameterError, match="^weights_to_train was set"):
@@ -104,6 +104,9 @@ def test_weights_to_train_that_were_changed_in_place():
     model.fit(IRIS, SPECIES).set_params(weights_to_train__rank=2)
     with pytest.raises(ParameterError, match="^weights_to_train__rank was set"):
         model.partial_fit(IRIS, SPECIES)
+    save(model, tmp_path / "model.onnx")
+    with pytest.raises(ParameterError, match="^weights_to_train__rank was set"):
+        load(tmp_path / "model.onnx").partial_fit(IRIS, SPECIES)
     model.set_params(weights_to_train__rank=1, weights_to_train__merge=False)  # which exports read
     assert model.partial_fit(IRIS, SPECIES).n_iter_ == 2
 

@@ -37,7 +37,7 @@ NET = MLPClassifier((8,), max_iter=3, random_state=0)
 
 def parts_of(n, *arrays, **how):
     """The rows of arrays in `n` parts."""
-    cuts = np.array_split(np.arange(len(arrays[-1])), n)
+    cuts = np.array_split(np.arange(arrays[-1].shape[0]), n)
     source = from_files(cuts, lambda rows: tuple((a.iloc if hasattr(a, "iloc") else a)[rows] for a in arrays))
     return Parts(source, **how) if how else source
 
@@ -171,6 +171,15 @@ def test_many_parts_in_the_order_of_the_labels_learn_as_much_as_memory(weighted)
     a.fit(*given), b.fit(parts_of(40, *given))
     assert a.score(X, y) > 0.9
     assert abs(a.score(X, y) - b.score(X, y)) < 0.03
+
+
+def test_sparse_labels_of_parts_are_scored_as_in_memory():
+    labels = np.stack([y == "yes", X[:, 1] > 0], axis=1).astype(int)
+    model = OrtGradientClassifier(max_iter=2, random_state=0)
+    dense, sparse = (clone(model).fit(parts_of(5, X, Y)) for Y in (labels, scipy.sparse.csr_matrix(labels)))
+    check_same(sparse, dense)
+    parts = parts_of(5, X, scipy.sparse.csr_matrix(labels))
+    assert sparse.score(parts) == dense.score(parts) == dense.score(X, labels)
 
 
 def test_validation_parts_and_held_out_rows():

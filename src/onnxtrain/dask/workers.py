@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -78,8 +79,8 @@ class Workers:
             raise ParameterError(f"The client is {client.status}: make a new one, distributed.Client(...).")
         if not isinstance(max_failures, Integral) or max_failures < 0:
             raise ParameterError(f"max_failures is an integer, 0 or more, got {max_failures!r}.")
-        if not isinstance(timeout, Real) or not timeout > 0:
-            raise ParameterError(f"timeout is a number of seconds above 0, got {timeout!r}.")
+        if not isinstance(timeout, Real) or not 0 < timeout < math.inf:
+            raise ParameterError(f"timeout is a finite number of seconds above 0, got {timeout!r}.")
         return cls(client, max_failures, timeout)
 
     @property
@@ -150,7 +151,8 @@ class Workers:
         raise ClusterError(
             f"Tasks were lost {self.max_failures + 1} times with their workers, max_failures={self.max_failures}: "
             f"{lost!r}. The logs of the workers say why they ended; too little memory is a usual reason. Rows that "
-            "were cancelled are lost as well."
+            "were cancelled are lost as well, as all are by client.restart(): make them anew and fit again; with "
+            "checkpoint= and resume=True it goes on."
         ) from lost
 
     def _check_open(self) -> None:

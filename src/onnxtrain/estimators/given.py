@@ -104,9 +104,11 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
 
 
 def joined(values: Iterator[Any]) -> Any:
-    """Return results of parts as one array; None where a part has none."""
+    """Return results of parts as one array, sparse if one is; None where a part has none."""
     found = list(values)
-    return found[0] if len(found) == 1 else None if found[0] is None else np.concatenate(found)
+    if len(found) == 1 or found[0] is None:
+        return found[0]
+    return scipy.sparse.vstack(found, format="csr") if any(map(scipy.sparse.issparse, found)) else np.concatenate(found)
 
 
 #: Why, and the remedy.

@@ -270,11 +270,11 @@ def _as_fitted(trained: TrainedModel, dtype: str, **of_loss: Any) -> TrainedMode
 
 def _set_since_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
     """Return the parameters that training began with and that were set anew since; the model is in the file itself."""
-    params = estimator.get_params(deep=False)
+    now = parameters_of_start(estimator)
     return {
         name: value
         for name, value in estimator._begun_with.items()
-        if name in params and name != "estimator" and not is_same(params[name], value)
+        if name.partition("__")[0] != "estimator" and not is_same(now.get(name), value)
     }
 
 
