@@ -441,6 +441,8 @@ def test_own_loss_that_does_not_fit(function, params, words):
 def test_own_loss_that_builds_nonsense_says_so():
     with pytest.raises(ModelError, match=r"Add\(.*\) is not valid"):
         with_loss(lambda op, y, f: op.Add(f, op.Concat(f, f, f, axis=1)), k=2)
+    with pytest.raises(ModelError, match=r"TopK\(.*\) is not valid.* how many results: op\.TopK\(\.\.\., _outputs=2\)"):
+        with_loss(lambda op, y, f: op.TopK(f, [1])[0], k=2)
 
 
 def test_a_registered_loss_is_found_by_name_and_as_a_function(monkeypatch):

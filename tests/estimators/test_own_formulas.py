@@ -213,6 +213,21 @@ MIXED = {
 }
 
 
+def test_pairs_of_rows_are_written_with_operators_of_onnx():
+    """The mean over all rows of a hinge on the differences, a ranking within the batch."""
+
+    def ranking(op, t, p):
+        pairs = [op.Sub(x, op.Transpose(x, perm=[1, 0])) for x in (t, p)]
+        return op.ReduceMean(op.Relu(op.Sub(1.0, op.Mul(op.Sign(pairs[0]), pairs[1]))), [1], keepdims=1)
+
+    found = fit(ranking).losses(X, y)
+    p = fit(ranking).predict(X)
+    expected = np.maximum(0, 1 - np.sign(y[:, None] - y) * (p[:, None] - p)).mean(axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(LossError, match=r"Where all pairs of rows are meant, as in a ranking, write op\.Sub\(a, b\)"):
+        fit(lambda op, t, p: abs(p - np.reshape(p, (1, -1))).mean(axis=1, keepdims=True))
+
+
 @pytest.mark.parametrize("name", MIXED)
 def test_a_loss_of_each_row_with_each_other_is_refused(name):
     with pytest.raises(LossError, match=r"would become .*, each row with each other. Keep the axis"):

@@ -40,6 +40,16 @@ CONSTANTS = {
         "W = Constant <value = float[2, 1] {1, 2}> () b = Constant <value_floats = [0.5]> () Y = Gemm(X, W, b)",
         {"W", "b"},
     ),
+    "one intercept in another shape": (
+        "W = Constant <value = float[2, 1] {1, 2}> () b = Constant <value = float[1, 1] {0.5}> ()"
+        " i = Constant <value_ints = [0]> () s = Squeeze(b, i) t = Identity(s) Y = Gemm(X, W, t)",
+        {"W", "b"},
+    ),
+    "a small number in another shape": (
+        "e = Constant <value = float[1, 1] {0.1}> () i = Constant <value_ints = [0]> () eps = Squeeze(e, i)"
+        " A = Abs(X) S = Add(A, eps) Y = Sqrt(S)",
+        set(),
+    ),
     "integers": ("i = Constant <value_ints = [1, 0]> () Y = Gather <axis = 1> (X, i)", set()),
     "used twice": ("b = Constant <value_floats = [1.0, 2.0]> () Z = Add(X, b) Y = Mul(Z, b)", {"b"}),
     "an output": ("Y = Constant <value_floats = [1.0, 2.0]> ()", set()),
