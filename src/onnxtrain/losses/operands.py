@@ -308,8 +308,8 @@ def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
         if rows.count(dim) > max(_symbols(x).count(dim) for x in operands):
             raise LossError(
                 f"{' and '.join(map(repr, operands))} would become {result!r}, each row with each other. "
-                "Keep the axis: y_pred[:, :1], x.sum(axis=1, keepdims=True). Where all pairs of rows are meant, as in a "
-                "ranking, write op.Sub(a, b) or another operator of ONNX."
+                "Keep the axis: y_pred[:, :1], x.sum(axis=1, keepdims=True). Where all pairs of rows are meant, as in "
+                "a ranking, write op.Sub(a, b) or another operator of ONNX."
             )
     return result
 
