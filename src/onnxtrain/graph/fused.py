@@ -246,10 +246,9 @@ def _width(x: ir.Value | None) -> int | None:
 def _heads(op: Op, x: ir.Value, h: int, d: int = -1) -> ir.Value:
     """Return (n, h, t, d) of (n, t, h * d)."""
     width = _width(x)
-    sizes = (
-        [h, d] if width is None else [h if h > 0 else width // d, d if d > 0 else width // h]
-    )  # no rows leave -1 open
-    return op.Transpose(op.Reshape(x, [0, 0, *sizes]), perm=[0, 2, 1, 3])
+    if width is not None:  # Reshape cannot tell what -1 is where there are no rows
+        h, d = (width // d, d) if h < 0 else (h, width // h)
+    return op.Transpose(op.Reshape(x, [0, 0, h, d]), perm=[0, 2, 1, 3])
 
 
 def _joined(op: Op, x: ir.Value) -> ir.Value:
