@@ -135,7 +135,8 @@ def _start_divided(
         )
     whole = thawed(fitted)
     found = divisions(whole, estimator.weights_to_train)
-    if not found and not is_fitted(estimator.estimator):  # its fit alone asked for the names of columns
+    # its fit alone has failed, for want of the names of columns
+    if not found and not isinstance(refused, ConversionError) and not is_fitted(estimator.estimator):
         rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
     for division in found:
