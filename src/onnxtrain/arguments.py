@@ -23,7 +23,7 @@ R = TypeVar("R")
 #: For each of our parameters the names that other libraries give it.
 _SYNONYMS = {
     "accumulate": "accumulate_grad_batches accumulation_steps gradient_accumulation_steps iter_size",
-    "alpha": "lora_alpha",
+    "alpha": "lora_alpha rho",
     "average": "ema swa averaging polyak use_ema",
     "batch_axis": "batch_dim batch_dims",
     "batch_size": "batch batchsize bs minibatch_size mini_batch_size train_batch_size chunk_size",

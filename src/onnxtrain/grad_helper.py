@@ -347,6 +347,8 @@ def _ones_like(op: Op, y: ir.Value) -> ir.Value:
 
 def _names(names: str | Sequence[str], what: str) -> tuple[str, ...]:
     """Return names as a tuple; a string is one name, any other argument must hold distinct strings."""
+    if not isinstance(names, Iterable):
+        raise ArgumentTypeError(f"{what} must be names, got {names!r}, a {type(names).__name__}.")
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
         if not isinstance(name, str):

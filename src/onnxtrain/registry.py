@@ -44,6 +44,12 @@ def is_of_package(definition: object) -> bool:
     return (getattr(definition, "__module__", None) or "").partition(".")[0] == "onnxtrain"
 
 
+def _shown(made_of: object) -> str:
+    """Return a function or a class by its module and name, any other entry as its representation."""
+    name = getattr(made_of, "__qualname__", None)
+    return repr(made_of) if name is None else f"{getattr(made_of, '__module__', '')}.{name}"
+
+
 def _code(definition: object) -> object:
     """Return an identity of a function or class: its code and the values in it."""
     if isinstance(definition, type):
@@ -98,13 +104,20 @@ class Registry(Mapping[str, T]):
         definition : function or class, optional
             The source of the entry, if not itself.
         """
+        for name in names:
+            if not isinstance(name, str):
+                raise ParameterError(f"The name of a {self.kind} is a text, got {name!r:.80}.")
+        if not names:
+            raise ParameterError(f"A {self.kind} is registered under a name: give one or several.")
 
         def decorate(entry: E) -> E:
             made_of = entry if definition is None else definition
+            if definition is not None and not callable(definition):
+                raise ParameterError(f"The {self.kind} {names[0]!r} must be a function, got {definition!r:.80}.")
             for name in names:
                 if name in self._entries and not override and _code(self._definitions[name]) != _code(made_of):
                     raise ParameterError(
-                        f"{self.kind} {name!r} is registered already: {self._entries[name]!r}. "
+                        f"{self.kind} {name!r} is registered already: {_shown(self._definitions[name])}. "
                         "Replace it with override=True."
                     )
             self._entries.update(dict.fromkeys(names, cast(T, entry)))

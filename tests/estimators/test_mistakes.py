@@ -7,6 +7,8 @@ import pathlib
 import pickle
 import re
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import joblib
 import numpy as np
@@ -21,12 +23,14 @@ from sklearn.cluster import KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
-from sklearn.metrics import mean_absolute_error
+from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import onnxtrain
 from onnxtrain import (
@@ -37,6 +41,7 @@ from onnxtrain import (
     OrtGradientRegressor,
     WeightsDisplay,
     arguments,
+    rows,
 )
 from onnxtrain.errors import (
     ArgumentTypeError,
@@ -54,7 +59,7 @@ from onnxtrain.errors import (
 )
 from onnxtrain.losses import LOSSES
 from onnxtrain.losses.synonyms import SYNONYMS
-from onnxtrain.optim import SGD, Adam, Constant, Cosine
+from onnxtrain.optim import SGD, Adam, Constant, Cosine, Optimizer, Proximal, RMSprop
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -790,7 +795,220 @@ LAST_CALLS = [
         "takes numbers, and X holds text or categories in 'rooms'.",
     ),
 ]
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS
+
+
+@dataclass(frozen=True)
+class WithoutSlots(Optimizer):
+    def update(self, op, w, dw, slots, learning_rate):
+        return op.Sub(w, dw)
+
+
+@dataclass(frozen=True)
+class OfOneMemory(Optimizer):
+    slots: ClassVar[tuple[str, ...]] = ("a",)
+
+    def update(self, op, w, dw, slots, learning_rate):
+        return op.Sub(w, dw), ()
+
+
+@dataclass(frozen=True)
+class OfOtherArguments(Optimizer):
+    def update(self, w, dw):
+        return w, ()
+
+
+@dataclass(frozen=True)
+class OfAnotherShape(Optimizer):
+    def update(self, op, w, dw, slots, learning_rate):
+        return op.ReduceSum(w), ()
+
+
+OF_TOKENS = onnx_model(
+    """(int64[n, t] input_ids, int64[n, t] attention_mask) => (float[n, 2] logits)
+    <float[5, 2] E = {0.1, -0.2, 0.3, 0.2, -0.1, 0, 1, 2, 3, 4}, int64[1] one = {1}> {
+        v = Gather(E, input_ids)
+        m = Cast<to = 1>(attention_mask)
+        s = ReduceMean<axes = [1], keepdims = 1>(m)
+        r = ReduceMean<axes = [1], keepdims = 0>(v)
+        logits = Mul(r, s)
+    }"""
+)
+GAPS = pd.DataFrame({"km": pd.array([1, None] * 10, dtype="Int64"), "make": ["Fiat", None] * 10})
+
+
+def cars(step, column):
+    """Return a pipeline that encodes one column of cars."""
+    return make_pipeline(make_column_transformer((step, [column])), Ridge())
+
+
+#: Mistakes of a second hour: files of others, rules of one's own, functions instead of estimators.
+FURTHER_CALLS = [
+    # a file of a pipeline
+    (
+        lambda _: (
+            R(cars(make_pipeline(SimpleImputer(), StandardScaler()), "km"), max_iter=1)
+            .fit(GAPS, RENT)
+            .get_trained_onnx()
+        ),
+        ExportError,
+        "scikit-learn runs 'columntransformer', which ONNX does not run alike (Missing values in the columns km of "
+        "integers or booleans: ONNX has no such type, but for floats it has: X.astype({name: float}).",
+    ),
+    (
+        lambda _: (
+            R(cars(make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), "make"), max_iter=1)
+            .fit(GAPS[["make"]], RENT)
+            .get_trained_onnx()
+        ),
+        ExportError,
+        "ONNX has no missing text: leave the imputer out, OneHotEncoder has a column for missing texts",
+    ),
+    (
+        lambda _: R(make_pipeline(FunctionTransformer(np.tanh), Ridge()), max_iter=1).fit(X, y).get_trained_onnx(),
+        ExportError,
+        "FunctionTransformer is not supported unless the transform function is None",
+    ),
+    (
+        lambda _: (
+            R(make_pipeline(DictVectorizer(), Ridge()), max_iter=1).fit([{"a": 1.0}] * 20, RENT).get_trained_onnx()
+        ),
+        ExportError,
+        "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns",
+    ),
+    (
+        lambda _: (
+            R(make_pipeline(make_column_transformer((OneHotEncoder(), [0])), Ridge()), max_iter=1)
+            .fit(np.array([["a", 1.0], ["b", 2.0]] * 10, object), RENT)
+            .get_trained_onnx()
+        ),
+        ExportError,
+        "the entries of an array have one type: a frame has columns of numbers and of text",
+    ),
+    (lambda r: r.get_trained_onnx(path=3), ArgumentTypeError, "path is that of a file, got 3."),
+    # several inputs
+    (
+        lambda _: C(OF_TOKENS).fit(["good day", "bad day"] * 2, [0, 1] * 2),
+        DataError,
+        "The model has the inputs input_ids, attention_mask: give X as a dictionary or a DataFrame by these names, or "
+        "as onnxtrain.Inputs; texts become such a dictionary by their tokenizer.",
+    ),
+    (lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2), DataError, "The model has the inputs input_ids, atten"),
+    (lambda _: C(OF_TOKENS, pad=0).fit({}, []), ParameterError, "by the name of an input: pad={'input_ids': 0}."),
+    (lambda _: C(OF_TOKENS, batch_axis=1).fit({}, []), ParameterError, "batch_axis={'state': 1}."),
+    (lambda _: C(OF_TOKENS, inputs=["a"]).fit({}, []), ParameterError, "Got ['a'] instead. It has the values that are"),
+    # targets
+    (
+        lambda _: R().fit(X, {"bmi": y}),
+        DataError,
+        "y is of type dict: give the targets, an array or a column, as y['bmi']",
+    ),
+    (lambda _: R().fit(X, [[1.0, 2.0], [3.0]] * 221), DataError, "y holds lists of different lengths, from 1 to 2."),
+    (
+        lambda _: C().fit(IRIS, [["a"], ["b", "c"], []] * 50),
+        DataError,
+        "from 0 to 2. Lists of the labels of a row become an indicator matrix by sklearn.preprocessing.MultiLabelBina",
+    ),
+    (
+        lambda _: R().fit(X, pd.DataFrame({"y": ["low"] * 442})),
+        DataError,
+        "y must hold numbers, got text such as 'low'",
+    ),
+    (lambda _: R().fit(X, np.array(["low"] * 442, object)), DataError, "y must hold numbers, got text such as 'low'"),
+    (lambda _: R().fit(X, ["low"] * 442), DataError, "y must hold numbers, got text such as 'low'"),
+    (lambda _: C().fit(IRIS, [None, "a", "b"] * 50), DataError, "Leave out the rows without a label."),
+    (
+        lambda _: C().fit(IRIS, pd.date_range("2020", periods=3).repeat(50)),
+        DataError,
+        "y holds dates or durations as labels: y.astype(str) makes text of them",
+    ),
+    # before fit
+    (lambda _: C().score(IRIS, SPECIES), NotFittedError, "This OrtGradientClassifier instance is not fitted yet."),
+    (lambda _: C().history_, AttributeError, "OrtGradientClassifier has history_ once it is fitted: call fit."),
+    (lambda _: C().weights_, AttributeError, "OrtGradientClassifier has weights_ once it is fitted: call fit."),
+    (lambda r: r.loss_, AttributeError, "has no loss_: loss_curve_[-1] is the loss of the last epoch."),
+    # parameters
+    (lambda _: R(l1_method="prox").fit(X, y), ParameterError, "Got 'prox' instead. Did you mean 'proximal'?"),
+    (lambda _: R(head="keeps").fit(X, y), ParameterError, "Did you mean 'keep'?"),
+    (lambda _: R(on_interrupt="rais").fit(X, y), ParameterError, "Did you mean 'raise'?"),
+    (lambda _: C(class_weight="balance").fit(IRIS, SPECIES), ParameterError, "Did you mean 'balanced'?"),
+    (lambda _: C(class_weight=2.0).fit(IRIS, SPECIES), ParameterError, "class_weight={'rare': 10, 'common': 1}."),
+    (lambda _: C(NETWORK, output_is="logits").fit(IRIS, SPECIES), ParameterError, "Logits are 'scores'."),
+    (lambda _: R(average="ema").fit(X, y), ParameterError, "0.99 the decay of an exponential moving average."),
+    (lambda _: RMSprop(rho=0.9), ArgumentTypeError, "RMSprop has no parameter 'rho'. Did you mean 'alpha'?"),
+    (lambda _: R().fit(X, y, resume="yes"), ParameterError, "resume is True or False, got 'yes': the file is named by"),
+    (lambda _: R(X).fit(X, y), ParameterError, "got ndarray. Rows are given to fit: OrtGradientRegressor().fit(X, y)."),
+    (lambda _: C(TABLE).fit(X, y), ParameterError, "Rows are given to fit: OrtGradientClassifier().fit(X, y)."),
+    # optimizers and losses of one's own
+    (lambda _: Proximal(SGD), OptimizerError, "Proximal takes an optimizer, as in Proximal(SGD()), got <class"),
+    (lambda _: Proximal(3), OptimizerError, "Proximal takes an optimizer, as in Proximal(SGD()), got 3."),
+    (
+        lambda _: R(solver=WithoutSlots()).fit(X, y),
+        OptimizerError,
+        "WithoutSlots.update must return the weight and a tuple of its slots, 0 here, got",
+    ),
+    (lambda _: R(solver=OfOneMemory()).fit(X, y), OptimizerError, "a tuple of its slots, 1 here, got"),
+    (
+        lambda _: R(solver=OfOtherArguments()).fit(X, y),
+        OptimizerError,
+        "is called as update(op, w, dw, slots, learning_rate), and the method differs: too many",
+    ),
+    (
+        lambda _: R(solver=OfAnotherShape()).fit(X, y),
+        OptimizerError,
+        "must return values of the shape of the weight, (",
+    ),
+    (
+        lambda _: R(loss=make_scorer(mean_absolute_error)).fit(X, y),
+        LossError,
+        "response_method='predict')\" failed when it was called with (op, y_true, y_pred): op has no attribute",
+    ),
+    (lambda _: onnxtrain.loss(3)(len), ParameterError, "The name of a loss is a text, got 3."),
+    (lambda _: onnxtrain.loss()(len), ParameterError, "A loss is registered under a name: give one or several."),
+    (lambda _: onnxtrain.loss("mine")("text"), ParameterError, "The loss 'mine' must be a function, got 'text'."),
+    (
+        lambda _: onnxtrain.loss("huber")(len),
+        ParameterError,
+        "loss 'huber' is registered already: onnxtrain.losses.regression.huber. Replace it with override=True.",
+    ),
+    (
+        lambda _: onnxtrain.gradient(3)(len),
+        ParameterError,
+        "The name of a gradient rule is a text, got 3.",
+    ),
+    (lambda _: onnxtrain.no_gradient(), ParameterError, "A gradient rule is registered under a name"),
+    (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans is a function, got 3."),
+    # files
+    (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or it was cut short: compare its size with"),
+    (lambda r: onnxtrain.save(r, ""), ArgumentTypeError, "save takes the path of a file, got ''."),
+    (lambda _: onnxtrain.load("a", trusted=3), ArgumentTypeError, "trusted is a list of names of types"),
+    (lambda _: onnxtrain.load("a", trusted="numpy.dtype"), ArgumentTypeError, "trusted is a list of names of types"),
+    (lambda _: rows.from_parquet("no.parquet"), FileError, "from_parquet takes the path of a file or a folder."),
+    (lambda _: rows.from_parquet(__file__), DataError, "cannot be read as parquet: "),
+    (lambda _: rows.from_parquet(3), ArgumentTypeError, "from_parquet takes a path, several, or a dataset of pyarrow"),
+    (lambda _: rows.from_zarr("no.zarr"), FileError, "There is no array of zarr 'no.zarr'."),
+    (
+        lambda _: R().fit(rows.from_files(["a"], lambda: (X, y))),
+        ArgumentTypeError,
+        "read is called as read(file), and the function differs: too many",
+    ),
+    # functions
+    (lambda _: onnxtrain.add_loss_output(LINE, penalty="l2"), LossError, "as {'coef': 0.1}, got 'l2'."),
+    (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
+    (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"), DataError, "weights must be 1 numbers"),
+    (lambda _: onnxtrain.average_states([{"a": "text"}]), DataError, "A state holds arrays of numbers, got"),
+    (lambda _: onnxtrain.plot_graph(LINE, max_nodes="a"), ParameterError, "max_nodes is a number of nodes, got 'a'."),
+    (lambda _: onnxtrain.LiveLossCurve(3), ParameterError, "path is that of a picture, such as 'loss.png', got 3."),
+    (lambda r: LossCurveDisplay(r), ArgumentTypeError, "is drawn by LossCurveDisplay.from_estimator(estimator)."),
+    (lambda _: LossCurveDisplay("abc"), ArgumentTypeError, "A curve holds a number for each epoch, got 'abc'."),
+    (lambda _: LossCurveDisplay(None), ArgumentTypeError, "A curve holds a number for each epoch, got None."),
+    (lambda r: WeightsDisplay(r), ArgumentTypeError, "is drawn by WeightsDisplay.from_estimator(estimator)."),
+    (
+        lambda r: LossCurveDisplay.from_estimator(r, ax="a"),
+        ArgumentTypeError,
+        "ax is an Axes of matplotlib, as plt.gca",
+    ),
+]
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])

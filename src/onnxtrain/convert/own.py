@@ -86,6 +86,8 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
         raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
 
     def decorate(function: OwnConverter) -> OwnConverter:
+        if not callable(function):
+            raise ParameterError(f"The converter of {kind.__name__} is a function, got {function!r:.80}.")
         CONVERTERS[kind] = addition(function)
         return function
 

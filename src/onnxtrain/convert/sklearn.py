@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
@@ -114,6 +115,11 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
             f"{name} takes numbers, and X holds text or categories in {', '.join(map(repr, columns))}. Put an encoder "
             "in front of it, as in make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'); numbers "
             f"that are written as text become numbers by X.astype({{{columns[0]!r}: float}})."
+        )
+    if isinstance(step, SimpleImputer) and text_columns(X):
+        why = (
+            "ONNX has no missing text: leave the imputer out, OneHotEncoder has a column for missing texts, or fill "
+            "them in before, as X.fillna({'name': 'none'}) does."
         )
     return (
         f"{name} cannot be converted to ONNX: {why} "

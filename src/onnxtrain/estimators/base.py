@@ -58,6 +58,7 @@ _OF_OTHERS = {
     "get_onnx": "it is get_trained_onnx()",
     "get_weights": "it is weights_",
     "history": "it is history_",
+    "loss_": "loss_curve_[-1] is the loss of the last epoch",
     "onnx_": "it is get_trained_onnx()",
     "parameters": "they are weights_; trainable_weights(model) names them",
     "predict_classes": "it is predict(X)",

@@ -45,6 +45,8 @@ class Checkpoint:
         self._kept: Kept | None = None
         self._moments: dict[str, Any] = {}
         self._failed: FileError | None = None
+        if not isinstance(resume, bool):
+            raise ParameterError(f"resume is True or False, got {resume!r:.80}: the file is named by checkpoint.")
         if path is None:
             if resume:
                 raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")

@@ -260,7 +260,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         ['high', 'low']
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has classes_ once it is fitted.")
+            raise AttributeError(f"{type(self).__name__} has classes_ once it is fitted: call fit.")
         return self._targets.classes
 
     @property  # type: ignore[override]  # it takes labels only

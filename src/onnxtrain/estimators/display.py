@@ -9,17 +9,21 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain.errors import ArgumentTypeError
+from onnxtrain.errors import ArgumentTypeError, DependencyError
 from onnxtrain.estimators.protocols import Estimator
 
 
 def _axes(ax: Any) -> Any:
     if ax is not None:
+        if not hasattr(ax, "figure"):
+            raise ArgumentTypeError(f"ax is an Axes of matplotlib, as plt.gca() returns it, got {ax!r:.80}.")
         return ax
     try:
         import matplotlib.pyplot as plt  # optional
     except ImportError as e:
-        raise ImportError("Displays need matplotlib: pip install matplotlib.") from e
+        raise DependencyError(
+            "Displays draw by matplotlib, which is not installed: pip install matplotlib.", name="matplotlib"
+        ) from e
     return plt.subplots()[1]
 
 
@@ -80,6 +84,12 @@ class LossCurveDisplay:
         best_iteration: int | None = None,
         learning_rate_curve: Sequence[float] = (),
     ):
+        for curve in (loss_curve, validation_loss_curve, learning_rate_curve):
+            if isinstance(curve, str) or not hasattr(curve, "__len__"):
+                raise ArgumentTypeError(
+                    f"A curve holds a number for each epoch, got {curve!r:.80}. A fitted estimator is drawn by "
+                    "LossCurveDisplay.from_estimator(estimator)."
+                )
         self.learning_rate_curve = learning_rate_curve
         self.loss_curve = loss_curve
         self.validation_loss_curve = validation_loss_curve
@@ -189,6 +199,11 @@ class WeightsDisplay:
     """
 
     def __init__(self, weights: Mapping[str, np.ndarray]):
+        if not isinstance(weights, Mapping):
+            raise ArgumentTypeError(
+                f"weights is a mapping of names to arrays, got {weights!r:.80}. A fitted estimator is drawn by "
+                "WeightsDisplay.from_estimator(estimator)."
+            )
         self.weights = weights
 
     @classmethod

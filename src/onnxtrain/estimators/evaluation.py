@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
@@ -135,6 +136,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return the targets that count, the predictions for them and their weights; those of all parts together."""
+        check_is_fitted(self)
         found = [
             self._targets.counted(part.y, self.predict(part.X), part.sample_weight)
             for part in deferred.given.labelled(X, y, sample_weight)

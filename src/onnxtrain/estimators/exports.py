@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import ArgumentTypeError, ParameterError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import ArrayLike
@@ -66,6 +66,8 @@ class ExportableEstimator(OrtGradientEstimator):
         if part not in ("whole", "tail"):
             known = did_you_mean(part, ("whole", "tail"))
             raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {known} A file is named by path=.")
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise ArgumentTypeError(f"path is that of a file, got {path!r:.80}.")
         model = self._model
         if part == "whole":
             model.form.check_whole()

@@ -138,6 +138,7 @@ class InputForm:
         if len(self.shapes) == 1 and isinstance(X, (Mapping, Inputs)):
             (found,) = self._by_input(X).values()
             return found
+        _check_names_given(self.shapes)
         if len(self.shapes) == 1 and isinstance(X, (list, tuple)):
             ((name, row),) = self.shapes.items()
             return as_column(name, X, self.pad, row[0] if row else None)
@@ -364,9 +365,9 @@ def _check_no_gaps(X: Frame) -> None:
     gaps = [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
     if gaps:
         raise DataError(
-            f"Missing values in the columns {', '.join(gaps)} of integers or booleans: ONNX has no such type. Fit on "
-            "rows some of which lack these values, so that scikit-learn runs the steps that fill them in, or fill them "
-            "in before."
+            f"Missing values in the columns {', '.join(gaps)} of integers or booleans: ONNX has no such type, but "
+            "for floats it has: X.astype({name: float}). Or fit on rows some of which lack these values, so that "
+            "scikit-learn runs the steps that fill them in."
         )
 
 
@@ -389,7 +390,7 @@ def _check_names_given(inputs: Collection[str]) -> None:
     if len(inputs) > 1:
         raise DataError(
             f"The model has the inputs {', '.join(inputs)}: give X as a dictionary or a DataFrame by these names, or "
-            "as onnxtrain.Inputs."
+            "as onnxtrain.Inputs; texts become such a dictionary by their tokenizer."
         )
 
 

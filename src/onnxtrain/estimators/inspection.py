@@ -44,7 +44,7 @@ class InspectableEstimator(OrtGradientEstimator):
         {'coef': [2.0], 'intercept': [1.0]}
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted.")
+            raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted: call fit.")
         self._trained = self._trained.to_be_shown()
         return self._trained.weights
 
@@ -62,7 +62,7 @@ class InspectableEstimator(OrtGradientEstimator):
         <History of 3 epochs: stopped after 3 of 30; a callback asked for it>
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has history_ once it is fitted.")
+            raise AttributeError(f"{type(self).__name__} has history_ once it is fitted: call fit.")
         return history_of(self._state)
 
     def summary(self) -> Summary:

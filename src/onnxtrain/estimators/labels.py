@@ -362,6 +362,8 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     DataError
         Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
     """
+    if np.asarray(y).dtype.kind in "mM":
+        raise DataError("y holds dates or durations as labels: y.astype(str) makes text of them, which can be learned.")
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as e:
@@ -372,7 +374,8 @@ def check_classes(y: np.ndarray) -> np.ndarray:
             raise DataError(
                 f"Unknown label type: y holds objects, all of type {types[0]}; give y.astype({types[0]})."
             ) from e
-        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}") from e
+        gaps = " Leave out the rows without a label." if "NoneType" in types else ""
+        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}{gaps}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
     return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)

@@ -60,6 +60,8 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     """
     if part not in PARTS:
         raise ParameterError(f"part is {', '.join(map(repr, PARTS))}, got {part!r}. {did_you_mean(part, PARTS)}")
+    if not isinstance(max_nodes, int):
+        raise ParameterError(f"max_nodes is a number of nodes, got {max_nodes!r:.80}.")
     staged = _of_onnx(model, part) if is_onnx(model) else _of_estimator(model, part)
     boxes = boxes_of(staged.model, staged.stage_of, staged.weights)
     n_nodes, note = sum(len(box.nodes) for box in boxes), ""

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.columns import at_most, by_column
-from onnxtrain.errors import ConversionError, ExportError, ModelError
+from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
@@ -47,14 +47,18 @@ class PreprocessedForm(InputForm):
     ----------
     division : Division or None
         Of the estimator that was handed over; None if the steps were read from a file.
+    reason : str
+        Why ONNX does not run the steps in front; empty if they were read from a file.
     """
 
     division: Division | None = field(default=None, repr=False)
+    reason: str = field(default="", repr=False)
 
     @classmethod
-    def of_division(cls, division: Division, dtype: str) -> PreprocessedForm:
-        """Return the form of rows for an estimator that is divided."""
-        return cls(False, dtype, allow_nan=division.allows_nan, front=division.front, division=division)
+    def of_division(cls, division: Division, dtype: str, reason: str) -> PreprocessedForm:
+        """Return the form of rows for an estimator that is divided for a reason."""
+        how = dict(front=division.front, division=division, reason=reason)
+        return cls(False, dtype, allow_nan=division.allows_nan, **how)
 
     def check(
         self,
@@ -102,11 +106,11 @@ class PreprocessedForm(InputForm):
     def check_whole(self) -> None:
         """Raise an ExportError: the graph does not hold the steps in front."""
         names = ", ".join(map(repr, steps_of(self.front)))
-        wider = " If float32 rounds their rows too much, dtype='float64' takes them in." * (self.dtype == "float32")
+        why = f" ({self.reason.rstrip('.')})" if self.reason else ""
         raise ExportError(
-            f"The graph holds the trained part alone: scikit-learn runs {names}, which ONNX does not run alike. "
+            f"The graph holds the trained part alone: scikit-learn runs {names}, which ONNX does not run alike{why}. "
             "get_trained_onnx(part='tail') returns the model of the trained part; its rows are what "
-            f"front_.transform(X) returns. to_sklearn() returns all of it.{wider}"
+            "front_.transform(X) returns. to_sklearn() returns all of it."
         )
 
 
@@ -209,6 +213,17 @@ def _loses_digits(X: Any) -> bool:
     if X.dtype.kind in "iu":
         return bool(X.size) and max(-int(X.min()), int(X.max())) > COUNTED
     return X.dtype.kind == "f" and X.dtype.itemsize > 4
+
+
+def reason_of(X: ArrayLike, refused: Exception | None) -> str:
+    """Return why ONNX does not run the steps in front, from the error of the whole estimator, if there was one."""
+    if is_of_objects(X):
+        return "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns"
+    if refused is None:
+        return "float32 rounds their rows too much: dtype='float64' takes them in"
+    if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
+        return "the entries of an array have one type: a frame has columns of numbers and of text"
+    return str(refused)
 
 
 def is_of_objects(X: ArrayLike) -> bool:

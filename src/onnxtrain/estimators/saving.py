@@ -109,7 +109,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
         if hasattr(estimator, "to_local"):
             turned = " One of onnxtrain.dask is kept as a plain one, save(estimator.to_local(), path)."
         raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise ArgumentTypeError(f"save takes the path of a file, got {path!r:.80}.")
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
@@ -153,6 +153,10 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     """
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentTypeError(f"load takes the path of a file, got {path!r:.80}.")
+    if isinstance(trusted, str) or not isinstance(trusted, Sequence):
+        raise ArgumentTypeError(
+            f"trusted is a list of names of types, as an error of load has it, got {trusted!r:.80}."
+        )
     kept = Kept(path, tuple(trusted))
     with _understood(path):
         return restore(kept, _classes())

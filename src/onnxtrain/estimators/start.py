@@ -20,7 +20,7 @@ from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
-from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, rounds
+from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, reason_of, rounds
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
 from onnxtrain.estimators.settings import check_same_start, floats_of, objective_of, parameters_of_start
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
@@ -140,7 +140,7 @@ def _start_divided(
         rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
     for division in found:
-        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype))
+        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)
             if division.inside:

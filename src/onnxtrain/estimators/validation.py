@@ -28,6 +28,7 @@ from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
+from onnxtrain.registry import did_you_mean
 
 #: A nonnegative number.
 _STRENGTH = [Interval(Real, 0, None, closed="left")]
@@ -155,7 +156,10 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
     try:
         validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
-        raise ParameterError(f"{e} {_INSTEAD.get(name, '')}".rstrip()) from e
+        words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
+        near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
+        hint = near if near.startswith("Did") else _INSTEAD.get(name, "")
+        raise ParameterError(f"{e} {hint}".rstrip()) from e
 
 
 _check_once = table(maxsize=256, typed=True)(_check_parameter)
@@ -187,7 +191,7 @@ _REMEDIES = {
         " The rows have different lengths, a table has as many columns in each: pad them, or give an ONNX model that "
         "takes sequences pad={name: value}."
     ),
-    "Complex data not supported": " Real and imaginary parts are columns: numpy.hstack([X.real, X.imag]).",
+    "Complex data not supported": "\nReal and imaginary parts are columns: numpy.hstack([X.real, X.imag]).",
     "float() argument must be": (
         ". Classes, such as intervals of numbers, are learned by OrtGradientClassifier as y.astype(str)."
     ),
@@ -203,11 +207,17 @@ _INSTEAD = {
     "batch_size": "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
     "clip_norm": "None clips nothing.",
     "dtype": "It is a text, dtype='float64' for numpy.float64; halves are 'float16' and 'bfloat16'.",
+    "average": "True is a mean over the epochs, 0.99 the decay of an exponential moving average.",
+    "batch_axis": "It has the axis of the rows by the name of an input: batch_axis={'state': 1}.",
+    "class_weight": "Weights by label are a dictionary: class_weight={'rare': 10, 'common': 1}.",
     "early_stopping": "early_stopping=True holds out rows, n_iter_no_change is the number of epochs without progress.",
+    "inputs": "It has the values that are the same for all rows by name: inputs={'rate': 16000}.",
     "init": "Keras' and PyTorch's initializations are not among them: 'random' draws anew as the model was drawn.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
     "n_threads": "None takes one for a small model, else all that this process may use.",
     "loss_params": "They have names: loss_params={'delta': 1.0}.",
+    "output_is": "Logits are 'scores'.",
+    "pad": "It has what fills the end of shorter rows by the name of an input: pad={'input_ids': 0}.",
     "penalty": "Strengths for all weights are l1= and l2=; penalty={'coef': 0.1} adds one to a single weight.",
     "random_state": "numpy's newer generators give a seed: random_state=int(generator.integers(2**31)).",
     "tol": "tol=0 with n_iter_no_change=max_iter never stops early.",
@@ -280,6 +290,9 @@ def check_X_y(
         check_lengths(X, y)
         if ndim == 2:
             _check_places(X, y)
+            _check_even(y)
+        if numeric:
+            _check_no_text(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # of another length than those of fit
@@ -303,12 +316,32 @@ def check_X_y(
             "y holds dates or durations: give numbers, as the days (y - y.min()).days of an index and .dt.days of a "
             "column."
         )
-    if numeric and targets.dtype.kind in "US":
+    return rows, targets
+
+
+def _check_even(y: Any) -> None:
+    """Raise a DataError for targets of one result a row that are lists of different lengths."""
+    if not isinstance(y, (list, tuple)) or not all(isinstance(row, (list, tuple, set)) for row in y):
+        return
+    lengths = sorted({len(row) for row in y})
+    if len(lengths) > 1:
         raise DataError(
-            f"y must hold numbers, got text such as {str(targets.flat[0])!r:.40}. Classes are learned by "
+            f"y holds lists of different lengths, from {lengths[0]} to {lengths[-1]}. Lists of the labels of a row "
+            "become an indicator matrix by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
+        )
+
+
+def _check_no_text(y: Any) -> None:
+    """Raise a DataError for targets of a regressor that hold text."""
+    if getattr(getattr(y, "dtype", None), "kind", "") in tuple("biuf") or hasattr(y, "toarray"):
+        return
+    values = np.array([]) if isinstance(y, (list, tuple)) and any(map(np.ndim, y[:1])) else np.ravel(np.asarray(y))
+    text = next((v for v in values if isinstance(v, str)), None) if values.dtype.kind in "USO" else None
+    if text is not None:
+        raise DataError(
+            f"y must hold numbers, got text such as {str(text)!r:.40}. Classes are learned by "
             "OrtGradientClassifier; numbers that are written as text by y.astype(float)."
         )
-    return rows, targets
 
 
 def _check_places(X: Any, y: Any) -> None:
@@ -329,6 +362,9 @@ def check_lengths(X: Any, y: Any) -> None:
     DataError
         They differ; the message says which of them lies on its side.
     """
+    if isinstance(y, Mapping):
+        columns = ", ".join(f"y[{name!r}]" for name in list(y)[:3])
+        raise DataError(f"y is of type {type(y).__name__}: give the targets, an array or a column, as {columns}.")
     if hasattr(y, "__next__") or isinstance(y, (set, frozenset)):
         raise DataError(
             f"y is of type {type(y).__name__}, whose entries cannot be taken by number: give a list or an array."

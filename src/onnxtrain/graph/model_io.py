@@ -118,11 +118,15 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
     return "" if os.sep in text or text.endswith(".onnx") else " An estimator is given as an object, such as Ridge()."
 
 
+#: What to do with bytes that begin as nothing known does.
+_DAMAGED = " It is something else, or it was cut short: compare its size with that of the source, and fetch it again."
+
+
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
-        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{other_format(data)}") from e
+        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{other_format(data) or _DAMAGED}") from e
 
 
 #: The first bytes of files that are taken for ONNX models, and what to do with them.

@@ -143,18 +143,20 @@ def find_penalties(
     """Return l1 and l2 of each penalized value; raise a LossError for an invalid name or factor."""
     known = {str(v.name): v for v in (*model.graph.inputs, *model.graph.initializers.values()) if is_float(v)}
     found = {}
-    for name, factors in penalty.items():
+    for name, factors in check_penalty(penalty).items():
         if name not in known:
             raise LossError(
                 f"The penalty is on {name!r}, which is neither an initializer nor an input of floats. "
                 f"{did_you_mean(name, known)}"
             )
-        found[known[name]] = _check_factors(name, factors)
+        found[known[name]] = factors
     return found
 
 
 def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[str, tuple[float, float]]:
     """Return the factors (l1, l2) of each weight by name, or raise a LossError."""
+    if not isinstance(penalty, Mapping):
+        raise LossError(f"A penalty is a dictionary by the names of weights, as {{'coef': 0.1}}, got {penalty!r:.80}.")
     return {name: _check_factors(name, factors) for name, factors in penalty.items()}
 
 

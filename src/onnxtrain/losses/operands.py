@@ -124,6 +124,8 @@ class OperandOp:
         self._dtype = dtype
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # no operator: other libraries ask for protocols
+            raise AttributeError(f"op has no attribute {name!r}.")
         found = getattr(self._op, name)
         if not callable(found):
             return found

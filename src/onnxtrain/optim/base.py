@@ -9,6 +9,7 @@ vector and updated together.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import OptimizerError, as_number
-from onnxtrain.graph import Op
+from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
 
 #: A per-step scalar: a value of the graph, or an array of one number per step.
@@ -338,3 +339,36 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
         f"Expected the name of a solver ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
         f"SGD(momentum=0.9), got {solver!r}.{schedule}"
     )
+
+
+def updated(
+    optimizer: Optimizer, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, **l1: ir.Value
+) -> list[ir.Value]:
+    """Return the next weight and the next slots, as the method ``update`` of an optimizer has them.
+
+    Raises
+    ------
+    OptimizerError
+        The method takes other arguments, or returns something else.
+    """
+    name, n_slots = type(optimizer).__name__, len(optimizer.slots)
+    try:
+        inspect.signature(optimizer.update).bind(op, w, dw, slots, *scalars, **l1)
+    except TypeError as e:
+        raise OptimizerError(
+            f"{name}.update is called as update(op, w, dw, slots, learning_rate), and the method differs: {e}."
+        ) from e
+    found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
+    new = [found[0], *found[1]] if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple) else []
+    if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
+        raise OptimizerError(
+            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {found!r:.80}. Its "
+            "last line is return w, slots."
+        )
+    for value in new:
+        if static_shape(value) and static_shape(w) and static_shape(value) != static_shape(w):
+            raise OptimizerError(
+                f"{name}.update must return values of the shape of the weight, {static_shape(w)}, got one of "
+                f"{static_shape(value)}: an update is elementwise."
+            )
+    return new

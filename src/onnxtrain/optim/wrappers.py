@@ -64,6 +64,8 @@ class Proximal(Optimizer):
     optimizer: Optimizer
 
     def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, Optimizer):
+            raise OptimizerError(f"Proximal takes an optimizer, as in Proximal(SGD()), got {self.optimizer!r:.80}.")
         if type(self.optimizer).pull is Optimizer.pull:
             raise OptimizerError(
                 f"{type(self.optimizer).__name__} has no proximal step: give it the methods pull and metric of "

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError
+from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rows.parts import NoArray
 
@@ -223,8 +224,15 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> No
 
 
 def _dataset(ds: Any, source: Any) -> Any:
+    if not isinstance(source, (str, os.PathLike, Iterable)):
+        raise ArgumentTypeError(f"from_parquet takes a path, several, or a dataset of pyarrow, got {source!r:.80}.")
     paths = os.fspath(source) if isinstance(source, (str, os.PathLike)) else [os.fspath(path) for path in source]
-    dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
+    try:
+        dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
+    except FileNotFoundError as e:
+        raise FileError(f"There is no file {str(e)!r}: from_parquet takes the path of a file or a folder.") from e
+    except ValueError as e:  # that of pyarrow for a file of another format
+        raise DataError(f"{source!r:.80} cannot be read as parquet: {e}") from e
     if dataset is None or not dataset.files:
         raise DataError(f"There are no files in {source!r}.")
     return dataset
@@ -314,7 +322,13 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
 
 
 def _opened(array: Any) -> Any:
-    return _require("zarr", "zarr").open_array(array, mode="r") if isinstance(array, (str, os.PathLike)) else array
+    if not isinstance(array, (str, os.PathLike)):
+        return array
+    zarr = _require("zarr", "zarr")
+    try:
+        return zarr.open_array(array, mode="r")
+    except FileNotFoundError as e:
+        raise FileError(f"There is no array of zarr {os.fspath(array)!r}.") from e
 
 
 # ------------------------------------------------------------------- files
@@ -343,6 +357,12 @@ class FileRows(NoArray):
 
     def read(self, i: int) -> tuple[Any, ...]:
         """Return the rows of a file."""
+        try:
+            inspect.signature(self.function).bind(self.files[i])
+        except TypeError as e:
+            raise ArgumentTypeError(f"read is called as read(file), and the function differs: {e}.") from e
+        except ValueError:  # a callable written in C has no signature
+            pass
         found = self.function(self.files[i])
         return found if isinstance(found, tuple) else (found,)
 

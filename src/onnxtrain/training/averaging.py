@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import DataError
+from onnxtrain.errors import DataError, as_number
 
 
 def average_states(
@@ -55,9 +55,12 @@ def average_states(
             f"{'one' if other is states else 'a'} {type(other).__name__}{'' if other is states else ' in it'}."
         )
     found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
+    for name, x in ((name, x) for state in found for name, x in state.items()):
+        if x.dtype.kind not in "fiub":
+            raise DataError(f"A state holds arrays of numbers, got {x!r:.80} as {name!r}.")
     if not found:
         raise DataError("There is no state to average.")
-    shares = np.ones(len(found)) if weights is None else np.asarray(weights, np.float64)
+    shares = np.array([as_number(w) for w in ([1.0] * len(found) if weights is None else weights)])
     if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
         raise DataError(f"weights must be {len(found)} numbers, none negative, not all zero; got {weights!r}.")
     shapes = [{name: x.shape for name, x in state.items()} for state in found]

@@ -20,6 +20,7 @@ from onnxtrain.grad_helper import gradients
 from onnxtrain.graph import Op, rank, scan, static_shape, tensor, with_lengths
 from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
+from onnxtrain.optim.base import updated
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
 from onnxtrain.training.in_place import may_be_written_over, rows_may_be_written_over
 from onnxtrain.training.objective import (
@@ -358,8 +359,7 @@ def _mover(
 
     def move(op: Op, w: ir.Value, dw: ir.Value, *slots: ir.Value) -> list[ir.Value]:
         dw = dw if factor is None else op.Mul(dw, factor)
-        new_w, new_slots = kind.optimizer.update(op, w, dw, slots, *own, **l1)
-        return [new_w, *new_slots]
+        return updated(kind.optimizer, op, w, dw, slots, *own, **l1)
 
     return move
 
