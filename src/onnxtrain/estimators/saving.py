@@ -231,7 +231,7 @@ def write_estimator(
         "fitted_with": {name: encoder.encode(value, name) for name, value in _fitted_with(trained).items()},
         "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(_parts(trained.form, "front", "division"), "the form of the rows"),
+        "form": encoder.encode(_parts(trained.form, "front", "division", "reason"), "the form of the rows"),
         "front": encoder.encode(_front_of(trained.form), "the steps in front"),
         "own_file": encoder.encode(own, "the model that came"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
