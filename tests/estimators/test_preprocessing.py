@@ -190,7 +190,9 @@ def test_integers_with_missing_values_are_left_to_scikit_learn():
     with_gap.loc[1, "count"] = pd.NA  # a row that is not among those that are compared
     whole = OrtGradientRegressor(model, max_iter=0).fit(full, Y)
     assert set(whole.onnx_status_.values()) == {"ONNX"}
-    with pytest.raises(DataError, match="Missing values in the columns count of integers .* Or fit on rows some of which"):
+    with pytest.raises(
+        DataError, match="Missing values in the columns count of integers .* Or fit on rows some of which"
+    ):
         whole.predict(with_gap)
     divided = OrtGradientRegressor(model, max_iter=0).fit(with_gap, Y)
     assert set(divided.onnx_status_.values()) == {"ONNX", "scikit-learn"}
