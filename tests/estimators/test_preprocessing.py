@@ -266,7 +266,7 @@ def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
     tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(FAR, Y)
     assert "scikit-learn" in tuned.onnx_status_.values()
     np.testing.assert_allclose(tuned.predict(FAR), model.predict(FAR), rtol=0, atol=1e-6 * Y.max())
-    with pytest.raises(ExportError, match="dtype='float64' takes them in"):
+    with pytest.raises(ExportError, match="dtype='float64' (takes them in|holds them)"):
         tuned.get_trained_onnx()
     wide = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30, dtype="float64").fit(FAR, Y)
     assert set(wide.onnx_status_.values()) == {"ONNX"}
