@@ -185,7 +185,7 @@ def row_loss(
             rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
     except OnnxTrainError:
         raise
-    except (AttributeError, TypeError) as e:
+    except (AttributeError, TypeError, ValueError) as e:
         raise LossError(
             f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}. {_way(loss, e)}"
         ) from e
