@@ -199,7 +199,7 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
     ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
     if ours is not None:
         return f"Did you mean {ours!r}?"
-    return WAY if "Operand" in str(failure) else "An example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
+    return WAY if "'Operand'" in str(failure) else "An example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
