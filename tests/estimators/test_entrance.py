@@ -10,7 +10,7 @@ import pytest
 
 from onnxtrain import Inputs, OrtGradientRegressor, load, save
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.errors import DataError, ModelError, ParameterError, WeightError
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.graph.messages import copy_of, dimensions
 
 rng = np.random.default_rng(0)
@@ -310,22 +310,23 @@ def test_rows_that_depend_on_one_another(kind):
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 
 
-def test_weights_inside_branches_that_rows_choose_stay():
+def test_weights_inside_a_branch_that_rows_choose_are_trained_as_without_it():
     branch = (
         "g () => (float[n, 1] {0}) {{ W{0} = Constant<value = float[4, 1] {{1, 2, 3, 4}}>() {0} = MatMul(x, W{0}) }}"
     )
+    head = """<ir_version: 8, opset_import: ["" : 16]> g (float[n, 4] x) => (float[n, 1] y)"""
     model = onnx.parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 16]>
-        g (float[n, 4] x) => (float[n, 1] y) {{
+        f"""{head} {{
             highest = ReduceMax<keepdims = 0>(x)
             fast = Cast<to = 9>(highest)
             y = If(fast) <then_branch = {branch.format("a")}, else_branch = {branch.format("b")}>
         }}"""
     )
-    with pytest.raises(
-        WeightError, match="has no weight between .* Those inside the branches of an If are trained if .* inputs={name"
-    ):
-        tuned(model).fit(X, y)
+    plain = onnx.parser.parse_model(f"{head} {{ W = Constant<value = float[4, 1] {{1, 2, 3, 4}}>() y = MatMul(x, W) }}")
+    found, wanted = tuned(model).fit(X, y).weights_, tuned(plain).fit(X, y).weights_["W"]
+    np.testing.assert_array_equal(found["Wa"], wanted)
+    assert not np.array_equal(wanted[:, 0], [1, 2, 3, 4])
+    np.testing.assert_array_equal(found["Wb"][:, 0], [1, 2, 3, 4])
 
 
 # ------------------------------------------------------------ against PyTorch

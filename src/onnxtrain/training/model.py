@@ -222,9 +222,7 @@ def _weights_of(model: ir.Model, chosen: ir.Value, behind: Scores) -> list[ir.Va
 
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
     """Return the error of an output without weights, with the remedy; an estimator has learned none."""
-    remedy = _of_branches(node.op_type for node in model.graph)
-    if not remedy and not converted:
-        remedy = " Train another output by output=, or give the model a layer to train by head='new'."
+    remedy = "" if converted else " Train another output by output=, or give the model a layer to train by head='new'."
     return WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.{remedy}")
 
 
@@ -396,10 +394,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         of = model.weights if converted else model.default
         names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
     if not names:
-        raise WeightError(
-            f"There is no weight to train: {_none_left(model, wanted)}"
-            + _of_branches(node.op_type for node in model.graph().graph.node)
-        )
+        raise WeightError(f"There is no weight to train: {_none_left(model, wanted)}")
     return tuple(names)
 
 
@@ -415,16 +410,6 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
         "integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
         if quantized
         else ""
-    )
-
-
-def _of_branches(operators: Iterable[str]) -> str:
-    """Return the remedy for weights inside the branches of an If, nothing for a model without one."""
-    if "If" not in operators:
-        return ""
-    return (
-        " Those inside the branches of an If are trained if its condition is known: fix the inputs that decide it by "
-        "inputs={name: value}, or take a file without branches, exported for the one case that is needed."
     )
 
 
