@@ -187,8 +187,8 @@ def test_copies_of_an_intercept_that_an_exporter_merged_are_trained_apart():
     }"""
     X = rng.normal(size=(N, 4))
     model = OrtGradientRegressor(onnx.parser.parse_model(text), max_iter=3, random_state=0).fit(X, X)
-    assert {name: w.shape for name, w in model.weights_.items()} == {"b": (1, 4), "b_1": (1, 4), "V": (4, 4)}
-    assert not np.array_equal(model.weights_["b"], model.weights_["b_1"])
+    assert {name: w.shape for name, w in model.weights_.items()} == {"b": (1, 4), "c": (1, 4), "V": (4, 4)}
+    assert not np.array_equal(model.weights_["b"], model.weights_["c"])
     (found,) = run(model.get_trained_onnx(), {"X": X.astype(np.float32)})
     np.testing.assert_allclose(found, model.predict(X), rtol=1e-5, atol=1e-6)
 

@@ -1,18 +1,22 @@
-"""ONNX models of other exporters: with a fixed batch size, with equal weights that were merged; their own file."""
+"""ONNX models of other exporters: with a fixed batch size; their own file."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
-import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.convert.merged import (
+    holders_of,
+    separate_copies,
+    separate_in_file,
+    trained_copies,
+    with_own_copies,
+)
 from onnxtrain.convert.quantized import has_integers, quantized_again
 from onnxtrain.convert.tied import untied
 from onnxtrain.errors import ModelError, OnnxTrainError
@@ -168,100 +172,8 @@ def _is_close(found: np.ndarray, expected: np.ndarray, *, coarse: bool) -> bool:
     return np.allclose(found, expected, rtol=0, atol=tolerance * float(largest), equal_nan=True)
 
 
-#: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
-_SLOTS = {
-    "Add": (0, 1),
-    "BatchNormalization": (1, 2, 3, 4),
-    "Conv": (2,),
-    "ConvTranspose": (2,),
-    "Gemm": (2,),
-    "GroupNormalization": (1, 2),
-    "InstanceNormalization": (1, 2),
-    "LayerNormalization": (1, 2),
-    "RMSNormalization": (1,),
-}
-
-
-def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onnx.ModelProto:
-    """Return a model in which nodes no longer share scales and intercepts that are all 0 or all 1.
-
-    Exporters keep equal initializers once. Of a network that has not been trained, the
-    scales, intercepts and statistics of all normalizations are then one weight, which they are not
-    meant to be. Factors of products stay shared: there it is meant, and `constants`, which no weight is among.
-    """
-    model = graph.load(onx)
-    names = graph.names_in(model.graph)
-    for value in list(model.graph.initializers.values()):
-        if value.name in constants:
-            continue
-        _take_directly(value)
-        uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
-        if len(uses) < 2 or len(uses) < len(value.uses()) or not _is_untrained(value):
-            continue
-        uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # a parameter keeps the name
-        for node, i in uses[1:]:
-            node.replace_input_with(i, _copied(model, value, graph.unique_name(str(value.name), names)))
-    return graph.save(model)
-
-
-def _is_untrained(value: ir.Value) -> bool:
-    array = graph.constant(value)
-    if array is None or not graph.is_float(value) or not _has_one_axis(array.shape):
-        return False
-    first = array.flat[0]
-    return bool(np.all(array == first)) and first in (0, 1)
-
-
-def _has_one_axis(shape: Sequence[int]) -> bool:
-    """Whether an array has one axis of several elements: (k,), or (1, 1, 1, k) as in networks of Keras."""
-    return max(shape, default=1) == math.prod(shape) > 1
-
-
-def _take_directly(value: ir.Value) -> None:
-    """Let nodes take a value itself instead of copies of it, which an exporter made of each merged one."""
-    for node, _ in list(value.uses()):
-        if graph.made_by(node.outputs[0], "Identity") is not None and not node.outputs[0].is_graph_output():
-            ir.convenience.replace_all_uses_with(node.outputs[0], value)
-
-
 #: The types of floating-point tensors.
 _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
-
-
-def _holders(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """Return the initializers of a model and the tensors of its Constant nodes, by name, those of branches too.
-
-    A name that several branches have is none of them.
-    """
-    nodes = list(graph.nodes_in(onx.graph.node))
-    graphs = [onx.graph, *(body for node in nodes for body in graph.bodies_of(node))]
-    found = [(tensor.name, tensor) for part in graphs for tensor in part.initializer]
-    for node in nodes:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            found += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
-    counts = Counter(name for name, _ in found)
-    return {name: tensor for name, tensor in found if counts[name] == 1}
-
-
-def _separate(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:
-    """Give, in place, nodes the initializers that :func:`separate_merged` gave them, where one of them was trained."""
-    nodes = {node.output[0]: node for node in changed.graph.node if node.output}
-    holders = _holders(changed)
-    added = {
-        w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and _has_one_axis(w.dims)
-    }
-    for user in trained.graph.node:
-        node = nodes.get(user.output[0])
-        if node is None or node.op_type != user.op_type:
-            continue
-        for i, (name, before) in enumerate(zip(user.input, node.input, strict=False)):
-            own = name in added and i in _SLOTS.get(user.op_type, ()) and weights & {name, before}
-            shared = holders.get(before) if own else None
-            if shared is not None and tuple(shared.dims) == added[name]:
-                node.input[i] = name
-                copy = changed.graph.initializer.add()
-                copy.CopyFrom(shared)
-                copy.name = name
 
 
 def put_back(
@@ -290,23 +202,16 @@ def put_back(
     in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
-    weights = untied(original, weights)
-    changed = graph.copy_of(original)
-    _separate(changed, trained, set(weights))
-    holders = _holders(changed)
+    weights = untied(with_own_copies(original), weights)
+    changed = graph.copy_of(separate_copies(original, trained_copies(original, weights)))
+    separate_in_file(changed, trained, set(weights))
+    holders = holders_of(changed)
     if any(name not in holders or tuple(holders[name].dims) != w.shape for name, w in weights.items()):
         return None
-    written = {**weights, **quantized_again(original, {**holders, **_holders(original)}, weights)}
+    written = {**weights, **quantized_again(original, {**holders, **holders_of(original)}, weights)}
     for name, array in written.items():
         tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
         if array is weights.get(name) and tensor.data_type not in _REAL:
             return None  # integers that nothing dequantizes
         graph.put(tensor, np.asarray(array, dtype))
     return changed
-
-
-def _copied(model: ir.Model, value: ir.Value, name: str) -> ir.Value:
-    tensor = ir.tensor(value.const_value.numpy().copy(), name=name)  # type: ignore[union-attr]
-    copied = ir.Value(name=name, type=value.type, shape=value.shape, const_value=tensor)
-    model.graph.register_initializer(copied)
-    return copied

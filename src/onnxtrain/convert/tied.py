@@ -31,6 +31,11 @@ _READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 _MAKERS = ("pytorch", "onnxruntime.transformers")
 
 
+def is_computed(name: str) -> bool:
+    """Whether a name is one that torch.onnx.export gives to what it computed in advance."""
+    return _COMPUTED.fullmatch(name) is not None
+
+
 def folded_from(onx: onnx.ModelProto) -> dict[str, list[str]]:
     """Return the names of the values that each folded initializer was computed from, as the dynamo exporter says."""
     said = {v.name: p.value for v in onx.graph.value_info for p in v.metadata_props if p.key == _FOLDED}
@@ -65,7 +70,7 @@ def _candidates(
     for name in matrices:
         if name in folded:
             yield from ((name, other) for other in folded[name] if other in matrices)
-        elif _COMPUTED.fullmatch(name):
+        elif is_computed(name):
             # a name says nothing there: other layers may begin as copies of each other
             yield from ((name, other) for other in matrices if other in embeddings)
 
@@ -134,7 +139,7 @@ def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
     if folded:
         return {name for name, sources in folded.items() if any(map(_READ.fullmatch, sources))}
     others = {x for node in graph.nodes_in(onx.graph.node) if node.op_type != "Add" for x in node.input}
-    return {i.name for i in onx.graph.initializer if _COMPUTED.fullmatch(i.name) and i.name not in others}
+    return {i.name for i in onx.graph.initializer if is_computed(i.name) and i.name not in others}
 
 
 def _table(array: np.ndarray) -> SpreadTable | None:

@@ -15,10 +15,11 @@ from sklearn.utils import get_tags
 from onnxtrain import graph
 from onnxtrain.convert import Binding
 from onnxtrain.convert.entrance import Entrance
-from onnxtrain.convert.foreign import batch_size, open_batch, put_back, separate_merged, with_lengths_of
+from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
+from onnxtrain.convert.merged import owners_of_copies, separate_copies, separate_merged, with_own_copies
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied import tied
 from onnxtrain.errors import ParameterError, warn
@@ -114,7 +115,7 @@ class Source:
         """
         entrance = Entrance.of(onx) if entrance is None else entrance
         proto = entrance.with_defaults(onx)
-        roles = roles_by_exporter(proto) | dict.fromkeys(entrance.fixed, Role.BUFFER)
+        roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
         model = read_model(plain, **vars(reading), roles=roles)
         held = graph.held_by_name(model.graph())
@@ -200,7 +201,9 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         with graph.as_model_error("The model cannot be read"):
             proto.CopyFrom(listed)
         graph.leave_out_defaults(proto.graph)
-    found = with_master_copies(separate_merged(rewrite_model(tied(proto)), made_by_code(proto)))
+    owners = owners_of_copies(proto)
+    found = rewrite_model(tied(separate_copies(proto, owners)))
+    found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto)))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape

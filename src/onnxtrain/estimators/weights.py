@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, convert
+from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
@@ -76,7 +77,7 @@ def trainable_weights(
     check_source(model)
     if is_onnx(model):
         onx = graph.read(model)
-        return list_weights(rewritten(onx), output, roles_by_exporter(onx))
+        return list_weights(rewritten(onx), output, roles_by_exporter(with_own_copies(onx)))
     check_is_fitted(model)
     return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
 

@@ -1,0 +1,206 @@
+"""Equal weights that an exporter merged to one initializer: which of them are one weight, and which are not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import graph
+from onnxtrain.convert.tied import is_computed
+
+#: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
+_SLOTS = {
+    "Add": (0, 1),
+    "BatchNormalization": (1, 2, 3, 4),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "Gemm": (2,),
+    "GroupNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+    "RMSNormalization": (1,),
+}
+
+#: The types of floating-point tensors.
+_REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
+
+#: Operators with a weight as their second operand, and perhaps an intercept as their third.
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+
+
+def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
+    """Return the weight that each copy of an initializer is, by name: itself, or another copy.
+
+    Exporters keep equal initializers once, as those of a network that has not been trained, or of layers that begin as
+    copies of each other; some leave an Identity for each other one. PyTorch's exporter calls it as the parameter that
+    it was. What it computed in advance, it computed for each use: there, modules that begin with equal values have a
+    weight each, others are tied. Of other exporters, scales and intercepts of zeros and ones are weights of their own.
+    A copy that is the initializer itself is left out.
+    """
+    held = {i.name: i for i in onx.graph.initializer}
+    outputs = {o.name for o in onx.graph.output}
+    copies = [
+        (node.output[0], node.input[0])
+        for node in onx.graph.node
+        if node.op_type == "Identity" and node.input[0] in held and node.output[0] not in outputs
+    ]
+    if onx.producer_name != "pytorch":
+        return {copy: copy for copy, w in copies if _is_untrained(graph.array_of(held[w]))}
+    real = [(copy, w) for copy, w in copies if held[w].data_type in _REAL]
+    found = {copy: copy for copy, _ in real if not is_computed(copy)}
+    modules = _modules_of_values(onx) if real else {}
+    begun = {modules.get(copy) for copy in found}  # modules that share another parameter's values
+    owners: dict[tuple[str, str | None], str] = {(w, modules.get(w)): w for _, w in real}
+    for copy, w in real:
+        module = modules.get(copy)
+        if copy not in found and (module in begun or _has_one_value(graph.array_of(held[w]))):
+            found[copy] = owners.setdefault((w, module), copy)
+    return {copy: owner for copy, owner in found.items() if owner not in held}
+
+
+def _has_one_value(array: np.ndarray) -> bool:
+    return bool(np.all(array == array.reshape(-1)[:1]))
+
+
+def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
+    """Return the module that takes each value, as the names of nodes begin: of /l.0/linear_1/MatMul, /l.0/linear.
+
+    A call after the first has a number at its end, as another module may have.
+    """
+    names = {x: node.name for node in onx.graph.node if node.op_type != "Identity" for x in node.input}
+    return {x: re.sub(r"_\d+(?=/|$)", "", name.rpartition("/")[0]) for x, name in names.items()}
+
+
+def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which all copies are what :func:`owners_of_copies` says."""
+    return separate_copies(onx, owners_of_copies(onx))
+
+
+def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.ModelProto:
+    """Return a model in which copies are initializers, or copies of such, as :func:`owners_of_copies` says."""
+    if not owners:
+        return onx
+    changed = graph.copy_of(onx)
+    held, kept = {i.name: i for i in changed.graph.initializer}, []
+    for node in changed.graph.node:
+        owner = owners.get(node.output[0]) if node.op_type == "Identity" else None
+        if owner == node.output[0]:
+            _added(changed, held[node.input[0]], owner)
+            continue
+        if owner is not None:
+            node.input[0] = owner
+        kept.append(node)
+    graph.assign(changed.graph.node, kept)
+    return changed
+
+
+def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onnx.ModelProto:
+    """Return a model in which layers no longer share scales and intercepts of zeros and ones.
+
+    Of a network that has not been trained, the scales, intercepts and statistics of all normalizations are one weight
+    where an exporter merged them and left no copies. Intercepts of products with the same matrix are those of one
+    layer, which is used several times. Factors of products stay shared: there it is meant, and `constants`, which no
+    weight is among.
+    """
+    model = graph.load(onx)
+    names = graph.names_in(model.graph)
+    for value in list(model.graph.initializers.values()):
+        if value.name not in constants:
+            _separate_uses(model, value, names)
+    return graph.save(model)
+
+
+def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
+    """Give the layers that share a scale or an intercept at its start one each."""
+    uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
+    array = graph.constant(value)
+    if len(uses) < 2 or len(uses) < len(value.uses()) or array is None or not _is_untrained(array):
+        return
+    uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # a parameter keeps the name
+    layers: dict[Any, ir.Value] = {}
+    for node, i in uses:
+        layer = _matrix_beside(node, i) or (node, i)
+        if layers and layer not in layers:
+            layers[layer] = _copied(model, value, graph.unique_name(str(value.name), names))
+        node.replace_input_with(i, layers.setdefault(layer, value))
+
+
+def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
+    """Return the weight of the product that input `i` of a node is the intercept of, if it is that of one."""
+    product: ir.Node | None = node
+    if node.op_type == "Add":
+        product = graph.made_by(node.inputs[1 - i], *_PRODUCTS)
+    return product.inputs[1] if product is not None and product.op_type in _PRODUCTS else None
+
+
+def _is_untrained(array: np.ndarray) -> bool:
+    """Whether an array is a scale or an intercept at its start; of an LSTM it has ones for the forget gate."""
+    return array.dtype.kind == "f" and _has_one_axis(array.shape) and bool(np.isin(array, (0, 1)).all())
+
+
+def _has_one_axis(shape: Sequence[int]) -> bool:
+    """Whether an array has one axis of several elements: (k,), or (1, 1, 1, k) as in networks of Keras."""
+    return max(shape, default=1) == math.prod(shape) > 1
+
+
+def holders_of(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Return the initializers of a model and the tensors of its Constant nodes, by name, those of branches too.
+
+    A name that several branches have is none of them.
+    """
+    nodes = list(graph.nodes_in(onx.graph.node))
+    graphs = [onx.graph, *(body for node in nodes for body in graph.bodies_of(node))]
+    found = [(tensor.name, tensor) for part in graphs for tensor in part.initializer]
+    for node in nodes:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            found += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    counts = Counter(name for name, _ in found)
+    return {name: tensor for name, tensor in found if counts[name] == 1}
+
+
+def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:
+    """Give, in place, nodes the initializers that :func:`separate_merged` gave them, where one of them was trained."""
+    nodes = {node.output[0]: node for node in changed.graph.node if node.output}
+    holders = holders_of(changed)
+    added = {
+        w.name: tuple(w.dims) for w in trained.graph.initializer if w.name not in holders and _has_one_axis(w.dims)
+    }
+    for user in trained.graph.node:
+        node = nodes.get(user.output[0])
+        if node is None or node.op_type != user.op_type:
+            continue
+        for i, (name, before) in enumerate(zip(user.input, node.input, strict=False)):
+            own = name in added and i in _SLOTS.get(user.op_type, ()) and weights & {name, before}
+            shared = holders.get(before) if own else None
+            if shared is not None and tuple(shared.dims) == added[name]:
+                node.input[i] = name
+                holders[name] = _added(changed, shared, name)
+
+
+def trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return the :func:`owners_of_copies` that were trained, or of which the initializer was trained."""
+    sources = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type == "Identity"}
+    owners = owners_of_copies(onx)
+    return {copy: owner for copy, owner in owners.items() if weights.keys() & {owner, sources[copy]}}
+
+
+def _added(changed: onnx.ModelProto, tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
+    """Add, in place, an initializer like another one."""
+    copy = changed.graph.initializer.add()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
+
+
+def _copied(model: ir.Model, value: ir.Value, name: str) -> ir.Value:
+    tensor = ir.tensor(value.const_value.numpy().copy(), name=name)  # type: ignore[union-attr]
+    copied = ir.Value(name=name, type=value.type, shape=value.shape, const_value=tensor)
+    model.graph.register_initializer(copied)
+    return copied
