@@ -92,7 +92,7 @@ def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.Mod
     for node in changed.graph.node:
         owner = owners.get(node.output[0]) if node.op_type == "Identity" else None
         if owner == node.output[0]:
-            _added(changed, held[node.input[0]], owner)
+            _added(changed, held[node.input[0]], node.output[0])
             continue
         if owner is not None:
             node.input[0] = owner
