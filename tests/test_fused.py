@@ -268,12 +268,15 @@ def test_layouts_of_one_processor_name_the_way_back(tmp_path):
         OrtGradientClassifier(onx).fit(X, y)
 
 
-def test_an_operator_of_onnxruntime_that_is_not_known_names_the_model_before_it():
+@pytest.mark.parametrize(
+    "op_type, before", [("Inverse", "onnxruntime's optimizers"), ("DynamicQuantizeLSTM", "it was quantized")]
+)
+def test_an_operator_of_onnxruntime_that_is_not_known_names_the_model_before_it(op_type, before):
     onx = onnx.parser.parse_model(
-        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
-        g (float[n, 4] X, float[n, 4] Z) => (float[n, 4] Y) { Y = com.microsoft.Inverse(X) }"""
+        f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[n, 4] X, float[n, 4] Z) => (float[n, 4] Y) {{ Y = com.microsoft.{op_type}(X) }}"""
     )
-    with pytest.raises(GradientError, match=r"Give the model as it was before onnxruntime's optimizers, register one"):
+    with pytest.raises(GradientError, match=f"Give the model as it was before {before}, register one"):
         onnx_derivative(onx)
 
 

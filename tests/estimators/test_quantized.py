@@ -362,3 +362,33 @@ def test_how_far_a_file_and_its_training_may_be_apart(nodes, dtype, expected):
         z=dtype(0),
     )
     assert _quantized_steps(onx.SerializeToString()) == expected
+
+
+#: Two layers that are quantized when they are run, as onnxruntime.quantization.quantize_dynamic writes them, and as
+#: onnxruntime writes its optimized form.
+WHEN_RUN = """q, s, z = DynamicQuantizeLinear(X) m = MatMulInteger(q, Q, z) f = Cast<to = 1>(m) t = Mul(s, scale)
+    p = Mul(f, t) Y = Add(p, b)"""
+WHEN_RUN_FUSED = "Y = com.microsoft.DynamicQuantizeMatMul(X, Q, scale, zero, b)"
+
+
+@pytest.mark.parametrize(
+    "nodes, words",
+    [
+        (
+            WHEN_RUN,
+            r"depends on the other rows .* one scale, in DynamicQuantizeLinear \(node .*Train the floating-point",
+        ),
+        (WHEN_RUN_FUSED, "computes with integers, by DynamicQuantizeMatMul .*Train the floating-point model"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Quantized weights of the model")
+def test_scales_of_batches_are_named_with_the_remedy(nodes, words):
+    """Beside a row of 1e4 those of 1 are 0."""
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[n, 2] X) => (float[n, 1] Y)
+        <int8[2, 1] Q = {{1, 2}}, float scale = {{0.5}}, int8 zero = {{0}}, float[1] b = {{0.5}}> {{ {nodes} }}"""
+    )
+    X = np.ones((9, 2), np.float32)
+    X[::8] = 1e4
+    with pytest.raises(ModelError, match=words):
+        OrtGradientRegressor(onx, max_iter=1).fit(X, X[:, 0])

@@ -197,7 +197,8 @@ def _named(node: ir.Node) -> str:
 
 def _no_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> str:
     domain = f", domain={node.domain!r}" if node.domain else ""
-    fused = "Give the model as it was before onnxruntime's optimizers, r" if node.domain == "com.microsoft" else "R"
+    before = "it was quantized" if node.op_type.startswith("DynamicQuantize") else "onnxruntime's optimizers"
+    fused = f"Give the model as it was before {before}, r" if node.domain == "com.microsoft" else "R"
     return (
         f"{_named(node)} has no derivative here, and it stands between what is trained and the output: "
         f"{' -> '.join(_path(node, set(outputs)))}. {fused}egister one with "

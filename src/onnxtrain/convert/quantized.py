@@ -47,6 +47,16 @@ class Quantization(NamedTuple):
 _OF_INTEGERS = ("QLinear", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE", "QOrdered")
 
 
+#: How the names of operators begin that quantize a batch by its largest value.
+_OF_BATCHES = "DynamicQuantize"
+
+#: What to do about a model that has them.
+_FLOATING_POINT = (
+    "Train the floating-point model that it was made from, or that one quantized by "
+    "onnxruntime.quantization.quantize_static, whose scales are fixed."
+)
+
+
 def refuse_integer_products(onx: onnx.ModelProto) -> None:
     """Refuse a model whose operators compute with integers themselves.
 
@@ -62,6 +72,24 @@ def refuse_integer_products(onx: onnx.ModelProto) -> None:
             "format QOperator, through which no gradient goes. Quantize the floating-point model as QDQ: "
             "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), its default."
         )
+    found = next((node for node in onx.graph.node if node.op_type == "DynamicQuantizeMatMul"), None)
+    if found is not None:
+        raise ModelError(
+            f"The model computes with integers, by {found.op_type} (node {found.name!r}), which onnxruntime made of "
+            f"others; no gradient goes through it. {_FLOATING_POINT}"
+        )
+
+
+def scales_of_batches(onx: onnx.ModelProto) -> str:
+    """Return why rows depend on each other in a model that is quantized when it is run, and the remedy; else ""."""
+    nodes = graph.nodes_in(onx.graph.node)
+    found = next((node for node in nodes if node.op_type.startswith(_OF_BATCHES)), None)
+    if found is None:
+        return ""
+    return (
+        f"The model quantizes each batch by one scale, in {found.op_type} (node {found.name!r}), as onnxruntime's "
+        f"quantize_dynamic makes it. {_FLOATING_POINT}"
+    )
 
 
 def has_integers(onx: onnx.ModelProto) -> bool:

@@ -18,7 +18,7 @@ from onnxtrain.convert import answer
 from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
 from onnxtrain.convert.columns import at_most
 from onnxtrain.convert.foreign import batch_size
-from onnxtrain.convert.quantized import activation_bits
+from onnxtrain.convert.quantized import activation_bits, scales_of_batches
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.labels import LabelDecoder
@@ -291,10 +291,13 @@ def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feed
         return
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     if not np.allclose(alone.reshape(expected.shape), expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
+        another_axis = (
+            "If the model takes the rows of an input on another axis, name it: batch_axis={name: axis}. Steps of one "
+            "sequence are no rows; a network is exported in the mode for evaluation."
+        )
         raise ModelError(
-            f"The output {output!r} of a row depends on the other rows of its batch, which are drawn at random. If the "
-            "model takes the rows of an input on another axis, name it: batch_axis={name: axis}. Steps of one sequence "
-            "are no rows; a network is exported in the mode for evaluation."
+            f"The output {output!r} of a row depends on the other rows of its batch, which are drawn at random. "
+            f"{scales_of_batches(onnx.load_model_from_string(model.source.rows_first())) or another_axis}"
         )
 
 
