@@ -855,7 +855,7 @@ def test_layers_that_begin_as_copies_are_trained_apart():
     assert not np.array_equal(model.weights_["onnx::MatMul_12"], model.weights_["top.weight"].T)
 
 
-PAIRS = drawn(30, 2, 4, 4)
+PAIRS = drawn(30, 3, 4, 4)
 DISTANCES = np.subtract.outer(np.arange(4), np.arange(4)) + 3
 FOLDED = {"name": "unsqueeze_14", "sources": ["bias.weight", "embedding_2", "permute"]}
 
@@ -867,7 +867,7 @@ def with_position_bias(folded, table, name="onnx::Add_7", sources=()):
     weights = {"B": bias} if folded else {"table": table, "distances": DISTANCES, "first": np.array([0])}
     onx = parse(
         f"(float[n, {table.shape[1]}, 4, 4] X) => (float[n, 1] Y) "
-        f"{{ {'' if folded else read} S = Add(X, B) R = Tanh(S) F = Flatten(R) Y = MatMul(F, V) }}",
+        f"{{ {'' if folded else read} S = Add(X, B) R = Softmax(S) F = Flatten(R) Y = MatMul(F, V) }}",
         V=drawn(16 * table.shape[1], 1),
         **weights,
     )
@@ -887,7 +887,7 @@ def trained_on_pairs(onx, n_heads=2):
     return OrtGradientRegressor(onx, **steps).fit(PAIRS[:, :n_heads], y)
 
 
-@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("n_heads", [2, 3])
 @pytest.mark.parametrize("how", [{}, FOLDED], ids=["its name says so", "its metadata says so"])
 def test_a_position_bias_that_was_read_from_a_table_stays_one(how, n_heads):
     """A pair of positions moves the bias of its distance, as in PyTorch, not one of its own."""
@@ -919,6 +919,11 @@ def with_another_reader(onx):
     onx.graph.node[0].op_type = "Mul"
 
 
+def with_no_softmax(onx):
+    """Learned positions: they are added to rows, and may begin as sines, with equal rows."""
+    onx.graph.node[1].op_type = "Tanh"
+
+
 @pytest.mark.parametrize(
     "change, how",
     [
@@ -927,14 +932,30 @@ def with_another_reader(onx):
         (with_distinct_values, FOLDED),
         (lambda onx: None, {**FOLDED, "sources": ["bias.weight", "permute"]}),
         (with_another_reader, {}),
+        (with_no_softmax, {}),
         (lambda onx: None, {"name": "bias"}),
     ],
-    ids=["no maker", "equal rows", "distinct values", "nothing was read", "a factor", "a parameter's name"],
+    ids=[
+        "no maker",
+        "equal rows",
+        "distinct values",
+        "nothing was read",
+        "a factor",
+        "no scores",
+        "a parameter's name",
+    ],
 )
 def test_values_that_no_exporter_read_from_a_table_are_trained_by_themselves(change, how):
     onx = with_position_bias(True, drawn(7, 2), **how)
     change(onx)
     assert trained_on_pairs(onx).weights_[onx.graph.initializer[1].name].shape == (1, 2, 4, 4)
+
+
+@pytest.mark.parametrize("how", [{}, FOLDED], ids=["its name says so", "its metadata says so"])
+def test_single_values_that_are_equal_are_trained_apart(how):
+    """A table of one head may begin with equal values: the places do not say which of them are one weight."""
+    onx = with_position_bias(True, np.array([[0, 1, 2, 2, 1, 1, 0]], np.float32).T, **how)
+    assert trained_on_pairs(onx, 1).weights_[onx.graph.initializer[1].name].shape == (1, 1, 4, 4)
 
 
 @pytest.mark.parametrize("text", ["embedding", "3", "['embedding'", "[1]", "[" * 1000])

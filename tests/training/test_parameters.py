@@ -174,6 +174,12 @@ ROWS = {
     ),
     "-inf before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -np.inf)} | TOKENS, {"mask"}),
     "-1e4 before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -1e4)} | TOKENS, {"mask"}),
+    "-100 before Softmax": (f"{ATTEND} M = Add(S, mask) {READ}", {"mask": causal(5, -100.0)} | TOKENS, {"mask"}),
+    "-100 elsewhere": (
+        "H = MatMul(X, W) M = Add(H, shift) Y = MatMul(M, V)",
+        {"W": normal(4, 4), "shift": [0.0, -100.0, 0.0, -100.0]} | HEAD,
+        set(),
+    ),
     "a mask of which a part is taken": (
         f"from, to = Split<axis = 0, num_outputs = 2>(ends) {ATTEND} part = Slice(mask, from, to) M = Add(S, part) {READ}",
         {"mask": causal(7, -1e9)} | TOKENS,

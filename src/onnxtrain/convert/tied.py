@@ -27,6 +27,11 @@ _COMPUTED = re.compile(r"onnx::.*|/.*_output_\d+|val_\d+")
 #: Values that torch.onnx.export(dynamo=True) names after the operators of PyTorch that read rows of a table.
 _READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 
+#: Operators between a position bias that is added to scores and the Softmax of them.
+_TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub"}) | {
+    *("Transpose", "Unsqueeze", "Where")
+}
+
 #: Makers of files with such names.
 _MAKERS = ("pytorch", "onnxruntime.transformers")
 
@@ -133,23 +138,42 @@ def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
 def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
     """Return the names of what the exporter computed, and may have read from a table.
 
-    The dynamo exporter says so. The other one says that it computed a value; a position bias is one that is added.
+    The dynamo exporter says so. The other one says that it computed a value; a position bias is one that is added to
+    the scores of a Softmax. What is added to rows, as learned positions, may begin with equal values by its formula.
     """
     folded = folded_from(onx)
     if folded:
         return {name for name, sources in folded.items() if any(map(_READ.fullmatch, sources))}
-    others = {x for node in graph.nodes_in(onx.graph.node) if node.op_type != "Add" for x in node.input}
-    return {i.name for i in onx.graph.initializer if is_computed(i.name) and i.name not in others}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.nodes_in(onx.graph.node):
+        for x in node.input:
+            readers.setdefault(x, []).append(node)
+    computed = [i.name for i in onx.graph.initializer if is_computed(i.name)]
+    return {
+        name
+        for name in computed
+        if all(node.op_type == "Add" for node in readers.get(name, [])) and _leads_to_softmax(name, readers)
+    }
+
+
+def _leads_to_softmax(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> bool:
+    """Whether every use of a value leads to a Softmax, through shape changes and arithmetic only."""
+    nodes = readers.get(name, [])
+    return bool(nodes) and all(
+        node.op_type == "Softmax" or (node.op_type in _TO_SOFTMAX and _leads_to_softmax(node.output[0], readers))
+        for node in nodes
+    )
 
 
 def _table(array: np.ndarray) -> SpreadTable | None:
-    """Return the smallest table that an array may have been read from, if any is smaller than the array."""
+    """Return the smallest table that an array may have been read from, if any is smaller than the array.
+
+    One value may be in a table twice by chance, a row of several values is not.
+    """
     if array.dtype.kind != "f" or np.ptp(array) == 0:  # equal values say nothing of their places
         return None
-    tables = [_along(array, axis) for axis in range(array.ndim)]
-    # one value may be in a table twice by chance, a row of several values is not
-    wide = [table for table in tables if table.rows.shape[1] > 1 and table.rows.size < array.size]
-    found = wide or [table for table in tables if 2 * table.rows.size <= array.size]
+    tables = [_along(array, axis) for axis, length in enumerate(array.shape) if length > 1]
+    found = [table for table in tables if table.rows.size < array.size]
     return min(found, key=lambda table: table.rows.size, default=None)
 
 

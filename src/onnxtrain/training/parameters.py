@@ -91,8 +91,9 @@ _SAME_ELEMENTS = ("Cast", "DequantizeLinear", "QuantizeLinear", "Reshape", "Tran
 #: Operators between a mask that is added and the Softmax it is for.
 _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where"}
 
-#: Minimum magnitude of the values that an additive mask adds: exp of them is 0. Common ones are -1e4, -65504, -inf.
-_MASKED = 1e3
+#: Minimum magnitude of the values that an additive mask adds: exp of them is 0 beside 1.
+#: Common ones are -100 (Swin), -1e4, -65504, -inf.
+_MASKED = 1e2
 
 #: Minimum of equations that a table of sines or a grid fulfils, more than by chance.
 _EQUATIONS = 12
