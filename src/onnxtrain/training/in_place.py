@@ -10,15 +10,24 @@ import onnx_ir as ir
 
 from onnxtrain.graph import ancestors
 
-#: Operators whose kernels read an element before they write the one in its place.
-_ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
+#: Operators whose kernels read an element before they write the one in its place. Of two in a row onnxruntime may make
+#: one, or drop one that changes nothing, such as a product with 1: what is left is elementwise.
+_ELEMENTWISE = frozenset(
+    {"Abs", "Add", "Div", "Exp", "Max", "Min", "Mul", "Neg", "Relu", "Sign", "Sqrt", "Sub", "Sum", "Tanh"}
+)
 
-#: Operators whose result may be the memory that they read: later nodes read it as well.
-_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+#: The operand of a Gemm that is copied to the result before the product is added.
+_ADDED = 2
+
+#: The norm of the gradients, which clipping divides all of them by: a number, computed before any weight moves.
+_NORM = "ReduceSumSquare"
 
 
 def may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
-    """Whether every reader of a value runs before the next one is written, or writes it element by element."""
+    """Whether all that is computed from a value is elementwise and goes into the next one.
+
+    A reader that is no view need not do: where onnxruntime drops a node, those behind it read the value itself.
+    """
     node = None if new is None else new.producer()
     if old is None or new is None or node is None:
         return False
@@ -28,9 +37,16 @@ def may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
         alone = all(use.node is node for use in old.uses())
         return alone and may_be_written_over(inner, body.outputs[list(node.outputs).index(new)])
     before = ancestors([new])
-    others = {use.node for use in old.uses()} - {node}
-    writes_elements = node.op_type in _ELEMENTWISE or old not in node.inputs
-    return writes_elements and all(n.outputs[0] in before and n.op_type not in _VIEWS for n in others)
+    uses = list(old.uses())
+    for use in uses:
+        if use.node is not node and use.node.op_type != _NORM:
+            uses += [further for x in use.node.outputs for further in x.uses() if further not in uses]
+    return all(use.node.outputs[0] in before and _is_elementwise(use.node.op_type, use.idx) for use in uses)
+
+
+def _is_elementwise(op_type: str, operand: int) -> bool:
+    """Whether a node has read an element of an operand before it writes the one in its place, or writes none."""
+    return op_type in _ELEMENTWISE or op_type == _NORM or (op_type == "Gemm" and operand == _ADDED)
 
 
 def rows_may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
