@@ -275,3 +275,10 @@ def test_killed_at_random_moments(tmp_path):
             if path.exists():
                 load(path)  # whole, at any moment
         check_same(load(tmp_path / "whole.done"), load(done))
+
+
+def test_resume_may_be_a_boolean_of_numpy(tmp_path):
+    model = OrtGradientRegressor(max_iter=1, random_state=0)
+    for resume in (np.bool_(False), np.bool_(True)):
+        model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=resume)
+        assert model.n_iter_ == 1

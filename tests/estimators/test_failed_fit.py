@@ -72,4 +72,8 @@ def test_nor_does_one_whose_step_cannot_be_built(method):
     with pytest.raises(ValueError, match="no such step"):
         getattr(model.set_params(solver=NoStep()), method)(X, y)
     assert model.n_iter_ == 2
+    history = repr(model.history_)
+    with pytest.raises(ValueError, match="no such step"):
+        getattr(model.set_params(warm_start=True), method)(X, y)
+    assert repr(model.history_) == history
     assert all(np.array_equal(model.weights_[name], w) for name, w in weights.items())

@@ -906,8 +906,14 @@ FURTHER_CALLS = [
     (
         lambda _: C().fit(IRIS, [["a"], ["b", "c"], []] * 50),
         DataError,
-        "from 0 to 2. Lists of the labels of a row become an indicator matrix by sklearn.preprocessing.MultiLabelBina",
+        "from 0 to 2. Lists or sets of the labels of a row become an indicator matrix by sklearn.preprocessing.Mul",
     ),
+    (
+        lambda _: C().fit(IRIS, [{1, 2}, {2, 3}, {1, 3}] * 50),
+        DataError,
+        "y holds sets. Lists or sets of the labels of a row become an indicator matrix by sklearn.preprocessing.Mul",
+    ),
+    (lambda _: C().fit(IRIS, pd.Series([frozenset({1}), frozenset({2})] * 75)), DataError, "y holds sets. Lists or"),
     (
         lambda _: R().fit(X, pd.DataFrame({"y": ["low"] * 442})),
         DataError,
@@ -919,7 +925,12 @@ FURTHER_CALLS = [
     (
         lambda _: C().fit(IRIS, pd.date_range("2020", periods=3).repeat(50)),
         DataError,
-        "y holds dates or durations as labels: y.astype(str) makes text of them",
+        "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them",
+    ),
+    (
+        lambda _: C().fit(IRIS, [*pd.date_range("2020", periods=3)] * 50),
+        DataError,
+        "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them",
     ),
     # before fit
     (lambda _: C().score(IRIS, SPECIES), NotFittedError, "This OrtGradientClassifier instance is not fitted yet."),
@@ -985,6 +996,11 @@ FURTHER_CALLS = [
     (lambda _: rows.from_parquet("no.parquet"), FileError, "from_parquet takes the path of a file or a folder."),
     (lambda _: rows.from_parquet(__file__), DataError, "cannot be read as parquet: "),
     (lambda _: rows.from_parquet(3), ArgumentTypeError, "from_parquet takes a path, several, or a dataset of pyarrow"),
+    (
+        lambda _: rows.from_parquet([3]),
+        ArgumentTypeError,
+        "from_parquet takes a path, several, or a dataset of pyarrow",
+    ),
     (lambda _: rows.from_zarr("no.zarr"), FileError, "There is no array of zarr 'no.zarr'."),
     (
         lambda _: R().fit(rows.from_files(["a"], lambda: (X, y))),
@@ -995,6 +1011,7 @@ FURTHER_CALLS = [
     (lambda _: onnxtrain.add_loss_output(LINE, penalty="l2"), LossError, "as {'coef': 0.1}, got 'l2'."),
     (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
     (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"), DataError, "weights must be 1 numbers"),
+    (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights=3.0), DataError, "weights must be 1 numbers"),
     (lambda _: onnxtrain.average_states([{"a": "text"}]), DataError, "A state holds arrays of numbers, got"),
     (lambda _: onnxtrain.plot_graph(LINE, max_nodes="a"), ParameterError, "max_nodes is a number of nodes, got 'a'."),
     (lambda _: onnxtrain.LiveLossCurve(3), ParameterError, "path is that of a picture, such as 'loss.png', got 3."),

@@ -14,7 +14,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.linear_model import LinearRegression
 from sklearn.neural_network import MLPClassifier
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, clear_caches
 from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.runtime import device as device_module
 from onnxtrain.runtime.device import KINDS, Device, can_be_recorded, find_device, nodes_on_host
@@ -134,10 +134,10 @@ def test_a_plug_in_adds_its_provider(monkeypatch):
 def test_a_plug_in_that_cannot_be_used_says_why(monkeypatch):
     words = "needs the WebGpuExecutionProvider .* CPUExecutionProvider. The plug-in onnxruntime_ep_webgpu cannot be used here: "
     library = Library(monkeypatch, gpu=False)
-    for _ in range(2):  # what finds no GPU is looked for again
+    for _ in range(2):  # what finds no GPU is looked for again, once the answer is forgotten
         with pytest.raises(DeviceError, match=f"{words}it finds no GPU. It needs a GPU with a driver for Vulkan"):
             find_device("webgpu")
-        device_module._fault.cache_clear()
+        clear_caches()
     assert not library.registered
     Library(monkeypatch, version=(1, 31))
     with pytest.raises(

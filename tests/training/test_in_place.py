@@ -163,3 +163,17 @@ def check(optimizer, expected, monkeypatch):
 
 def test_memory_of_a_device_has_two_sets(layout):
     assert train(Adam(), epochs=1, device=GPU)[0].in_place == frozenset()
+
+
+class InLists(SGD):
+    """Momentum, whose slots and result are lists."""
+
+    def update(self, op, w, dw, slots, *scalars, slope=None):
+        w, slots = super().update(op, w, dw, slots, *scalars, slope=slope)
+        return [w, list(slots)]
+
+
+def test_a_list_of_slots_is_as_good_as_a_tuple():
+    found, expected = (state_of(train(optimizer(momentum=0.9))[1]) for optimizer in (InLists, SGD))
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=str(key))

@@ -46,7 +46,7 @@ SUM = 1e-3
 _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
 
 #: A larger difference is more than last digits: kernels summed with large coefficients of either sign leave it.
-_LOST = 1e-5
+_LAST_DIGITS = 1e-5
 
 #: A probability below it is as good as none: onnxruntime's Sigmoid is a multiple of 6e-8, another one in each kernel.
 _RARE = 1e-3
@@ -423,7 +423,7 @@ def _check_values(
             f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
             f"row {row} of {len(found)} that were compared. {remedy()}"
         )
-    if error is ConversionError and not rough and off.max(initial=0.0) > _LOST:
+    if error is ConversionError and not rough and off.max(initial=0.0) > _LAST_DIGITS:
         warn(
             f"float32 holds too few digits of what the model computes: before the first step {name} differs by "
             f"{off.max():.1e} of its largest value from what was handed over. dtype='float64' holds them."

@@ -45,7 +45,7 @@ class Checkpoint:
         self._kept: Kept | None = None
         self._moments: dict[str, Any] = {}
         self._failed: FileError | None = None
-        if not isinstance(resume, bool):
+        if not isinstance(resume, (bool, np.bool_)):
             raise ParameterError(f"resume is True or False, got {resume!r:.80}: the file is named by checkpoint.")
         if path is None:
             if resume:

@@ -57,12 +57,12 @@ def fit(
             data, validation = hold_out(estimator, data)
         so_far = state.so_far()
         killed = file.restored(model, data, validation)
-        if killed is None:
-            state.begin(validated=validation is not None, weighted=data.weighted)
-        else:
+        if killed is not None:
             model, state, estimator._random_state = killed
         graphs = graphs_of(model.rest, data, settings, state.weights)
         task = FitTask(estimator, *rows, model, state)
+    if killed is None:
+        state.begin(validated=validation is not None, weighted=data.weighted)
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs)
     listeners = *task.listeners, *own, *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)

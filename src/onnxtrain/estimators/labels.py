@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -362,8 +363,11 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     DataError
         Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
     """
-    if np.asarray(y).dtype.kind in "mM":
-        raise DataError("y holds dates or durations as labels: y.astype(str) makes text of them, which can be learned.")
+    if np.asarray(y).dtype.kind in "mM" or isinstance(next(iter(np.ravel(y)), None), (date, timedelta)):
+        raise DataError(
+            "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them, which can be "
+            "learned."
+        )
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as e:

@@ -261,7 +261,7 @@ def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
 
 #: Rounding of a column, relative to its range, that changes predictions visibly; the range of one that is constant
 #: but for the rounding of float64, relative to its values.
-_LOST, _CONSTANT = 1e-3, 1e-12
+_COARSE, _CONSTANT = 1e-3, 1e-12
 
 #: The squares of a thousandth of a smaller range are no normal numbers of float32, which begin at 1.2e-38.
 _SMALLEST = 1e-16
@@ -320,14 +320,17 @@ def check_X_y(
 
 
 def _check_even(y: Any) -> None:
-    """Raise a DataError for targets of one result a row that are lists of different lengths."""
-    if not isinstance(y, (list, tuple)) or not all(isinstance(row, (list, tuple, set)) for row in y):
+    """Raise a DataError for targets of one result a row that are sets, or lists of different lengths."""
+    column = isinstance(y, (list, tuple)) or (hasattr(y, "dtype") and getattr(y, "ndim", 0) == 1)
+    if not column or not all(isinstance(row, (list, tuple, set, frozenset)) for row in y):
         return
     lengths = sorted({len(row) for row in y})
-    if len(lengths) > 1:
+    sets = any(isinstance(row, (set, frozenset)) for row in y)
+    if sets or len(lengths) > 1:
+        found = "sets" if sets else f"lists of different lengths, from {lengths[0]} to {lengths[-1]}"
         raise DataError(
-            f"y holds lists of different lengths, from {lengths[0]} to {lengths[-1]}. Lists of the labels of a row "
-            "become an indicator matrix by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
+            f"y holds {found}. Lists or sets of the labels of a row become an indicator matrix by "
+            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
         )
 
 
@@ -435,7 +438,7 @@ def warn_of_rounding(X: Features) -> None:
     if found.dtype.kind not in "fiu" or found.dtype == np.float32:
         return
     rounding = _rounding(found)
-    columns = np.flatnonzero(rounding > _LOST).tolist()
+    columns = np.flatnonzero(rounding > _COARSE).tolist()
     if columns:
         warn(
             f"float32 rounds the columns {columns} of X by up to {rounding[columns].max():.1e} of "
@@ -464,7 +467,7 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
     spread = float(np.max(np.ptp(found.astype(np.float64), axis=0)))
     if not math.isfinite(rounding):
         return  # it is refused for that
-    if rounding > _LOST:
+    if rounding > _COARSE:
         warn(
             f"float32 rounds y by up to {rounding:.1e} of its range: predictions cannot tell apart what y does. "
             "Subtract an offset from y and add it to the predictions, or set dtype='float64'."

@@ -359,7 +359,8 @@ def updated(
             f"{name}.update is called as update(op, w, dw, slots, learning_rate), and the method differs: {e}."
         ) from e
     found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
-    new = [found[0], *found[1]] if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple) else []
+    pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
+    new = [found[0], *found[1]] if pair else []
     if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
         raise OptimizerError(
             f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {found!r:.80}. Its "

@@ -224,9 +224,11 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> No
 
 
 def _dataset(ds: Any, source: Any) -> Any:
-    if not isinstance(source, (str, os.PathLike, Iterable)):
+    one = isinstance(source, (str, os.PathLike))
+    given = [source] if one or not isinstance(source, Iterable) else list(source)
+    if not all(isinstance(path, (str, os.PathLike)) for path in given):
         raise ArgumentTypeError(f"from_parquet takes a path, several, or a dataset of pyarrow, got {source!r:.80}.")
-    paths = os.fspath(source) if isinstance(source, (str, os.PathLike)) else [os.fspath(path) for path in source]
+    paths = os.fspath(source) if one else [os.fspath(path) for path in given]
     try:
         dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
     except FileNotFoundError as e:

@@ -424,5 +424,5 @@ def _register_plugin(row: Kind) -> str:
         return " ".join(str(e).split())
     if row.provider in onnxruntime.get_available_providers():
         return ""
-    onnxruntime.unregister_execution_provider_library(row.plugin)  # so that the next call can look again
+    onnxruntime.unregister_execution_provider_library(row.plugin)  # it is looked for again after clear_caches()
     return f"it finds no GPU. {row.needs}"

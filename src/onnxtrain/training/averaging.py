@@ -60,7 +60,8 @@ def average_states(
             raise DataError(f"A state holds arrays of numbers, got {x!r:.80} as {name!r}.")
     if not found:
         raise DataError("There is no state to average.")
-    shares = np.array([as_number(w) for w in ([1.0] * len(found) if weights is None else weights)])
+    wanted = [1.0] * len(found) if weights is None else weights
+    shares = np.array([as_number(w) for w in wanted] if isinstance(wanted, Iterable) else [])
     if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
         raise DataError(f"weights must be {len(found)} numbers, none negative, not all zero; got {weights!r}.")
     shapes = [{name: x.shape for name, x in state.items()} for state in found]
