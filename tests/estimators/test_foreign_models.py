@@ -8,6 +8,8 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper
+from sklearn.base import clone
+from sklearn.multioutput import MultiOutputRegressor
 
 from onnxtrain import (
     OrtGradientClassifier,
@@ -16,7 +18,7 @@ from onnxtrain import (
     get_train_initializer,
     onnx_derivative,
 )
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ConversionError, ModelError
 from onnxtrain.graph import read
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
@@ -963,3 +965,31 @@ def test_metadata_of_a_folded_weight_that_is_no_list_of_names_says_nothing(text)
     onx = language_model(copy=True, said=True)
     onx.graph.value_info[0].metadata_props[0].value = text
     assert list(trained_to_go_on(onx).weights_) == ["embedding", "T"]
+
+
+def test_outputs_without_trees_are_named_with_the_remedy():
+    """As onnxmltools 1.16 writes XGBRegressor of two outputs: all trees add to the first one."""
+    node = onnx.helper.make_node(
+        "TreeEnsembleRegressor", ["X"], ["Y"], domain="ai.onnx.ml", n_targets=2, base_values=[0.5, 0.25],
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[0.0, 0.0, 0.0],
+        nodes_modes=["BRANCH_LT", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+        target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[1.0, 2.0],
+    )  # fmt: skip
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["n", k]) for n, k in (("X", 3), ("Y", 2)))
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    onx = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=10)
+    rows = np.linspace(-1, 1, 30).reshape(10, 3).astype(np.float32)
+    with pytest.raises(ModelError, match="Of 2 outputs the trees of the exported file have 1. .*MultiOutputRegressor"):
+        OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
+
+
+def test_xgboost_of_two_outputs_names_the_remedy_that_works():
+    library = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports xgboost")
+    rows = np.linspace(-1, 1, 90).reshape(30, 3).astype(np.float32)
+    estimator = library.XGBRegressor(n_estimators=3, n_jobs=1)
+    with pytest.raises(ConversionError, match="MultiOutputRegressor"):
+        OrtGradientRegressor(clone(estimator).fit(rows, rows[:, :2]), max_iter=1).fit(rows, rows[:, :2])
+    several = MultiOutputRegressor(estimator).fit(rows, rows[:, :2])
+    model = OrtGradientRegressor(several, solver="sgd", learning_rate=1e-30, max_iter=1).fit(rows, rows[:, :2])
+    np.testing.assert_allclose(model.predict(rows), several.predict(rows), rtol=1e-5, atol=1e-5)

@@ -38,7 +38,11 @@ def addition_of_boosted(kind: type) -> Addition:
 def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Append the nodes of an estimator's own export; return its predictions or probabilities."""
     width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
-    outputs = op.splice(graph.without_maps(_exported(estimator, width)), X)
+    exported = _exported(estimator, width)
+    lost = lost_outputs(exported)
+    if lost:
+        raise ConversionError(lost)
+    outputs = op.splice(graph.without_maps(exported), X)
     found = [y for y in outputs if graph.is_float(y)][-1]
     return found if is_classifier(estimator) else op.Reshape(found, op.constant(graph.tensor([-1, 1])))
 
@@ -63,6 +67,22 @@ def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
     unnamed.get_booster().feature_names = None
     return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=_OPSET)
 
+
+def lost_outputs(onx: onnx.ModelProto) -> str:
+    """Return which outputs the exporter of XGBoost gave no trees, and the remedy; else ""."""
+    for node in onx.graph.node:
+        found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _OF_OUTPUTS}
+        n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)
+        if node.op_type == "TreeEnsembleRegressor" and written and (n_outputs or 1) > len(set(written)):
+            return (
+                f"Of {n_outputs} outputs the trees of the exported file have {len(set(written))}. Fit and give "
+                "sklearn.multioutput.MultiOutputRegressor(estimator), which has trees for each output."
+            )
+    return ""
+
+
+#: Attributes of tree ensembles: the number of outputs, and that to which each leaf adds.
+_OF_OUTPUTS = ("n_targets", "target_ids")
 
 #: The exporters know opsets up to this one.
 _OPSET = 15

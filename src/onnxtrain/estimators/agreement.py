@@ -15,6 +15,7 @@ from sklearn.base import is_classifier, is_regressor
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
+from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
 from onnxtrain.convert.columns import at_most
 from onnxtrain.convert.foreign import batch_size
@@ -315,7 +316,7 @@ def _compare_with_onnx(
             f"the output {name!r}",
             found[name],
             expected[name],
-            lambda: _OTHER_OUTPUT,
+            lambda: lost_outputs(onnx.load_model_from_string(original)) or _OTHER_OUTPUT,
             error=ModelError,
             rough=rough,
             steps=steps,
