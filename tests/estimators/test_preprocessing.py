@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.decomposition import PCA
 from sklearn.ensemble import VotingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -19,11 +19,13 @@ from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
+    MinMaxScaler,
     OneHotEncoder,
     QuantileTransformer,
     RobustScaler,
@@ -191,12 +193,29 @@ def test_integers_with_missing_values_are_left_to_scikit_learn():
     whole = OrtGradientRegressor(model, max_iter=0).fit(full, Y)
     assert set(whole.onnx_status_.values()) == {"ONNX"}
     with pytest.raises(
-        DataError, match="Missing values in the columns count of integers .* Or fit on rows some of which"
+        DataError,
+        match="Missing values in the columns count of integers .*in fit and in predict.* Or fit on rows some of which",
     ):
         whole.predict(with_gap)
     divided = OrtGradientRegressor(model, max_iter=0).fit(with_gap, Y)
     assert set(divided.onnx_status_.values()) == {"ONNX", "scikit-learn"}
     np.testing.assert_allclose(divided.predict(with_gap), model.fit(with_gap, Y).predict(with_gap), rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["int64", "Int64"])
+@pytest.mark.parametrize("value", [np.nan, 2.9])
+def test_integers_beside_texts_are_not_cut_off(form, value):
+    rows = pd.DataFrame({"rooms": pd.array(RNG.integers(1, 5, 60), dtype=form), "city": ["a", "b"] * 30})
+    steps = [("rooms", SimpleImputer(), ["rooms"]), ("city", OneHotEncoder(), ["city"])]
+    model = make_pipeline(ColumnTransformer(steps), Ridge())
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y[:60])
+    floats = rows.astype({"rooms": float})
+    np.testing.assert_array_equal(tuned.predict(floats), tuned.predict(rows))
+    changed = floats.assign(rooms=np.where(np.arange(60) == 7, value, floats["rooms"]))
+    with pytest.raises(DataError, match=rf"'rooms' holds {value} in row 7.*X\.astype\({{'rooms': float}}\)"):
+        tuned.predict(changed)
+    tuned.fit(floats, Y[:60])
+    np.testing.assert_allclose(tuned.predict(changed), model.fit(floats, Y[:60]).predict(changed), rtol=1e-5)
 
 
 CODES = 20_000_000 + np.arange(120) % 5  # float32 holds every second of them
@@ -230,9 +249,9 @@ def test_integers_that_float32_does_not_tell_apart_are_left_to_scikit_learn(name
         rows = pytest.importorskip("polars", reason="polars is not installed").DataFrame(rows)
     y = 10.0 * (CODES - CODES.min())
     expected = clone(model).fit(rows, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with pytest.warns(UserWarning, match=r"scikit-learn runs .* ONNX holds thresholds and categories in") as caught:
         tuned = OrtGradientRegressor(expected if fitted else clone(model), max_iter=0).fit(rows, y)
+    assert len(caught) == 1
     assert list(tuned.onnx_status_.values()) == ["scikit-learn", "ONNX"]
     np.testing.assert_allclose(tuned.predict(rows), expected.predict(rows), rtol=0, atol=1e-4)
 
@@ -242,6 +261,19 @@ def test_integers_that_float32_holds_stay_in_one_graph(form):
     rows = form((CODES - 4_000_000).reshape(-1, 1))
     tuned = OrtGradientRegressor(clone(PLAIN), max_iter=0).fit(rows, 10.0 * (CODES - CODES.min()))
     assert set(tuned.onnx_status_.values()) == {"ONNX"}
+
+
+def test_thresholds_are_float32_in_a_model_of_float64_too():
+    rows = np.linspace(0, 1, 60)[:, None] + [[1e9, 5e9]]
+    model = make_pipeline(MinMaxScaler(), KBinsDiscretizer(5, encode="onehot-dense", strategy="uniform"), Ridge()).fit(
+        rows, Y[:60]
+    )
+    with pytest.warns(UserWarning, match="in a model of dtype='float64' as well"):
+        tuned = OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(rows, Y[:60])
+    with pytest.raises(ExportError, match="in a model of dtype='float64' as well") as refused:
+        tuned.get_trained_onnx()
+    assert "takes them in" not in str(refused.value)
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-9)
 
 
 NEAR = X / X.std(axis=0)
@@ -259,7 +291,7 @@ CENTRED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:scikit-learn runs")
 @pytest.mark.parametrize("name", CENTRED)
 def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
     model = clone(CENTRED[name]).fit(FAR, Y)
@@ -272,6 +304,61 @@ def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
     assert set(wide.onnx_status_.values()) == {"ONNX"}
     np.testing.assert_allclose(wide.predict(FAR), model.predict(FAR), rtol=1e-9)
     wide.get_trained_onnx()
+
+
+def test_a_fit_says_once_that_an_offset_costs_the_whole_graph():
+    rows = NEAR + np.where(np.arange(NEAR.shape[1]) == 2, 3_000, 0)
+    model = make_pipeline(StandardScaler(), Ridge(1e-3)).fit(rows, Y)
+    with pytest.warns(UserWarning, match=r"runs 'standardscaler': .*part='tail'.*float64' takes them in") as caught:
+        tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    assert len(caught) == 1
+    expected = model.predict(rows)
+    np.testing.assert_allclose(tuned.predict(rows), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    with pytest.raises(ExportError, match=r"dtype='float64' takes them in.*X\.astype\(numpy\.float32\)"):
+        tuned.get_trained_onnx()
+    for remedy in (
+        OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(rows, Y),
+        OrtGradientRegressor(model, max_iter=0).fit(rows.astype(np.float32), Y),
+    ):
+        remedy.get_trained_onnx()
+
+
+#: Columns whose rounding leaves five digits of the predictions.
+KEPT = {
+    "prices": np.column_stack([RNG.normal(450, 0.8, 500), RNG.normal(size=(500, 3))]),
+    "years": np.column_stack([RNG.uniform(2010, 2025, 500), RNG.normal(size=(500, 3))]),
+    "days": np.column_stack([RNG.uniform(45000, 45365, 500), RNG.normal(size=(500, 3))]),
+    "constant": np.column_stack([np.full(500, 1234.1), RNG.normal(size=(500, 3))]),
+    "constant tenth": np.column_stack([np.full(500, 0.1), RNG.normal(size=(500, 3))]),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_pipeline_that_keeps_five_digits_stays_one_graph(name):
+    rows = KEPT[name]
+    y = StandardScaler().fit_transform(rows).sum(axis=1)
+    model = make_pipeline(StandardScaler(), Ridge()).fit(rows, y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, y)
+    tuned.get_trained_onnx()
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=0, atol=1e-5 * np.abs(y).max())
+
+
+def test_components_of_many_scales_stay_one_graph():
+    rows, labels = load_breast_cancer(return_X_y=True)
+    model = make_pipeline(StandardScaler(), PCA(), LogisticRegression()).fit(rows, labels)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(rows, labels)
+    tuned.get_trained_onnx()
+    np.testing.assert_allclose(tuned.predict_proba(rows), model.predict_proba(rows), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:scikit-learn runs")
+def test_the_probabilities_of_several_labels_decide_as_well():
+    rows = NEAR + np.where(np.arange(NEAR.shape[1]) == 2, 10_000, 0)
+    labels = np.column_stack([Y > 100, X[:, 0] > 0]).astype(int)
+    model = make_pipeline(StandardScaler(), MultiOutputClassifier(LogisticRegression())).fit(rows, labels)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(rows, labels)
+    for found, expected in zip(tuned.predict_proba(rows).T, model.predict_proba(rows), strict=True):
+        np.testing.assert_allclose(found, expected[:, 1], rtol=0, atol=1e-5)
 
 
 def test_digits_that_float32_lacks_are_named_with_the_remedy():

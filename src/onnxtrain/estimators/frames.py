@@ -366,8 +366,8 @@ def _check_no_gaps(X: Frame) -> None:
     if gaps:
         raise DataError(
             f"Missing values in the columns {', '.join(gaps)} of integers or booleans: ONNX has no such type, but "
-            "for floats it has: X.astype({name: float}). Or fit on rows some of which lack these values, so that "
-            "scikit-learn runs the steps that fill them in."
+            "for floats it has: give them in fit and in predict, X.astype({name: float}). Or fit on rows some "
+            "of which lack these values, so that scikit-learn runs the steps that fill them in."
         )
 
 
@@ -415,10 +415,30 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     for name, dtype in inputs.items():
         if name not in names:
             raise _no_column(name, names)
-        column = np.asarray(X[name])
-        column = column.astype(object if dtype.kind in "OSU" else dtype)
+        column = _as_fitted(name, np.asarray(X[name]), dtype)
         feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
     return feeds
+
+
+def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a column of a frame in the type that it had in fit.
+
+    Raises
+    ------
+    DataError
+        It was one of integers, and holds fractions or missing values.
+    """
+    if dtype.kind in "OSU":
+        return column.astype(object)
+    try:
+        return cast(column, dtype, f"The column {name!r}")
+    except DataError as e:
+        if dtype.kind not in "iu":
+            raise
+        raise DataError(
+            f"{e} It held integers in fit: for missing values or fractions give floats in fit and in predict, "
+            f"X.astype({{{name!r}: float}})."
+        ) from e
 
 
 def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:

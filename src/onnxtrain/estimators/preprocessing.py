@@ -18,8 +18,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
-from onnxtrain.convert.columns import at_most, by_column
-from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError
+from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, some_rows
+from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
@@ -31,9 +31,15 @@ _MANY = 2**21
 #: A larger change of a column by rounding, relative to its largest value, is a row on the other side of a threshold.
 _ROUNDING = 1e-3
 
-#: What a model in float32 may lose to the rounding of its rows: a StandardScaler loses more of a column whose mean is
-#: some 250 times its spread.
-_LOST = 5e-6
+#: A smaller change of the predictions by rounding, relative to the largest one, leaves five digits: the graph rounds
+#: the offsets that it subtracts as well, which was found to add as much again.
+_CHANGE_OF_PREDICTIONS = 5e-6
+
+#: Of rows that were measured, or computed, in float32.
+_ROUNDED_ANYWAY = "Rows that hold no more digits than float32 stay in the graph as such: X.astype(numpy.float32)."
+
+#: What an estimator predicts with, the most telling first.
+_METHODS = ("predict_proba", "decision_function", "predict")
 
 #: Rows on which an estimator is compared with its parts.
 _SOME = 100
@@ -103,14 +109,24 @@ class PreprocessedForm(InputForm):
         trained = ["model"] if self.division is None else self.division.trained
         return {**dict.fromkeys(steps_of(self.front), "scikit-learn"), **dict.fromkeys(trained, "ONNX")}
 
+    def warn_of_tail(self) -> None:
+        """Warn that the graph will not hold the steps in front."""
+        warn(
+            f"scikit-learn runs {self._in_front}: get_trained_onnx(part='tail') returns the model of the trained part, "
+            f"get_trained_onnx() none. The reason: {self.reason}"
+        )
+
+    @property
+    def _in_front(self) -> str:
+        return ", ".join(map(repr, steps_of(self.front)))
+
     def check_whole(self) -> None:
         """Raise an ExportError: the graph does not hold the steps in front."""
-        names = ", ".join(map(repr, steps_of(self.front)))
         why = f" ({self.reason.rstrip('.')})" if self.reason else ""
         raise ExportError(
-            f"The graph holds the trained part alone: scikit-learn runs {names}, which ONNX does not run alike{why}. "
-            "get_trained_onnx(part='tail') returns the model of the trained part; its rows are what "
-            "front_.transform(X) returns. to_sklearn() returns all of it."
+            f"The graph holds the trained part alone: scikit-learn runs {self._in_front}, which ONNX does "
+            f"not run alike{why}. get_trained_onnx(part='tail') returns the model of the trained part; its rows are "
+            "what front_.transform(X) returns. to_sklearn() returns all of it."
         )
 
 
@@ -131,35 +147,56 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     rows: Any = as_pandas(X)
     rows = rows.iloc[:_SOME] if is_frame(rows) else rows[:_SOME]
     whole, tail = division.whole, division.tail
-    methods = [m for m in ("predict_proba", "decision_function", "predict") if hasattr(whole, m)]
+    methods = [m for m in _METHODS if hasattr(whole, m)]
     columns = division.front.transform(rows)
     n_rows = at_most(columns, columns.shape[0])
     rows = rows.iloc[:n_rows] if is_frame(rows) else rows[:n_rows]
     columns = _dense(columns[:n_rows])  # sparse columns of one member make those of all sparse, which SVR refuses
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns)) for m in methods):
+        if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns), _ROUNDING) for m in methods):
             return
     raise ConversionError(put_in_front(whole[-1] if isinstance(whole, Pipeline) else whole))
 
 
-def _agree(expected: Any, found: Any) -> bool:
+def _agree(expected: Any, found: Any, tolerance: float) -> bool:
+    if isinstance(expected, list):  # the probabilities of each of several labels
+        return all(_agree(*both, tolerance) for both in zip(expected, found, strict=True))
     expected, found = np.asarray(expected), np.asarray(found)
     if expected.dtype.kind != "f":
         return np.array_equal(expected, found)
-    return np.allclose(expected, found, rtol=_ROUNDING, atol=_ROUNDING * np.abs(expected).max(initial=0.0))
+    return np.allclose(expected, found, rtol=0, atol=tolerance * np.abs(expected).max(initial=0.0))
 
 
-def rounds(estimator: Estimator | None, X: ArrayLike, dtype: str) -> bool:
-    """Whether rounding the rows to float32 changes the results of the steps in front by more than their last digits.
+def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
+    """Return why scikit-learn has to run the steps in front on rows that are not rounded to float32, empty if ONNX may.
 
     A row that lies on a threshold, of a bin for example, may fall to the other side, in a model of float64 as well: its
-    thresholds are float32. One of float32 also loses the digits of columns that lie far from 0.
+    thresholds are float32. One of float32 also loses the digits of columns that lie far from 0. It is one graph all the
+    same if its predictions keep five digits.
     """
-    if scipy.sparse.issparse(X) or not _is_rounded(X):
-        return False
-    found, most = divisions(estimator), _LOST if dtype == "float32" else _ROUNDING
-    return bool(found) and any(_moves(found[-1].front, rows, most) for rows in _pieces(as_pandas(X)))
+    found = [] if scipy.sparse.issparse(X) or not _is_rounded(X) else divisions(estimator)
+    if not found:
+        return ""
+    change = max((_change(found[-1].front, rows) for rows in _pieces(as_pandas(X))), default=0.0)
+    if change > _ROUNDING:
+        return (
+            "float32 rounds their rows too much, and ONNX holds thresholds and categories in float32 in a model of "
+            f"dtype='float64' as well. {_ROUNDED_ANYWAY}"
+        )
+    if dtype == "float32" and change > _CHANGE_OF_PREDICTIONS and _predicts_otherwise(estimator, X):
+        return f"float32 rounds their rows too much: dtype='float64' takes them in. {_ROUNDED_ANYWAY}"
+    return ""
+
+
+def _predicts_otherwise(estimator: Any, X: ArrayLike) -> bool:
+    """Whether predictions on some rows lose their digits when the rows are rounded."""
+    rows = some_rows(as_pandas(X), COMPARED_ROWS)
+    method = next((m for m in _METHODS if hasattr(estimator, m)), "transform")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the rows were given in fit
+        exact, rounded = (getattr(estimator, method)(x) for x in (rows, _rounded(rows)))
+    return not _agree(exact, rounded, _CHANGE_OF_PREDICTIONS)
 
 
 def _pieces(X: Any) -> Iterator[Features]:
@@ -170,20 +207,25 @@ def _pieces(X: Any) -> Iterator[Features]:
         yield X.iloc[start : start + size] if is_frame(X) else X[start : start + size]
 
 
-def _moves(front: Pipeline, rows: Features, most: float) -> bool:
-    """Whether rounding the rows changes a column of the steps' output by more than `most`, relative to its largest."""
+def _change(front: Pipeline, rows: Features) -> float:
+    """Return the largest change of a column of the steps' output by rounding the rows, relative to its largest value.
+
+    A constant column, whose largest value behind a StandardScaler is 0, tells no rows apart: it counts for little.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         try:
             exact, rounded = _dense(front.transform(rows)), _dense(front.transform(_rounded(rows)))
         except ValueError:  # a number that is a category is unknown when it is rounded
-            return True
+            return math.inf
     if not {exact.dtype.kind, rounded.dtype.kind} <= set("fiub") or exact.shape != rounded.shape:
-        return not np.array_equal(exact, rounded)
+        return 0.0 if np.array_equal(exact, rounded) else math.inf
     exact, rounded = exact.astype(np.float64, copy=False), rounded.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
         largest = np.nanmax(np.abs(exact), axis=0, initial=0.0)
-        return bool(np.any(np.abs(exact - rounded) > most * np.maximum(largest, 1e-30)))
+        change = np.nanmax(np.abs(exact - rounded), axis=0, initial=0.0) / np.maximum(largest, 1e-30)
+    constant = (exact == exact[:1]).all(axis=0) & (rounded == rounded[:1]).all(axis=0)
+    return float(np.where(constant, np.minimum(change, _ROUNDING), change).max(initial=0.0))
 
 
 def _rounded(X: Features) -> Features:
@@ -215,12 +257,12 @@ def _loses_digits(X: Any) -> bool:
     return X.dtype.kind == "f" and X.dtype.itemsize > 4
 
 
-def reason_of(X: ArrayLike, refused: Exception | None) -> str:
-    """Return why ONNX does not run the steps in front, from the error of the whole estimator, if there was one."""
+def reason_of(X: ArrayLike, refused: Exception | None, rounding: str) -> str:
+    """Return why ONNX does not run the steps in front: the error of the whole estimator, or that of rounding."""
     if is_of_objects(X):
         return "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns"
     if refused is None:
-        return "float32 rounds their rows too much: dtype='float64' takes them in"
+        return rounding
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
         return "the entries of an array have one type: a frame has columns of numbers and of text"
     return str(refused)

@@ -20,7 +20,13 @@ from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
 from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
-from onnxtrain.estimators.preprocessing import PreprocessedForm, check_agreement, is_of_objects, reason_of, rounds
+from onnxtrain.estimators.preprocessing import (
+    PreprocessedForm,
+    check_agreement,
+    is_of_objects,
+    reason_of,
+    reason_of_rounding,
+)
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
 from onnxtrain.estimators.settings import check_same_start, floats_of, objective_of, parameters_of_start
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
@@ -63,18 +69,21 @@ def start(
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
     refused: Exception | None = None
+    rounding = ""
     try:
         if not (is_of_objects(X) and is_divisible(estimator.estimator)):
             rows = check_first_rows(estimator, X, y, sample_weight)
             whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
-            model, state = _begin(estimator, rows, whole)
-            if not rounds(model.source.estimator, X, rows.form.dtype):
+            compared, model = _opened(estimator, rows, whole)
+            rounding = reason_of_rounding(model.source.estimator, X, rows.form.dtype)
+            if not rounding:
+                model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, model, state
     except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
         _check_divisible(estimator.estimator, e)
         refused = e
-    return _start_divided(estimator, X, y, sample_weight, refused)
+    return _start_divided(estimator, X, y, sample_weight, refused, rounding)
 
 
 def _check_divisible(model: Any, error: Exception) -> None:
@@ -121,10 +130,11 @@ def _start_divided(
     y: ArrayLike,
     sample_weight: ArrayLike | None,
     refused: Exception | None,
+    rounding: str,
 ) -> tuple[Rows, TrainedModel, TrainingState]:
     """Return the rows as the steps in front transform them, and the model of the steps behind.
 
-    The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole.
+    The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole, or `rounding`.
     """
     with as_data_error():
         fitted = fitted_on(
@@ -140,13 +150,15 @@ def _start_divided(
         rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
     for division in found:
-        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused))
+        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused, rounding))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)
             if division.inside:
                 check_agreement(division, X)
             trained, state = _begin(estimator, rows, division.tail)
-            if division.inside or not rounds(division.tail, rows.exact, form.dtype):
+            if division.inside or not reason_of_rounding(division.tail, rows.exact, form.dtype):
+                if rounding:
+                    form.warn_of_tail()
                 return rows, trained, state
         except DataError as e:  # categories, which the last step may encode itself
             refused = e
@@ -159,7 +171,14 @@ def _start_divided(
 def _begin(
     estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
 ) -> tuple[TrainedModel, TrainingState]:
-    """Return the model that was handed over, ready to be trained, and its state; one that is not fitted is.
+    """Return the model that was handed over, ready to be trained, and its state; see :func:`_opened`."""
+    return _agreed(estimator, *_opened(estimator, rows, model, entrance))
+
+
+def _opened(
+    estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
+) -> tuple[Rows, TrainedModel]:
+    """Return the rows on which a model was opened, and the model with its objective; one that is not fitted is.
 
     Parameters
     ----------
@@ -188,11 +207,17 @@ def _begin(
         _warn_of_stored_targets(model)
     estimator._targets = estimator._targets.learned(rows.y, source, rows.weight)
     source, weights = _initial_weights(estimator, source)
-    trained = with_objective(estimator, source, weights, rows.form)
-    estimator._decides = check_start(trained, rows.exact, estimator._targets.decoder(trained), reading.target)
-    drawn = estimator.init == "random"
-    state = TrainingState(draw_weights(weights, source.model.penalized, random_state) if drawn else trained.weights)
-    return replace(trained, source=replace(source, answers={}, agreed={})), state
+    return rows, with_objective(estimator, source, weights, rows.form)
+
+
+def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) -> tuple[TrainedModel, TrainingState]:
+    """Return a model that predicts as the one that was handed over, and its state before the first step."""
+    source, targets, weights = model.source, estimator._targets, model.weights
+    target = rows.y.shape[1:] if targets.positional else None
+    estimator._decides = check_start(model, rows.exact, targets.decoder(model), target)
+    if estimator.init == "random":
+        weights = draw_weights(weights, source.model.penalized, estimator._random_state)
+    return replace(model, source=replace(source, answers={}, agreed={})), TrainingState(weights)
 
 
 def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | None) -> Reading:
