@@ -852,7 +852,8 @@ FURTHER_CALLS = [
         ),
         ExportError,
         "scikit-learn runs 'columntransformer', which ONNX does not run alike (Missing values in the columns km of "
-        "integers or booleans: ONNX has no such type, but for floats it has: X.astype({name: float}).",
+        "integers or booleans: ONNX has no such type, but for floats it has: give them in fit and in "
+        "predict, X.astype({name: float}).",
     ),
     (
         lambda _: (
