@@ -45,6 +45,17 @@ CONSTANTS = {
         " i = Constant <value_ints = [0]> () s = Squeeze(b, i) t = Identity(s) Y = Gemm(X, W, t)",
         {"W", "b"},
     ),
+    "one intercept of which a part is taken": (
+        "W = Constant <value = float[2, 1] {1, 2}> () b = Constant <value_floats = [0.5]> ()"
+        " i = Constant <value_ints = [0]> () e = Constant <value_ints = [1]> () g = Gather(b, i) p = Slice(g, i, e)"
+        " P = MatMul(X, W) Y = Add(P, p)",
+        {"W", "b"},
+    ),
+    "one intercept for all rows": (
+        "W = Constant <value = float[2, 1] {1, 2}> () b = Constant <value_floats = [0.5]> ()"
+        " s = Constant <value_ints = [7, 1]> () f = Flatten(b) p = Expand(f, s) P = MatMul(X, W) Y = Add(P, p)",
+        {"W", "b"},
+    ),
     "a small number in another shape": (
         "e = Constant <value = float[1, 1] {0.1}> () i = Constant <value_ints = [0]> () eps = Squeeze(e, i)"
         " A = Abs(X) S = Add(A, eps) Y = Sqrt(S)",

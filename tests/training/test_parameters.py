@@ -81,15 +81,20 @@ ROWS = {
         {"m"},
     ),
     "images without their mean": (
-        "e = Constant<value_float = 255.0>() I = Div(X, e) S = Sub(I, m) C = Conv<pads = [1, 1, 1, 1]>(S, k) D = Add(C, m) "
-        "F = Flatten(D) Y = MatMul(F, V)",
-        {"m": normal(2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
-        {"m"},
+        "e = Constant<value_float = 255.0>() I = Div(X, e) S = Sub(I, pixel_mean) C = Conv<pads = [1, 1, 1, 1]>(S, k) "
+        "D = Add(C, pixel_mean) F = Flatten(D) Y = MatMul(F, V)",
+        {"pixel_mean": normal(2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        {"pixel_mean"},
     ),
     "images by their deviation": (
-        "S = Div(X, s) C = Conv<pads = [1, 1, 1, 1]>(S, k) F = Flatten(C) Y = MatMul(F, V)",
-        {"s": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
-        {"s"},
+        'S = Div(X, "onnx::Div_9") C = Conv<pads = [1, 1, 1, 1]>(S, k) F = Flatten(C) Y = MatMul(F, V)',
+        {"onnx::Div_9": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        {"onnx::Div_9"},
+    ),
+    "images by learned numbers": (
+        "D = Sub(X, shift) S = Div(D, scale) C = Conv<pads = [1, 1, 1, 1]>(S, k) F = Flatten(C) Y = MatMul(F, V)",
+        {"shift": normal(1, 2, 1, 1), "scale": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        set(),
     ),
     "channels of a convolution, shifted": (
         "C = Conv<pads = [1, 1, 1, 1]>(X, k) D = Sub(C, b) F = Flatten(D) Y = MatMul(F, V)",

@@ -134,15 +134,17 @@ def _register(model: ir.Model, value: ir.Value, counts: Mapping[str, int], names
     model.graph.register_initializer(value)
 
 
-#: Operators that give one element another shape or type.
-_SAME_ELEMENT = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+#: Operators of which one element remains the only one: they give it another shape or type, or repeat it.
+_CARRIERS = frozenset({"Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}) | {
+    *("Transpose", "Unsqueeze")
+}
 
 
 def _is_intercept(value: ir.Value, node: ir.Node) -> bool:
     """Whether a node adds a value to a product, perhaps in another shape."""
-    if node.op_type in _SAME_ELEMENT and node.inputs[0] is value:
-        (same,) = node.outputs
-        return any(_is_intercept(same, user) for user in same.consumers())
+    if node.op_type in _CARRIERS and node.inputs[0] is value:
+        (carried,) = node.outputs
+        return any(_is_intercept(carried, user) for user in carried.consumers())
     if node.op_type in _PRODUCTS:
         return True
     others = [x.producer() for x in node.inputs if x is not None and x is not value]

@@ -45,6 +45,9 @@ _RESULT = re.compile(r"/|.*::|\d+$")
 #: How it names what it computed from others when it folded: onnx::Mul_315, after the node that takes it.
 _COMPUTED = re.compile(r"onnx::[A-Z]\w*_\d+$")
 
+#: How the code of a model names statistics of its images: pixel_mean, std, and what Keras has in its Normalization.
+_STATISTIC = re.compile(r".*(normaliz|(mean|std|stddev|dev|deviation|var|variance)s?(_?\d+)?$)", re.IGNORECASE)
+
 #: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART;
 #: Fourier bases of speech models, window and filters of torchaudio's spectrograms.
 _BUFFERS = (
@@ -288,8 +291,10 @@ def _comes_from_initializer(value: ir.Value | None) -> bool:
 
 
 def _is_statistic(w: ir.Value, uses: Uses) -> bool:
+    if any(_normalizes_images(*use) for use in uses):  # a learned shift or scale has another name
+        return any(pattern.match(str(w.name)) for pattern in (_RESULT, _STATISTIC))
     return all(_is_variance(node) or _is_mean(node, position) for node, position in uses) or any(
-        _normalizes_images(*use) or _is_of_folded_normalization(use[0]) for use in uses
+        _is_of_folded_normalization(node) for node, _ in uses
     )
 
 
@@ -358,7 +363,7 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
 def _normalizes_images(node: ir.Node, position: int) -> bool:
     """Whether a node subtracts one number a channel from an input, (n, c, h, w), or divides it by them.
 
-    Learned shifts and scales of channels are behind a convolution.
+    Those behind a convolution are learned shifts and scales of channels.
     """
     x, w = node.inputs[0], node.inputs[position]
     if node.op_type not in ("Sub", "Div") or position != 1 or not _is_one_a_channel(w):
@@ -377,6 +382,8 @@ def _is_of_folded_normalization(node: ir.Node) -> bool:
     """Whether a node is of conv(x) s + b with one s and one b a channel that PyTorch's exporter computed.
 
     That is what it folds FrozenBatchNorm2d to: s = weight / sqrt(running_var + eps), b = bias - running_mean s.
+    Learned s and b that a module reshapes, `x * w.view(1, -1, 1, 1) + b.view(1, -1, 1, 1)`, are folded to the same:
+    no file tells the two apart, and the more common one is assumed.
     """
     users = node.outputs[0].consumers()
     addition = users[0] if node.op_type == "Mul" and len(users) == 1 else node
