@@ -106,6 +106,18 @@ def test_weights_in_the_body_of_a_loop_are_those_of_the_model():
     np.testing.assert_allclose(run(found, {"X": X})[0], X / 4 + np.float32([3, 4.5]), rtol=1e-6)
 
 
+def test_scales_of_resize_in_a_body_are_no_weights():
+    onx = parse(
+        "many = Constant <value_int = 2> () go = Constant <value = bool {1}> ()"
+        " Y = Loop (many, go, X) <body = b (int64 i, bool c, float[n, 2] x) => (bool d, float[n, 2] y)"
+        " <float[2] v = {1, 1}> { w = Constant <value_floats = [1.0, 2.0]> () s = Constant <value_floats = [1.0, 1.0]> ()"
+        " d = Identity(c) z = Add(x, w) r = Resize(z, , s) y = Resize(r, , v) }>"
+    )
+    found = rewrite_model(onx)
+    assert {i.name for i in found.graph.initializer} == {"w"}
+    np.testing.assert_array_equal(run(found, {"X": X})[0], run(onx, {"X": X})[0])
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads probA_
 @pytest.mark.parametrize(
     "estimator", [SVC(kernel="rbf"), RandomForestClassifier(n_estimators=2, max_depth=2, random_state=0)], ids=str

@@ -101,6 +101,8 @@ def lift_constants(model: ir.Model) -> None:
         if array is None:
             continue
         (value,) = node.outputs
+        if node.graph is not model.graph and _is_flat(value):
+            continue
         lifted = ir.Value(name=value.name, type=value.type, shape=ir.Shape(array.shape))
         lifted.const_value = ir.tensor(array, dtype=value.dtype, name=value.name)
         node.graph.remove(node)  # the name is free
@@ -111,7 +113,16 @@ def lift_constants(model: ir.Model) -> None:
 def _weights_in_bodies(model: ir.Model) -> list[ir.Value]:
     """Return the floating-point initializers of subgraphs."""
     found = [value for body in model.graph.subgraphs() for value in body.initializers.values()]
-    return [v for v in found if is_float(v) and not v.is_graph_input() and not v.is_graph_output()]
+    return [v for v in found if is_float(v) and not v.is_graph_input() and not v.is_graph_output() and not _is_flat(v)]
+
+
+def _is_flat(value: ir.Value) -> bool:
+    """Whether a value is read as the region or the scales of Resize only, which have no derivative.
+
+    As an operand of the node whose body reads it, it would be taken for a weight.
+    """
+    uses = value.uses()
+    return bool(uses) and all(node.op_type == "Resize" and position in (1, 2) for node, position in uses)
 
 
 def _lifted(node: ir.Node) -> np.ndarray | None:
