@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import VotingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
 
@@ -73,3 +75,9 @@ def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
     assert str(e.value).startswith(path)
     assert e.value.__cause__ is not None
     assert not isinstance(e.value.__cause__, ConversionError)
+
+
+def test_neighbours_of_wide_sparse_rows():
+    rows = scipy.sparse.eye(3000, 200_000, format="csr")
+    with pytest.raises(ConversionError, match="2 GiB as the dense rows .* with TruncatedSVD"):
+        convert(KNeighborsRegressor().fit(rows, np.arange(3000.0)), rows[:5])

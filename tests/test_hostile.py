@@ -169,6 +169,30 @@ def without_output(onx):
     del onx.functions[0].output[:]
 
 
+def from_pytorch(onx):
+    """Add a mask that PyTorch's exporter computed: where it leads decides whether it is trained."""
+    onx.producer_name = "pytorch"
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, -1e4], np.float32), "val_1"))
+
+
+def chain(n, step):
+    """Return the text of n nodes or pairs of nodes, each written with its own number and that of the one before."""
+    return " ".join(step.format(i, i - 1) for i in range(1, n + 1)) + " "
+
+
+#: A walk along each path does not end on the first two; one that calls itself fails on the others.
+DOUBLED = "P = MatMul(X, W) d0 = Add(val_1, val_1) " + chain(60, "d{0} = Add(d{1}, d{1})")
+JOINED = (
+    "P = MatMul(X, W) a = Constant <value_ints = [0]> () b = Constant <value_ints = [2]> () d0 = Identity(val_1) "
+    + chain(60, "c{0} = Concat <axis = 0> (d{1}, d{1}) d{0} = Slice(c{0}, a, b)")
+)
+LONG = "P = MatMul(X, W) a = Constant <value_ints = [0]> () d0 = Constant <value_floats = [0.5]> () " + chain(
+    1100, "d{0} = Gather(d{1}, a)"
+)
+INSERTED = "P = MatMul(X, W) d0 = SequenceEmpty <dtype = 1> () " + chain(1100, "d{0} = SequenceInsert(d{1}, P)")
+STACKED_MEAN = "Q = ConcatFromSequence <axis = 0, new_axis = 1> (d1100) Y = ReduceMean <axes = [0], keepdims = 0> (Q)"
+
+
 #: Models, and the words of the error of a fit, None where it works.
 ODD = {
     "a function that calls itself": (changed(same, **call("f (a) => (b) { b = own.f(a) }")), "'f' of the model calls"),
@@ -220,6 +244,13 @@ ODD = {
     "IR 0": (changed(with_ir(0)), None),
     "IR 3": (changed(with_ir(3)), None),
     "IR 9000": (changed(with_ir(9000)), "IR version 9000; onnx .* Install a newer onnx"),
+    "sixty sums of a value with itself": (
+        changed(from_pytorch, nodes=DOUBLED + "Q = Add(P, d60) Y = Softmax(Q)"),
+        None,
+    ),
+    "sixty joins of a value with itself": (changed(from_pytorch, nodes=JOINED + "Y = Add(P, d60)"), None),
+    "a long chain of shape changes": (model(LONG + "Y = Add(P, d1100)"), None),
+    "a long chain of insertions": (model(INSERTED + STACKED_MEAN), None),
 }
 
 

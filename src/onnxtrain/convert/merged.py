@@ -79,7 +79,7 @@ def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which all copies are what :func:`owners_of_copies` says."""
+    """Return a model whose copied initializers are separate where :func:`owners_of_copies` says so."""
     return separate_copies(onx, owners_of_copies(onx))
 
 

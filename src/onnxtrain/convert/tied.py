@@ -37,7 +37,7 @@ _MAKERS = ("pytorch", "onnxruntime.transformers")
 
 
 def is_computed(name: str) -> bool:
-    """Whether a name is one that torch.onnx.export gives to what it computed in advance."""
+    """Whether a name has the form that torch.onnx.export gives to values that it computed in advance."""
     return _COMPUTED.fullmatch(name) is not None
 
 
@@ -136,7 +136,7 @@ def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
 
 
 def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
-    """Return the names of what the exporter computed, and may have read from a table.
+    """Return the names of initializers that the exporter computed, and may have read from a table.
 
     The dynamo exporter says so. The other one says that it computed a value; a position bias is one that is added to
     the scores of a Softmax. What is added to rows, as learned positions, may begin with equal values by its formula.
@@ -158,11 +158,15 @@ def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
 
 def _leads_to_softmax(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> bool:
     """Whether every use of a value leads to a Softmax, through shape changes and arithmetic only."""
-    nodes = readers.get(name, [])
-    return bool(nodes) and all(
-        node.op_type == "Softmax" or (node.op_type in _TO_SOFTMAX and _leads_to_softmax(node.output[0], readers))
-        for node in nodes
-    )
+    found, todo = {name}, [name]
+    while todo:
+        nodes = readers.get(todo.pop(), [])
+        if not nodes or not all(node.op_type == "Softmax" or node.op_type in _TO_SOFTMAX for node in nodes):
+            return False
+        carried = {node.output[0] for node in nodes if node.op_type != "Softmax"} - found
+        found |= carried
+        todo += carried
+    return True
 
 
 def _table(array: np.ndarray) -> SpreadTable | None:
@@ -184,7 +188,7 @@ def _along(array: np.ndarray, axis: int) -> SpreadTable:
 
 
 def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that computes from one weight what the exporter wrote several times."""
+    """Return a model that computes all copies of a weight from one initializer."""
     copies, tables = transposed_copies(onx), spread_tables(onx)
     if not copies and not tables:
         return onx

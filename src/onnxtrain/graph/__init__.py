@@ -35,7 +35,7 @@ from onnxtrain.graph.edit import (
 )
 from onnxtrain.graph.external import Layout, layout_of, write_model
 from onnxtrain.graph.files import is_special, replacement
-from onnxtrain.graph.flow import ancestors, captured, dependents, operands
+from onnxtrain.graph.flow import ancestors, captured, carried, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
 from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of, with_nodes_of
@@ -109,6 +109,7 @@ __all__ = [
     "broadcasts_to",
     "builder",
     "captured",
+    "carried",
     "cast_floats",
     "check_location",
     "constant",

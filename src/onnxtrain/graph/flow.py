@@ -6,7 +6,7 @@ Callers narrow it down: a derivative does not pass through every operator, nor t
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -88,3 +88,23 @@ def dependents(
         if any(x in found for x in operands(node)):
             found.update(y for y in node.outputs if among is None or y in among)
     return found
+
+
+def carried(value: ir.Value, carries: Callable[[ir.Node, int], bool]) -> list[ir.Value]:
+    """Return a value and all that nodes make of it one after the other, each once.
+
+    Parameters
+    ----------
+    value : onnx_ir.Value
+    carries : callable
+        Takes a node and the position of a value among its inputs: whether its first output is that value in another
+        form.
+    """
+    found = {value: None}
+    todo = [value]
+    while todo:
+        for node, position in todo.pop().uses():
+            if carries(node, position) and node.outputs[0] not in found:
+                found[node.outputs[0]] = None
+                todo.append(node.outputs[0])
+    return list(found)

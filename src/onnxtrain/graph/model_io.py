@@ -109,7 +109,7 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def _not_a_path(path: str | os.PathLike[str]) -> str:
-    """Return what to do with a text that is no path, for the end of a message."""
+    """Return the advice about a text that is no path, for the end of a message."""
     text = os.fspath(path)
     if text.startswith("~") and os.path.isfile(os.path.expanduser(text)):
         return " ~ is not replaced: os.path.expanduser(path) does it."

@@ -133,7 +133,7 @@ def _lifted(node: ir.Node) -> np.ndarray | None:
     array = constant(value)
     if array is None or not is_float(value) or value.is_graph_output() or not array.ndim:
         return None
-    if array.size == 1 and not any(_is_intercept(value, user) for user in value.consumers()):
+    if array.size == 1 and not _is_intercept(value):
         return None
     return array
 
@@ -151,11 +151,13 @@ _CARRIERS = frozenset({"Cast", "Expand", "Flatten", "Gather", "Identity", "Resha
 }
 
 
-def _is_intercept(value: ir.Value, node: ir.Node) -> bool:
+def _is_intercept(value: ir.Value) -> bool:
     """Whether a node adds a value to a product, perhaps in another shape."""
-    if node.op_type in _CARRIERS and node.inputs[0] is value:
-        (carried,) = node.outputs
-        return any(_is_intercept(carried, user) for user in carried.consumers())
+    values = graph.carried(value, lambda node, position: node.op_type in _CARRIERS and position == 0)
+    return any(_joins_product(v, node) for v in values for node in v.consumers())
+
+
+def _joins_product(value: ir.Value, node: ir.Node) -> bool:
     if node.op_type in _PRODUCTS:
         return True
     others = [x.producer() for x in node.inputs if x is not None and x is not value]

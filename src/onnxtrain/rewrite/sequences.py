@@ -43,7 +43,7 @@ def element_of_a_split(op, node):
 
 @rewrite("", "ConcatFromSequence")
 def joined_turns(op, node):
-    """Join what a Loop inserts into a sequence, one tensor a turn, as PyTorch's exporter writes EmbeddingBag.
+    """Join the tensors that a Loop inserts into a sequence, one a turn, as PyTorch's exporter writes EmbeddingBag.
 
     Tensors of one shape are stacked as an output of the Loop. Those of a known sequence, as of ``torch.stack``, are
     concatenated.
@@ -87,18 +87,19 @@ def element_of_an_optional(op, node):
 
 def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
     """Return the tensors of a sequence that nodes put together one by one, None if they are not known."""
-    if made_by(sequence, "SequenceEmpty") is not None:
-        return []
-    if construct := made_by(sequence, "SequenceConstruct"):
-        return list(construct.inputs)
-    insert = made_by(sequence, "SequenceInsert")
-    elements = None if insert is None else _elements(insert.inputs[0])
-    if elements is None:
+    inserts = []
+    while (insert := made_by(sequence, "SequenceInsert")) is not None:
+        inserts.append(insert)
+        sequence = insert.inputs[0]
+    construct = made_by(sequence, "SequenceConstruct")
+    if construct is None and made_by(sequence, "SequenceEmpty") is None:
         return None
-    position = scalar(insert.inputs[2]) if len(insert.inputs) > 2 else len(elements)
-    if position is None:
-        return None
-    elements.insert(int(position), insert.inputs[1])
+    elements = [] if construct is None else list(construct.inputs)
+    for insert in reversed(inserts):
+        position = scalar(insert.inputs[2]) if len(insert.inputs) > 2 else len(elements)
+        if position is None:
+            return None
+        elements.insert(int(position), insert.inputs[1])
     return elements
 
 
@@ -113,7 +114,7 @@ def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
 
 
 def _stacked(op: Op, loop: ir.Node, at: int) -> ir.Value:
-    """Append a Loop that returns what another one inserts as a stack, and take its outputs in place of the others."""
+    """Append a Loop that returns the inserted tensors of another one as a stack, and take its outputs instead."""
     body = loop.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
     insert = body.outputs[1 + at].producer()
     outputs = [y for i, y in enumerate(body.outputs) if i != 1 + at]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -230,18 +230,20 @@ def multiplies(w: ir.Value) -> bool:
     """Whether a weight is a factor of products: a coefficient, not an intercept or a scale."""
     if graph.rank(w) == 0:
         return False
-    factor = any(index in _FACTORS.get(node.op_type, ()) for node, index in w.uses())
-    reshaped = [n.outputs[0] for n, index in w.uses() if n.op_type in _SAME_ELEMENTS and index == 0]
-    return factor or any(multiplies(v) for v in reshaped)
+    values = graph.carried(w, lambda node, position: node.op_type in _SAME_ELEMENTS and position == 0)
+    return any(
+        index in _FACTORS.get(node.op_type, ()) for v in values for node, index in v.uses() if graph.rank(v) != 0
+    )
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Yield the nodes that compute with a value, directly or after changes of its shape."""
-    for node, position in value.uses():
-        if node.op_type in _CARRIERS and not node.domain and (position == 0 or node.op_type == "Concat"):
-            yield from _uses(node.outputs[0])
-        else:
-            yield node, position
+    for v in graph.carried(value, _keeps_elements):
+        yield from (use for use in v.uses() if not _keeps_elements(*use))
+
+
+def _keeps_elements(node: ir.Node, position: int) -> bool:
+    return node.op_type in _CARRIERS and not node.domain and (position == 0 or node.op_type == "Concat")
 
 
 # scalars ---------------------------------------------------------------------
@@ -266,11 +268,11 @@ def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
 
 
 def _is_bare_product(value: ir.Value) -> bool:
-    node = value.producer()
-    if node is None or len(value.uses()) > 1:
+    node, uses = value.producer(), len(value.uses())
+    while node is not None and uses < 2 and node.op_type in (*_CARRIERS, "ReduceSum") and node.inputs[0] is not None:
+        node, uses = node.inputs[0].producer(), len(node.inputs[0].uses())
+    if node is None or uses > 1:
         return False
-    if node.op_type in (*_CARRIERS, "ReduceSum"):
-        return node.inputs[0] is not None and _is_bare_product(node.inputs[0])
     with_weight = any(_comes_from_initializer(x) for x in node.inputs)
     if node.op_type == "Mul":  # x / 6 + 1 / 2, y * deviation + mean: who scales by a number adds one
         return with_weight and all(graph.static_shape(x) not in ((), (1,)) for x in node.inputs if x is not None)
@@ -444,13 +446,14 @@ def _is_one_minus(node: ir.Node) -> bool:
 
 def _leads_to_softmax(node: ir.Node) -> bool:
     """Whether every use of a node leads to a Softmax, through shape changes and sums only."""
-    if node.op_type == "Attention":
-        return True
-    users = node.outputs[0].consumers()
-    return bool(users) and all(
-        user.op_type in ("Softmax", "LogSoftmax") or (user.op_type in _BETWEEN and _leads_to_softmax(user))
-        for user in users
-    )
+    return node.op_type == "Attention" or _leads_only_to({"Softmax", "LogSoftmax"}, node.outputs[0], _BETWEEN)
+
+
+def _leads_only_to(ends: Collection[str], value: ir.Value, between: Collection[str]) -> bool:
+    """Whether every use of a value leads to one of some operators, through certain others only."""
+    values = graph.carried(value, lambda node, _: node.op_type in between and node.op_type not in ends)
+    known = {*ends, *between}
+    return all(v.consumers() and all(node.op_type in known for node in v.consumers()) for v in values)
 
 
 def _are_powers(array: np.ndarray) -> bool:
@@ -462,10 +465,7 @@ def _are_powers(array: np.ndarray) -> bool:
 
 def _is_turned(value: ir.Value) -> bool:
     """Whether only the sine and the cosine of a value are used."""
-    users = value.consumers()
-    return bool(users) and all(
-        user.op_type in ("Sin", "Cos") or (user.op_type in _CARRIERS and _is_turned(user.outputs[0])) for user in users
-    )
+    return _leads_only_to({"Sin", "Cos"}, value, _CARRIERS)
 
 
 def _are_sines(array: np.ndarray) -> bool:

@@ -38,7 +38,7 @@ class PartReader(Protocol):
         """Return a part that was read as the objective takes it."""
 
     def check_lengths(self) -> None:
-        """Raise a DataError if the parts, or their numbers of rows, are not those that the fit began with."""
+        """Raise a DataError if the number of parts, or of the rows of one, has changed since the fit began."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class PartedData:
 
 
 def changed(i: int, how: str) -> DataError:
-    """Return the error of a part that is not what it was."""
+    """Return the error for a part that has changed during the fit."""
     return DataError(
         f"Part {i} has changed during the fit: {how}. Each epoch reads the parts again, and they must be the same: "
         "write new rows elsewhere, or fit again."

@@ -27,7 +27,7 @@ from onnxtrain import graph
 from onnxtrain.errors import DataError, ExportError
 from onnxtrain.graph import Op, tensor
 from onnxtrain.optim import Optimizer
-from onnxtrain.runtime.device import CAPABILITIES, nodes_on_host
+from onnxtrain.runtime.device import CAPABILITIES, Capabilities, nodes_on_host
 from onnxtrain.training.bound import joined
 from onnxtrain.training.loop import fill_slots, kept
 from onnxtrain.training.objective import Objective
@@ -181,25 +181,8 @@ def portable_step(
     ExportError
         The target has no kernel for an operator or a type of the step.
     """
-    if settings.accumulate > 1:
-        raise ExportError(
-            f"accumulate={settings.accumulate} sums the gradients of batches; an exported step updates the weights by "
-            "each: set accumulate=1, and give it larger ones."
-        )
     capabilities = CAPABILITIES[target]
-    arguments, strengths = settings.of_steps(objective.penalized)
-    step = kept(build_step, optimizer)(
-        objective,
-        optimizer,
-        gathered=False,
-        weighted=weighted,
-        builder=settings.builder,
-        products=settings.products,
-        capabilities=capabilities,
-        **arguments,
-    )
-    if "label" not in step.inputs:
-        raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
+    step, strengths = _step_of(objective, optimizer, settings, capabilities, weighted=weighted)
     model = graph.reload(step.onnx)
     _fill(model, {name: constants[name] for name in step.constants}, "step.onnx")
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
@@ -231,6 +214,31 @@ def portable_step(
     of = {role: None if v is None else str(v.name) for role, v in names.items()}
     state_names = {name: str(value.name) for name, value in state.items()}
     return PortableStep(onx, step, step.features, state_names, loss=results[0][0], **of)  # type: ignore[arg-type]
+
+
+def _step_of(
+    objective: Objective, optimizer: Optimizer, settings: Settings, capabilities: Capabilities, *, weighted: bool
+) -> tuple[StepGraph, tuple[float, ...]]:
+    """Return the step that takes the rows of a batch, and the strengths of its penalties."""
+    if settings.accumulate > 1:
+        raise ExportError(
+            f"accumulate={settings.accumulate} sums the gradients of batches; an exported step updates the weights by "
+            "each: set accumulate=1, and give it larger ones."
+        )
+    arguments, strengths = settings.of_steps(objective.penalized)
+    step = kept(build_step, optimizer)(
+        objective,
+        optimizer,
+        gathered=False,
+        weighted=weighted,
+        builder=settings.builder,
+        products=settings.products,
+        capabilities=capabilities,
+        **arguments,
+    )
+    if "label" not in step.inputs:
+        raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
+    return step, strengths
 
 
 def _weight_of_batch(op: Op, y: ir.Value, weight: ir.Value | None, dtype: ir.DataType) -> ir.Value:

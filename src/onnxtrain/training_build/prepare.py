@@ -1,4 +1,4 @@
-"""Prepare a model so that onnxruntime-training can differentiate it; refuse what it would differentiate wrongly.
+"""Prepare a model for the gradient builder of onnxruntime-training; refuse operators that it differentiates wrongly.
 
 :data:`WRONG` and :data:`IGNORED` were found by central differences with version 1.19.2. An operator that has no
 derivative there needs no row: the foreign builder names it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from onnxtrain.errors import ConversionError
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
     from skl2onnx.common._topology import Operator, Scope
+
+#: Elements of float32 in the largest initializer that a file of protobuf holds, 2 GiB.
+_LARGEST = 2**29
 
 
 @built_in(NearestCentroid)
@@ -65,7 +69,7 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
     original = operator.raw_operator
     model = operator.raw_operator = copy.copy(original)
     if scipy.sparse.issparse(model._fit_X):
-        model._fit_X = model._fit_X.toarray()
+        model._fit_X = _dense(model._fit_X)
     by_distance = model.weights == "distance" and model.effective_metric_ == "euclidean"
     nearest = isinstance(model, KNeighborsRegressor) and isinstance(model._fit_X, np.ndarray)
     write = _BY_DISTANCE.convert if by_distance and nearest else convert
@@ -73,3 +77,14 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
         write(scope, operator, container)
     finally:
         operator.raw_operator = original
+
+
+def _dense(rows: Any) -> np.ndarray:
+    n_entries = math.prod(rows.shape)
+    if n_entries > _LARGEST:
+        raise ConversionError(
+            f"The {rows.shape[0]} sparse rows of {rows.shape[1]} columns that the neighbours were fitted on are "
+            f"{n_entries * 4 / 2**30:.0f} GiB as the dense rows of an ONNX model, which holds at most 2 GiB: fit on "
+            "fewer columns, with TruncatedSVD or a vectorizer of smaller max_features in front, or on fewer rows."
+        )
+    return rows.toarray()
