@@ -15,6 +15,9 @@ from onnxtrain.registry import did_you_mean
 #: Elements of a memory map that are looked at together.
 _PIECE = 2**24
 
+#: float32 holds every integer up to here.
+_COUNTED = 2**24
+
 
 def as_array(values: Any, name: str = "X") -> Any:
     """Return values as an ndarray, or as the sparse matrix or the frame that they are.
@@ -49,6 +52,13 @@ def not_nullable(y: Any) -> Any:
     if dtype is None or dtype.kind not in "iub" or y.isna().any():
         return y
     return y.to_numpy(dtype)
+
+
+def loses_digits(values: Any) -> bool:
+    """Whether an array or a column is of float64, or of integers some of which float32 rounds."""
+    if values.dtype.kind in "iu":
+        return bool(values.size) and max(-int(values.min()), int(values.max())) > _COUNTED
+    return values.dtype.kind == "f" and values.dtype.itemsize > 4
 
 
 def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dict[str, float]:

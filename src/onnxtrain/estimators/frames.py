@@ -16,17 +16,24 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, not_nullable
+from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, loses_digits, not_nullable
 from onnxtrain.estimators.inputs import Inputs
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, allows_nan, is_frame, is_onnx
+from onnxtrain.estimators.protocols import (
+    ArrayLike,
+    Estimator,
+    Features,
+    Frame,
+    allows_nan,
+    is_frame,
+    is_of_objects,
+    is_onnx,
+)
 from onnxtrain.estimators.validation import as_data_error, check_features, check_lengths, check_X_y, warn_of_rounding
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
-
-#: float32 holds every integer up to here.
-COUNTED = 2**24
 
 #: How an entrance calls any floating-point type.
 _FLOAT = np.dtype(np.float32).str
@@ -182,11 +189,7 @@ class InputForm:
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             return rows
         found = np.asarray(self._as_one_array(X))
-        if found.shape != rows.shape or found.dtype.kind not in "fiu":
-            return rows
-        if found.dtype.itemsize < 8 if found.dtype.kind == "f" else np.abs(found).max(initial=0) <= COUNTED:
-            return rows
-        return found.astype(np.float64, copy=False)
+        return found.astype(np.float64, copy=False) if found.shape == rows.shape and loses_digits(found) else rows
 
     def warn_of_rounding(self, exact: Features) -> None:
         """Warn of columns that lose their digits, if the model takes the rows in float32."""
@@ -310,6 +313,17 @@ def as_pandas(X: ArrayLike) -> ArrayLike:
     columns = {name: X.get_column(name).to_numpy() for name in X.columns}
     texts = {name for name, values in columns.items() if values.dtype == object}  # dates of numpy are none of a Series
     return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
+
+
+def is_rounded(X: ArrayLike) -> bool:
+    """Whether a model of float32 rounds the rows: float64, or integers that it takes as such and float32 lacks."""
+    if scipy.sparse.issparse(X) or is_of_objects(X):
+        return False
+    X = as_pandas(X)
+    if not is_frame(X):
+        return loses_digits(np.asarray(X))
+    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
+    return any(loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(X))
 
 
 def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, validate_data
 
@@ -21,8 +20,8 @@ from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
-from onnxtrain.estimators.frames import COUNTED, InputForm, as_pandas, in_order
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame
+from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.validation import as_data_error, check_lengths
 
 #: Entries of the rows that are rounded to float32 together: a tenth of a second.
@@ -171,11 +170,12 @@ def _agree(expected: Any, found: Any, tolerance: float) -> bool:
 def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
     """Return why scikit-learn has to run the steps in front on rows that are not rounded to float32, empty if ONNX may.
 
+    The rows are such that float32 rounds: see :func:`~onnxtrain.estimators.frames.is_rounded`.
     A row that lies on a threshold, of a bin for example, may fall to the other side, in a model of float64 as well: its
     thresholds are float32. One of float32 also loses the digits of columns that lie far from 0. It is one graph all the
     same if its predictions keep five digits.
     """
-    found = [] if scipy.sparse.issparse(X) or not _is_rounded(X) else divisions(estimator)
+    found = divisions(estimator)
     if not found:
         return ""
     change = max((_change(found[-1].front, rows) for rows in _pieces(as_pandas(X))), default=0.0)
@@ -238,25 +238,6 @@ def _rounded(X: Features) -> Features:
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)  # type: ignore[attr-defined]
 
 
-def _is_rounded(X: ArrayLike) -> bool:
-    """Whether rows hold float64, or integers that float32 does not hold where a model takes them as such."""
-    if is_of_objects(X):
-        return False
-    X = as_pandas(X)
-    if not is_frame(X):
-        return _loses_digits(X)
-    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
-    return any(_loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(X))
-
-
-def _loses_digits(X: Any) -> bool:
-    """Whether an array or a column is of float64, or of integers some of which float32 rounds."""
-    X = X if hasattr(X, "dtype") else np.asarray(X)
-    if X.dtype.kind in "iu":
-        return bool(X.size) and max(-int(X.min()), int(X.max())) > COUNTED
-    return X.dtype.kind == "f" and X.dtype.itemsize > 4
-
-
 def reason_of(X: ArrayLike, refused: Exception | None, rounding: str) -> str:
     """Return why ONNX does not run the steps in front: the error of the whole estimator, or that of rounding."""
     if is_of_objects(X):
@@ -266,11 +247,6 @@ def reason_of(X: ArrayLike, refused: Exception | None, rounding: str) -> str:
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
         return "the entries of an array have one type: a frame has columns of numbers and of text"
     return str(refused)
-
-
-def is_of_objects(X: ArrayLike) -> bool:
-    """Whether the rows are a list of texts or dictionaries; in an array each text takes the bytes of the longest."""
-    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], (str, bytes, Mapping))
 
 
 def _dense(rows: Any) -> np.ndarray:

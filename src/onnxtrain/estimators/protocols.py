@@ -124,6 +124,11 @@ def is_frame(X: object) -> TypeIs[Frame]:
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
+def is_of_objects(X: object) -> bool:
+    """Whether the rows are a list of texts or dictionaries; in an array each text takes the bytes of the longest."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], (str, bytes, Mapping))
+
+
 def take(X: Features, rows: np.ndarray) -> Features:
     """Return some of the rows."""
     if isinstance(X, Mapping):

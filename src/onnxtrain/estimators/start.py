@@ -16,18 +16,26 @@ from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, not_nullable
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
-from onnxtrain.estimators.frames import InputForm, Rows, warn_of_unknown
+from onnxtrain.estimators.frames import InputForm, Rows, is_rounded, warn_of_unknown
 from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,
     check_agreement,
-    is_of_objects,
     reason_of,
     reason_of_rounding,
 )
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Model, OnnxModel, is_fitted, is_onnx
+from onnxtrain.estimators.protocols import (
+    ArrayLike,
+    Estimator,
+    Features,
+    Model,
+    OnnxModel,
+    is_fitted,
+    is_of_objects,
+    is_onnx,
+)
 from onnxtrain.estimators.settings import check_same_start, floats_of, objective_of, parameters_of_start
 from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
@@ -75,7 +83,8 @@ def start(
             rows = check_first_rows(estimator, X, y, sample_weight)
             whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
             compared, model = _opened(estimator, rows, whole)
-            rounding = reason_of_rounding(model.source.estimator, X, rows.form.dtype)
+            if is_rounded(X):
+                rounding = reason_of_rounding(model.source.estimator, X, rows.form.dtype)
             if not rounding:
                 model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
@@ -156,7 +165,8 @@ def _start_divided(
             if division.inside:
                 check_agreement(division, X)
             trained, state = _begin(estimator, rows, division.tail)
-            if division.inside or not reason_of_rounding(division.tail, rows.exact, form.dtype):
+            exact = rows.exact
+            if division.inside or not is_rounded(exact) or not reason_of_rounding(division.tail, exact, form.dtype):
                 if rounding:
                     form.warn_of_tail()
                 return rows, trained, state
