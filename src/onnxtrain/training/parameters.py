@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
-from onnxtrain.convert.tied import folded_from
+from onnxtrain.convert.tied import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and at which position.
 Uses: TypeAlias = "list[tuple[ir.Node, int]]"
@@ -41,9 +41,6 @@ _HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", r
 
 #: How torch.onnx.export(dynamo=False) names constants and results of nodes: onnx::Add_3, /model/Constant_output_0, 387.
 _RESULT = re.compile(r"/|.*::|\d+$")
-
-#: How it names what it computed from others when it folded: onnx::Mul_315, after the node that takes it.
-_COMPUTED = re.compile(r"onnx::[A-Z]\w*_\d+$")
 
 #: How the code of a model names statistics of its images: pixel_mean, std, and what Keras has in its Normalization.
 _STATISTIC = re.compile(r".*(normaliz|(mean|std|stddev|dev|deviation|var|variance)s?(_?\d+)?$)", re.IGNORECASE)
@@ -393,7 +390,7 @@ def _is_of_folded_normalization(node: ir.Node) -> bool:
     if addition.op_type != "Add" or product is None:
         return False
     operands = [x for x in (*product.inputs, *addition.inputs) if x is not None]
-    computed = [x for x in operands if x.is_initializer() and _COMPUTED.match(str(x.name)) and _is_one_a_channel(x)]
+    computed = [x for x in operands if x.is_initializer() and is_computed(str(x.name)) and _is_one_a_channel(x)]
     convolved = [x for x in product.inputs if graph.made_by(x, "Conv") is not None and _is_bare_product(x)]  # type: ignore[arg-type]
     return len(computed) == 2 and len(convolved) == 1
 
