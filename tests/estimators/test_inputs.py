@@ -95,7 +95,7 @@ def test_very_many_rows_are_visited_block_by_block(monkeypatch, shuffle):
     monkeypatch.setattr(data_module, "_NEIGHBOURS", 10)
     data = TrainingData({"X": X}, y.reshape(-1, 1), None, {"X": X.dtype})
     assert data.in_blocks
-    assert not data.ready
+    assert data.at_hand is None
     found = list(data.shuffled(32, np.random.RandomState(0) if shuffle else None))
     assert sorted(map(len, found)) == [442 % 32, *[32] * (442 // 32)]
     order = np.concatenate(found)

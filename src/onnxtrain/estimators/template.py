@@ -70,15 +70,14 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """An estimator, taken apart: its structure, which must be equal, and its learned floating-point values, by path."""
+    """An estimator, taken apart: its structure, which must be equal, and its learned floating-point values, by path.
+
+    `objects` has the path of each value by its id: a pipeline has several ways to one.
+    """
 
     structure: Hashable
     learned: Mapping[Path, np.ndarray] = field(repr=False)
     objects: Mapping[int, Path] = field(repr=False)
-
-    def path_of(self, attribute: object) -> Path | None:
-        """Return where an attribute was found; a pipeline has several ways to one."""
-        return self.objects.get(id(attribute))
 
 
 def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
@@ -152,7 +151,7 @@ class _Template:
     @classmethod
     def of(cls, conversion: Conversion, model: TrainableModel, parts: Fingerprint, estimator: Estimator) -> _Template:
         """Return the template of a first conversion: none of its values may vary yet."""
-        bound = frozenset(parts.path_of(get(estimator, b.path)) for b in _written(conversion.bindings))
+        bound = frozenset(parts.objects.get(id(get(estimator, b.path))) for b in _written(conversion.bindings))
         varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
         return cls(conversion, model, parts.learned, bound, varying)
 

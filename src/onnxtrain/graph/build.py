@@ -56,7 +56,12 @@ class Builder(GraphBuilder):
 
     def __init__(self, graph: ir.Graph, *, parent: Builder | None = None):
         super().__init__(graph, parent=parent)
-        self.names: set[str] = parent.names if parent is not None else _names_shared_on(graph)
+        self.names: set[str]
+        if parent is not None:
+            self.names = parent.names
+        else:  # one set for all builders on a graph: a name that one takes is known to the others
+            self.names = graph.meta.setdefault("onnxtrain.names", set())
+            self.names.update(names_in(graph))
 
     if TYPE_CHECKING:
 
@@ -143,13 +148,6 @@ def builder(model: ir.Model) -> Builder:
 def names_in(graph: ir.Graph) -> set[str]:
     """Return every name of a value in a graph and in the graphs inside it."""
     return {v.name for v in values_in(graph) if v.name}
-
-
-def _names_shared_on(graph: ir.Graph) -> set[str]:
-    """Return the names of a graph, one set shared by all its builders: a name taken by one is known to the others."""
-    names: set[str] = graph.meta.setdefault("onnxtrain.names", set())
-    names.update(names_in(graph))
-    return names
 
 
 def unique_name(name: str, taken: set[str]) -> str:

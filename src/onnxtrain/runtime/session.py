@@ -46,12 +46,6 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_keep_inherited)
 
 
-def kept_after_fork(session: onnxruntime.InferenceSession) -> onnxruntime.InferenceSession:
-    """Return the session, which no child of a fork will destroy."""
-    _OPEN.add(session)
-    return session
-
-
 def open_session(
     onx: onnx.ModelProto | bytes,
     device: Device | str = "cpu",
@@ -167,7 +161,8 @@ def open_with(
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if name not in session.get_providers():  # as versions do that know no other way than to fall back
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot run the model on the {name}.")
-    return kept_after_fork(session)
+    _OPEN.add(session)  # no child of a fork will destroy it
+    return session
 
 
 #: How onnxruntime names a node that it has no kernel for, or that ONNX does not define for float64.
@@ -275,7 +270,9 @@ def run_session(
             f"onnxruntime cannot run the model: {e}{_UNKNOWN if 'Unknown Category' in str(e) else _integers(feeds)}"
         ) from e
     # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
-    return [y.copy() if any(_may_share_memory(x, y) for x in feeds.values()) else y for y in found]
+    given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
+    shared = (isinstance(y, np.ndarray) and any(np.may_share_memory(x, y) for x in given) for y in found)
+    return [y.copy() if is_shared else y for y, is_shared in zip(found, shared, strict=True)]
 
 
 #: What to do about a category that the OneHotEncoder of a model has not seen.
@@ -292,23 +289,15 @@ def _integers(feeds: Mapping[str, Any]) -> str:
     return f" Inputs of integers: {'; '.join(found[:8])}." if found else ""
 
 
-def _may_share_memory(x: Any, y: Any) -> bool:
-    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
-
-
 Session: TypeAlias = onnxruntime.InferenceSession
 
 
 class BoundRun(NamedTuple):
-    """A run of a session whose inputs and outputs are bound, and how it is recorded."""
+    """A session with inputs and outputs that are bound, and how its runs are recorded."""
 
     session: Session
     binding: onnxruntime.IOBinding
     options: onnxruntime.RunOptions | None
-
-    def start(self) -> None:
-        """Run, and wait for the end."""
-        self.session.run_with_iobinding(self.binding, self.options)
 
 
 #: The identifiers of recorded runs: a session may serve several steps, each bound to its own memory.

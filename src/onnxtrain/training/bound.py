@@ -121,9 +121,9 @@ class BoundStep:
 
     def run(self, *, last: bool = False) -> None:
         """Do one step, the last of an epoch or another: the state just written is read by the next."""
-        run = self._bound(last=last and bool(self._last))
+        session, binding, options = self._bound(last=last and bool(self._last))
         try:
-            run.start()
+            session.run_with_iobinding(binding, options)
         except Exception as e:  # see open_session
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a step of training: {e}") from e

@@ -198,17 +198,13 @@ class TrainingData:
         return float(self.weight[slice(None) if self.chosen is None else self.chosen].sum(dtype=np.float64))
 
     @property
-    def ready(self) -> bool:
-        """Whether every feature can be given to onnxruntime as it lies in memory, to take rows from."""
-        return not self.in_blocks and all(
+    def at_hand(self) -> TrainingData | None:
+        """The arrays, if onnxruntime takes every feature as it lies in memory: a step selects its rows by itself."""
+        ready = not self.in_blocks and all(
             isinstance(x, np.ndarray) and x.dtype == self.dtypes[name] and x.flags.c_contiguous
             for name, x in self.features.items()
         )
-
-    @property
-    def at_hand(self) -> TrainingData | None:
-        """The arrays, if a step can take its rows from them by itself."""
-        return self if self.ready else None
+        return self if ready else None
 
     def subset(self, rows: np.ndarray) -> TrainingData:
         """Return the same data, of which only `rows` are visited."""
@@ -261,7 +257,7 @@ class TrainingData:
 
     def pieces(self, device: Device) -> Iterator[Piece]:
         """Yield the rows that count in order, some at a time; a device that holds data keeps them for the next time."""
-        if not (device.capabilities.holds_data and self.ready):
+        if self.at_hand is None or not device.capabilities.holds_data:
             yield from self._cut(self.rows_at_once)
             return
         if device not in self._placed:
