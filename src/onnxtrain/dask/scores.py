@@ -75,7 +75,7 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     predicted = local.predict(X)
     y = np.asarray(y).reshape(predicted.shape)  # labels in a column, or in a frame of one
     right = y == predicted
-    if local._model.layout.positional:
+    if local._model.positional:
         counted = counts(y, local.ignore_index)
         weights = _weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)) * counted
     else:
@@ -91,7 +91,7 @@ def _moments(part: Part, local: Any) -> Moments | None:
         return None
     y, predicted = np.asarray(y, np.float64), np.asarray(local.predict(X), np.float64)
     weights = np.broadcast_to(_weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)), y.shape)
-    if local._model.layout.positional:
+    if local._model.positional:
         counted = ~np.isnan(y)
         y, predicted, weights = y[counted], predicted[counted], weights[counted]
     y, predicted, weights = (x.reshape(len(x), -1) for x in (y, predicted, weights))

@@ -113,7 +113,7 @@ def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> 
     if not len_of(X) or (weight is not None and not np.any(np.asarray(weight))):
         return None
     rows = check_rows(estimator, X, y, None, model)
-    if weight is None and model.layout.positional:
+    if weight is None and model.positional:
         weight = np.ones(len_of(X))  # a row counts as its positions do, and partitions have different ones
     if weight is not None:
         weight = check_sample_weight(weight, rows.y, model.dtype, keep=True)

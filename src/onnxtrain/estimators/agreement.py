@@ -265,7 +265,7 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
         return known
     outputs = dict.fromkeys([read.output, model.scores])
     found = model.run_once(feeds, list(outputs))
-    if not model.layout.positional:
+    if not model.positional:
         found = {name: y.reshape(len(y), -1) for name, y in found.items()}
     decides = True
     if source.original is not None:

@@ -378,7 +378,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         (['high', 'low'], [True, True, False, False])
         """
         layout = self._model.layout
-        one_a_row = not self._targets.n_labels and not layout.positional
+        one_a_row = not self._targets.n_labels and not self._model.positional
 
         def read(found: np.ndarray) -> np.ndarray:
             scores = layout.table(found)

@@ -269,7 +269,7 @@ class SurveyedParts:
         )
         if reader.by_label:
             data = data.counted()
-        if not model.layout.positional:
+        if not model.positional:
             estimator._targets.encode(found.labels, model)  # labels that the model does not know
         for i in found.suspects:
             reader.check(i, reader.read(i))
@@ -308,7 +308,7 @@ class _Reader:
     @property
     def by_label(self) -> bool:
         """Whether the weight of a row depends on its labels."""
-        return self.model.layout.positional or getattr(self.estimator, "class_weight", None) is not None
+        return self.model.positional or getattr(self.estimator, "class_weight", None) is not None
 
     def read(self, i: int) -> Part:
         """Return a part as its source has it."""
@@ -366,7 +366,7 @@ def _few(data: TrainingData) -> TrainingData:
 
 def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> np.ndarray | None:
     """Return the share of each class in the rows of each part, if a row has one class and all parts were looked at."""
-    if found.shares is None or estimator._targets.n_labels or model.layout.positional:
+    if found.shares is None or estimator._targets.n_labels or model.positional:
         return None
     codes = estimator._targets.encode(found.labels, model)[:, 0]
     shares = np.zeros((len(found.shares), codes.max() + 1))
@@ -378,7 +378,7 @@ def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey)
     """Return the number of rows of each class, if their weights are balanced."""
     if getattr(estimator, "class_weight", None) != "balanced":
         return None
-    if model.layout.positional:  # the graph has their weights, as those of the sample are
+    if model.positional:  # the graph has their weights, as those of the sample are
         if len(found.sample.y) < sum(found.lengths):
             raise ParameterError(_NOT_BALANCED_POSITIONS)
         return None

@@ -46,7 +46,7 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
 
 def _few_rows(X: Features, model: TrainableModel) -> Features:
     """Return rows spread over X; two where their outputs have positions, which may be many."""
-    return some_rows(X, WORK if model.layout.positional else 0.0)
+    return some_rows(X, WORK if model.positional else 0.0)
 
 
 def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:

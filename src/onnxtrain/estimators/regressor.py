@@ -234,7 +234,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         [1.0, 5.0]
         """
         layout = self._model.layout
-        flat = layout.positional or self._targets.n_axes == 1
+        flat = self._model.positional or self._targets.n_axes == 1
 
         def read(found: np.ndarray) -> np.ndarray:
             table = layout.table(found)

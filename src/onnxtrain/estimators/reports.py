@@ -117,7 +117,7 @@ class FitTask:
 
     def _so_far(self) -> dict[str, Any]:
         """Return the attributes with which a copy of the estimator predicts as if training had ended here."""
-        return {"_trained": self._model.with_weights(dict(self._state.result()))}
+        return {"_trained": replace(self._model, weights=dict(self._state.result()))}
 
     def end(self) -> None:
         """Tell the callbacks that all epochs are done."""

@@ -248,7 +248,7 @@ def write_estimator(
 def _targets_of(kept: Kept, dtype: str, *, classifies: bool) -> Targets:
     """Return the targets of an estimator in a file."""
     learned = {name: kept.attributes[key] for key, name in _OF_TARGETS.items() if key in kept.attributes}
-    positional = kept.model.layout.positional
+    positional = kept.model.positional
     if not classifies:
         return (PositionValues if positional else Values)(dtype, n_axes=learned["n_axes"])
     kind = PositionLabels if positional else IndicatorLabels if learned["n_labels"] else Labels

@@ -130,7 +130,7 @@ def objective_of(
         multilabel=estimator._targets.n_labels > 0,
         output_is=kind if estimator._classifies else None,
         class_axis=model.class_axis,
-        class_weight=tuple(estimator._targets.class_weights.tolist()) if model.layout.positional else (),
+        class_weight=tuple(estimator._targets.class_weights.tolist()) if model.positional else (),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,9 +104,9 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
         )
     _check_rows(model)
     known = trained.front if model.objective == trained.objective else None
-    model = _split(model) if known is None else model.with_front(known)
+    model = _split(model) if known is None else replace(model, front=known)
     # rows with positions weigh as those that count, which the host knows
-    weighted = state.weighted or model.layout.positional
+    weighted = state.weighted or model.positional
     step = portable_step(model.rest, settings.optimizer, settings, model.constants, target=target, weighted=weighted)
     return Made(model, state, settings.optimizer, step)
 
@@ -133,7 +134,7 @@ def _split(model: TrainedModel) -> TrainedModel:
     rows = random_feed(inputs, batch=_SOME_ROWS, random_state=0)
     data = TrainingData(rows, np.zeros((_SOME_ROWS, 1), np.int64), None, dict(names), model.constants)
     found = split_at_weights(objective, data, 1, model.cpu_place, always=True)
-    return model if found is None else model.with_front(found[0])
+    return model if found is None else replace(model, front=found[0])
 
 
 def _description(
@@ -176,14 +177,14 @@ def _description(
 
 def _no_label(model: TrainedModel, classifies: bool) -> int | str | None:
     """Return the label of a position that has none, which does not count; JSON has no NaN. None without positions."""
-    if not model.layout.positional:
+    if not model.positional:
         return None
     return -1 if classifies else "NaN"
 
 
 def _for_the_host(estimator: OrtGradientEstimator, model: TrainedModel) -> dict[str, Any]:
     names = [name for name in _FOR_THE_HOST if hasattr(estimator, name)]
-    if model.layout.positional:  # the classes of positions are weighted in the graph
+    if model.positional:  # the classes of positions are weighted in the graph
         names = [name for name in names if name != "class_weight"]
     return {name: _as_json(getattr(estimator, name)) for name in names}
 

@@ -182,7 +182,7 @@ def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedM
         The rows of y have different lengths.
     """
     if known is not None:
-        return known.layout.positional
+        return known.positional
     if estimator.estimator is None or not is_onnx(estimator.estimator) or scipy.sparse.issparse(y):
         return False
     try:
@@ -205,7 +205,7 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
     DataError
         One has, the other has not.
     """
-    if model.layout.positional == positional:
+    if model.positional == positional:
         return
     found = "(n" + "".join(f", {size}" for size in y.shape[1:]) + ("," if y.ndim == 1 else "") + ")"
     if positional:
@@ -222,7 +222,7 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
 
 def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
     """Raise a ParameterError for an axis of classes where only one is possible."""
-    if class_axis is not None and not model.layout.positional:
+    if class_axis is not None and not model.positional:
         raise ParameterError(
             f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
             "result a row: set class_axis=None."

@@ -116,6 +116,11 @@ class TrainedModel:
         return self.source.model.scores or self.source.model.output
 
     @property
+    def positional(self) -> bool:
+        """Whether a row of the output has positions."""
+        return self.source.model.positional
+
+    @property
     def layout(self) -> Layout:
         """The axes of the output, and of the scores."""
         return self.source.model.layout
@@ -140,7 +145,7 @@ class TrainedModel:
     def data(self, X: Features, label: np.ndarray, weight: np.ndarray | None = None) -> TrainingData:
         """Return checked rows with their labels, for the objective of the whole model."""
         column = None if weight is None else rounded_weights(weight, self.dtype).reshape(-1, 1)
-        n_scores = self.source.model.width if self.layout.positional else 1
+        n_scores = self.source.model.width if self.positional else 1
         dtypes = dict(self.source.model.features)
         label = label.astype(self.dtype, copy=False) if label.dtype.kind == "f" else label  # set_params: dtype
         return TrainingData(self._feeds(X), label, column, dtypes, self.constants, n_scores=n_scores)
@@ -169,16 +174,12 @@ class TrainedModel:
         """The CPU, with the threads that were asked for."""
         return Place(find_device("cpu"), self.n_threads)
 
-    def with_front(self, front: Cut) -> TrainedModel:
-        """Return the same model, cut."""
-        return replace(self, front=front)
-
     # results out ------------------------------------------------------------
 
     def predict(self, X: Features, output: str) -> Iterator[np.ndarray]:
         """Yield one output for checked rows, some at a time: all scores of a language model may not fit in memory."""
         session, known = self._predictor()
-        large = self.layout.positional
+        large = self.positional
         for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
             yield found
 
@@ -188,7 +189,7 @@ class TrainedModel:
         Rows with positions, whose outputs may be large, are run by themselves, no others among them.
         """
         session, known = self._with_inputs(shared=len(self.objective.model) <= LIGHT)
-        if self.layout.positional:
+        if self.positional:
             rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
             return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
         return run_rows(session, feeds, self.source.model.features, outputs, known)
@@ -270,10 +271,6 @@ class TrainedModel:
 
     # other models -----------------------------------------------------------
 
-    def with_weights(self, weights: dict[str, np.ndarray]) -> TrainedModel:
-        """Return the same model with other weights."""
-        return replace(self, weights=weights)
-
     def to_be_shown(self) -> TrainedModel:
         """Return the same model, whose predictions follow changes of the arrays in `weights`."""
         return self if self.shown else replace(self, shown=True)
@@ -308,7 +305,7 @@ class TrainedModel:
         has_labels = any(y.type.tensor_type.elem_type not in FLOATS for y in onx.graph.output)
         if read.classes is not None or (self.source.original is None and has_labels):
             return onx
-        if read.layout.positional:
+        if read.positional:
             raise ExportError(
                 "labels=True is for a label a row; this output has one for each position: the largest along axis "
                 f"{read.class_axis} of get_trained_onnx()."
@@ -348,7 +345,7 @@ def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: Tra
     result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
     state.best_weights = result if state.validated and state.best_weights is not None else None
     state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
-    estimator._trained, estimator._state = model.with_weights(result), state
+    estimator._trained, estimator._state = replace(model, weights=result), state
     estimator.loss_curve_ = list(state.loss_curve)
     estimator.validation_loss_curve_ = list(state.validation_loss_curve)
     estimator.best_loss_ = state.best_loss

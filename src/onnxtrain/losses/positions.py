@@ -30,14 +30,9 @@ class Layout:
     n_axes: int = 2
     class_axis: int | None = None
 
-    @property
-    def positional(self) -> bool:
-        """Whether a row has positions."""
-        return self.n_axes > 2
-
     def table(self, found: np.ndarray) -> np.ndarray:
         """Return an output as (m, K), m the rows times the positions."""
-        if not self.positional:
+        if self.n_axes == 2:
             return found.reshape(len(found), -1)
         if self.class_axis is None:
             return found.reshape(-1, 1)
@@ -45,7 +40,7 @@ class Layout:
 
     def by_position(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return values of the rows of a table in the shape of the labels, `shape` that of the output."""
-        if not self.positional:
+        if self.n_axes == 2:
             return values
         return values.reshape([size for axis, size in enumerate(shape) if axis != self.class_axis])
 
@@ -54,7 +49,7 @@ class Layout:
 
         The number of columns may differ from that of the output.
         """
-        if not self.positional:
+        if self.n_axes == 2:
             return table
         if self.class_axis is None:
             return table[:, -1].reshape(shape)

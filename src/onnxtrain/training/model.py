@@ -101,6 +101,11 @@ class TrainableModel:
     proto: ModelProto | None = field(default=None, repr=False, compare=False)
 
     @property
+    def positional(self) -> bool:
+        """Whether a row of the output has positions."""
+        return self.n_axes > 2
+
+    @property
     def layout(self) -> Layout:
         """The axes of the output."""
         return Layout(self.n_axes, self.class_axis)
