@@ -284,14 +284,14 @@ class ClusterError(OnnxTrainError, RuntimeError):
 
 
 @contextmanager
-def as_model_error(stage: str, error: type[OnnxTrainError] = ModelError) -> Iterator[None]:
-    """Turn any exception of onnx, onnx-ir or protobuf into an `error` that names the stage."""
+def as_model_error(stage: str) -> Iterator[None]:
+    """Turn any exception of onnx, onnx-ir or protobuf into a ModelError that names the stage."""
     try:
         yield
     except OnnxTrainError:
         raise
     except Exception as e:
-        raise error(f"{stage}: {type(e).__name__}: {e}") from e
+        raise ModelError(f"{stage}: {type(e).__name__}: {e}") from e
 
 
 def as_number(value: object) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import LazySession, Place, Session, run_session
+from onnxtrain.runtime.session import LazySession, Place, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
@@ -41,30 +41,6 @@ if TYPE_CHECKING:
 
 #: Rows for which the number of threads is chosen: a session serves predictions of any size.
 _MANY_ROWS = 65_536
-
-
-class FilledSession(LazySession):
-    """A session with weights inside, and copies of them where somebody may change them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._copies: dict[str, np.ndarray] = {}
-
-    def of(self, weights: Mapping[str, np.ndarray], make: Callable[[], Session]) -> Session:
-        """Return the session, made anew by `make` if the weights are others than those inside."""
-        if not self._has(weights):
-            self.close()
-            self._copies = {name: np.array(w) for name, w in weights.items()}
-        return self.open(make)
-
-    def _has(self, weights: Mapping[str, np.ndarray]) -> bool:
-        # equal copies may hold NaN: then it is made anew each time
-        return weights.keys() == self._copies.keys() and all(
-            np.array_equal(w, self._copies[name]) for name, w in weights.items()
-        )
-
-    def __reduce__(self) -> tuple[type[FilledSession], tuple[()]]:
-        return FilledSession, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +79,7 @@ class TrainedModel:
     n_threads: int | None
     front: Cut | None = field(default=None, repr=False)
     shown: bool = False
-    _session: FilledSession = field(default_factory=FilledSession, init=False, repr=False, compare=False)
+    _session: LazySession = field(default_factory=LazySession, init=False, repr=False, compare=False)
 
     @property
     def rest(self) -> Objective:
@@ -213,7 +189,7 @@ class TrainedModel:
             place = self.place.for_work(work)
             return place.open(self._filled(), shared=False, thorough=large)
 
-        return (self._session.of(self.weights, make) if self.shown else self._session.open(make)), {}
+        return self._session.open(make, self.weights if self.shown else None), {}
 
     def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""

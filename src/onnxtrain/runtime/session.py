@@ -226,21 +226,32 @@ class Place:
 
 
 class LazySession:
-    """A session that is opened when it is first needed and never pickled."""
+    """A session that is opened when it is first needed and never pickled, with copies of arrays that are inside."""
 
     def __init__(self) -> None:
         self._session: onnxruntime.InferenceSession | None = None
         self._process: int | None = None
+        self._inside: dict[str, np.ndarray] = {}
 
-    def open(self, make: Callable[[], onnxruntime.InferenceSession]) -> onnxruntime.InferenceSession:
-        """Return the session, made by `make` the first time in this process."""
+    def open(
+        self, make: Callable[[], onnxruntime.InferenceSession], inside: Mapping[str, np.ndarray] | None = None
+    ) -> onnxruntime.InferenceSession:
+        """Return the session, made by `make` the first time in this process.
+
+        Arrays that somebody may change are given as `inside`: where they have changed the session is made anew.
+        """
+        if inside is not None and not self._holds(inside):
+            self._session = None
+            self._inside = {name: np.array(array) for name, array in inside.items()}
         if self._session is None or self._process != os.getpid():
             self._session, self._process = make(), os.getpid()
         return self._session
 
-    def close(self) -> None:
-        """Let the next one be made anew."""
-        self._session = None
+    def _holds(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        # equal copies may hold NaN: then it is made anew each time
+        return arrays.keys() == self._inside.keys() and all(
+            np.array_equal(array, self._inside[name]) for name, array in arrays.items()
+        )
 
     def __reduce__(self) -> tuple[type[LazySession], tuple[()]]:
         return LazySession, ()
