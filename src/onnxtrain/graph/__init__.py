@@ -23,6 +23,7 @@ from onnxtrain.graph.build import (
     taken_for_constant,
     tensor,
     unique_name,
+    value_like,
 )
 from onnxtrain.graph.check import PROTO_LIMIT, check_location
 from onnxtrain.graph.edit import (
@@ -172,6 +173,7 @@ __all__ = [
     "tensor",
     "tidy",
     "unique_name",
+    "value_like",
     "values_in",
     "with_lengths",
     "with_maps_of",

@@ -200,7 +200,7 @@ def scan(
     body = scan_body(op, turn, xs, states)
     turns = xs[0].shape[0]  # type: ignore[index]
     found = [
-        _like(op, f"scanned_{y.name}", y, y.shape if i < len(states) or y.shape is None else [turns, *y.shape])
+        value_like(op, f"scanned_{y.name}", y, y.shape if i < len(states) or y.shape is None else [turns, *y.shape])
         for i, y in enumerate(body.outputs)
     ]
     attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(xs)}
@@ -213,8 +213,8 @@ def scan_body(
 ) -> ir.Graph:
     """Return the body of :func:`scan`."""
     body = ir.Graph([], [], nodes=[], name="turn")
-    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
-    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
+    body.inputs.extend(value_like(op, f"{x.name}_turn", x, x.shape) for x in states)
+    body.inputs.extend(value_like(op, f"{x.name}_turn", x, x.shape[1:]) for x in xs)  # type: ignore[index]
     inner = inner_builder(op, body)
     put_out(inner, body, turn(inner, *body.inputs))
     return body
@@ -239,16 +239,16 @@ def loop(
         ir.Value(name=unique_name(name, op.builder.names), type=ir.TensorType(dtype), shape=ir.Shape([]))
         for name, dtype in (("number", ir.DataType.INT64), ("going", ir.DataType.BOOL))
     )
-    body.inputs.extend(_like(op, f"{x.name}_turn", x, x.shape) for x in states)
+    body.inputs.extend(value_like(op, f"{x.name}_turn", x, x.shape) for x in states)
     inner = inner_builder(op, body)
     put_out(inner, body, turn(inner, *body.inputs[2:]))
-    found = [_like(op, f"{x.name}_last", x, x.shape) for x in states]
+    found = [value_like(op, f"{x.name}_last", x, x.shape) for x in states]
     bounds = [op.initializer(tensor(at_most, name="at_most")), op.initializer(ir.tensor(True, name="true"))]
     op.builder.graph.append(ir.node("Loop", [*bounds, *states], attributes={"body": body}, outputs=found))
     return found
 
 
-def _like(op: Op, name: str, x: ir.Value, shape: Any) -> ir.Value:
+def value_like(op: Op, name: str, x: ir.Value, shape: Any) -> ir.Value:
     """Return a value of the type of `x`, of a shape and a name of its own."""
     name = unique_name(name, op.builder.names)
     return ir.Value(name=name, type=x.type, shape=None if shape is None else ir.Shape(shape))

@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.graph import Op, attribute, constant, rank, unique_name
+from onnxtrain.graph import Op, attribute, constant, rank, value_like
 
 __all__ = ["Turns"]
 
@@ -150,7 +150,7 @@ class Turns:
 
     def _slice(self, like: ir.Value, whole: ir.Value) -> ir.Value:
         """Let the body read a value turn by turn; return its slice."""
-        x = _value(self.op, f"{whole.name}_turn", like, like.shape)
+        x = value_like(self.op, f"{whole.name}_turn", like, like.shape)
         self.body.inputs.append(x)
         self.read.append(whole)
         self.whole[x] = whole
@@ -175,7 +175,7 @@ class Turns:
         if x not in self.whole:
             y = x
             if x.is_graph_output() or x.producer() is None:  # an output is there once, and is no input
-                y = _value(self.op, f"{x.name}_stacked", x, x.shape)
+                y = value_like(self.op, f"{x.name}_stacked", x, x.shape)
                 self.body.append(ir.Node("", "Identity", [x], outputs=[y]))
             self.body.outputs.append(y)
             self.whole[x] = self._new(x)
@@ -199,7 +199,7 @@ class Turns:
     def _new(self, y: ir.Value) -> ir.Value:
         """Return a new value for all turns of a value of the body."""
         turns = next(iter(self.whole.values())).shape[0]
-        return _value(self.op, f"{y.name}_each_turn", y, [turns, *y.shape])  # type: ignore[misc]
+        return value_like(self.op, f"{y.name}_each_turn", y, [turns, *y.shape])  # type: ignore[misc]
 
 
 def _is_sum_over_rows(node: ir.Node) -> bool:
@@ -223,9 +223,3 @@ def _sum(op: Op, node: ir.Node, xs: Sequence[ir.Value]) -> ir.Value:
     if node.op_type == "ReduceSum":
         return op.ReduceSum(xs[0], [0, 1], keepdims=0)
     return op.Gemm(*(op.Flatten(x, axis=2) for x in xs), transA=1)
-
-
-def _value(op: Op, name: str, like: ir.Value, shape: Any) -> ir.Value:
-    """Return a value of the type of `like`, of a shape and a name of its own."""
-    name = unique_name(name, op.builder.names)
-    return ir.Value(name=name, type=like.type, shape=None if shape is None else ir.Shape(shape))
