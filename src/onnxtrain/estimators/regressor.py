@@ -201,11 +201,12 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     def _takes_several_targets(self) -> bool:
         if self.estimator is None or is_onnx(self.estimator):
             return True
-        # MLPRegressor takes several targets, its tags do not say so; a transformer has as many as it has outputs
         tags = get_tags(self.estimator)
-        parts = (self.estimator, *self.estimator.get_params().values())  # it may be the last step of a pipeline
-        several = any(hasattr(part, "hidden_layer_sizes") for part in parts) or tags.estimator_type != "regressor"
-        return several or tags.target_tags.multi_output
+        if tags.target_tags.multi_output or tags.estimator_type != "regressor":  # a transformer has as many as outputs
+            return True
+        # MLPRegressor takes several targets, its tags do not say so; it may be the last step of a pipeline
+        parts = (self.estimator, *self.estimator.get_params().values())
+        return any(hasattr(part, "hidden_layer_sizes") for part in parts)
 
     def _new_targets(self, y: ArrayLike, *, positional: bool) -> Values:
         kind = deferred.positions.PositionValues if positional else deferred.targets.Values
