@@ -109,11 +109,11 @@ WITHOUT_WEIGHTS = {
     "nothing is learned": "Binarizer FunctionTransformer Normalizer PolynomialFeatures",
     "columns are chosen": "GenericUnivariateSelect RFE RFECV SelectFdr SelectFpr SelectFromModel SelectFwe SelectKBest "
     "SelectPercentile SequentialFeatureSelector VarianceThreshold",
-    "categories are no real numbers": "LabelEncoder OneHotEncoder OrdinalEncoder TargetEncoder",
+    "categories are discrete": "LabelEncoder OneHotEncoder OrdinalEncoder TargetEncoder",
     "a bin is a number of a column": "KBinsDiscretizer",
     "what it keeps are rows": "KNNImputer NearestNeighbors",
     "values are looked up in a table": "QuantileTransformer",
-    "the number of a leaf is no real number": "RandomTreesEmbedding",
+    "the index of a leaf is discrete": "RandomTreesEmbedding",
     "the score counts splits": "IsolationForest",
     "neighbours vote": "KNeighborsClassifier RadiusNeighborsClassifier",
     "classifiers vote": "VotingClassifier",

@@ -463,7 +463,7 @@ REFUSED = [
     (
         {"onnx_model": model("g (float[N] X) => (float[N] Y) { Y = Identity(X) }")},
         WeightError,
-        "no weight of real numbers",
+        "no floating-point initializer to train",
     ),
     (
         {"onnx_model": model("g (float[N] X) => (float[N] Y) <float[1] w = {1}> { a = Mul(X, w) Y = my.Op(a) }")},

@@ -282,12 +282,16 @@ def test_a_classifier_of_ones_own(names):
 
 @pytest.mark.usefixtures("own_tables")
 def test_a_converter_registered_twice_or_wrong():
-    converter(Bump)(lambda op, estimator, x: 3)
+    def cell():
+        return lambda op, estimator, x: 3
+
+    converter(Bump)(cell())
+    converter(Bump)(cell())  # run twice
     fitted = Bump().fit(X, Y)
     with pytest.raises(ConversionError, match="must return one value, got 3"):
         convert(fitted, X)
     with pytest.raises(ParameterError, match="Bump has a converter already"):
-        converter(Bump)
+        converter(Bump)(lambda op, estimator, x: op.Neg(x))
     with pytest.raises(ParameterError, match="converter takes a class, got 'Bump'"):
         converter("Bump")
     converter(Nearest)(lambda op, estimator, x: op.ReduceMax(x, [1]))

@@ -295,7 +295,7 @@ def as_model_error(stage: str) -> Iterator[None]:
 
 
 def as_number(value: object) -> float:
-    """Return a real number as a float, NaN for anything else; a bool is no number."""
+    """Return a number as a float, NaN for anything else; a bool is no number."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
 

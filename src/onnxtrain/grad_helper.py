@@ -268,7 +268,7 @@ def _asked(
         loss=None if loss is None else _find_loss(model, loss),
     )
     if not found.wrt:
-        raise WeightError("Nothing to differentiate: no input and no weight was asked for, or none holds real numbers.")
+        raise WeightError("Nothing to differentiate: no input and no weight was asked for, or none is floating-point.")
     return found
 
 
@@ -366,7 +366,7 @@ def _wanted_inputs(model: ir.Model, inputs: Sequence[str] | None, labels: Sequen
     found = [graphs.find(free, name, "input") for name in _names(inputs, "inputs")]
     for value in found:
         if not graphs.is_float(value):
-            raise ModelError(f"The input {graphs.describe(value)} holds no real numbers: it has no derivative.")
+            raise ModelError(f"The input {graphs.describe(value)} is not floating-point: it has no derivative.")
         if value.name in labels:
             raise ParameterError(f"{value.name!r} is given as an input to differentiate and as a label.")
     return found
@@ -381,7 +381,7 @@ def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.V
         if not graphs.is_float(value):
             quantized = any(n.op_type.startswith("Dequantize") or "Integer" in n.op_type for n in value.consumers())
             raise WeightError(
-                f"The weight {graphs.describe(value)} {'is quantized' if quantized else 'holds no real numbers'}: "
+                f"The weight {graphs.describe(value)} is {'quantized' if quantized else 'not floating-point'}: "
                 f"it has no derivative. Differentiate {'the model before quantization' if quantized else 'another'}."
             )
     return found
@@ -401,7 +401,7 @@ def _find_loss(model: ir.Model, name: str) -> ir.Value:
     computed = [v for node in model.graph for v in node.outputs]
     value = graphs.find([*model.graph.outputs, *computed], name, "loss")
     if not graphs.is_float(value):
-        raise ModelError(f"The loss {graphs.describe(value)} holds no real numbers: it has no derivative.")
+        raise ModelError(f"The loss {graphs.describe(value)} is not floating-point: it has no derivative.")
     return value
 
 

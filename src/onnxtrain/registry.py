@@ -50,11 +50,11 @@ def _shown(made_of: object) -> str:
     return repr(made_of) if name is None else f"{getattr(made_of, '__module__', '')}.{name}"
 
 
-def _code(definition: object) -> object:
+def code_of(definition: object) -> object:
     """Return an identity of a function or class: its code and the values in it."""
     if isinstance(definition, type):
         parts = {name: part for name, part in vars(definition).items() if name not in _NO_TEXT}
-        return definition.__qualname__, {name: _code(getattr(part, "fget", part)) for name, part in parts.items()}
+        return definition.__qualname__, {name: code_of(getattr(part, "fget", part)) for name, part in parts.items()}
     return getattr(definition, "__code__", None) or repr(definition)
 
 
@@ -115,7 +115,7 @@ class Registry(Mapping[str, T]):
             if definition is not None and not callable(definition):
                 raise ParameterError(f"The {self.kind} {names[0]!r} must be a function, got {definition!r:.80}.")
             for name in names:
-                if name in self._entries and not override and _code(self._definitions[name]) != _code(made_of):
+                if name in self._entries and not override and code_of(self._definitions[name]) != code_of(made_of):
                     raise ParameterError(
                         f"{self.kind} {name!r} is registered already: {_shown(self._definitions[name])}. "
                         "Replace it with override=True."

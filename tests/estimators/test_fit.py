@@ -335,7 +335,7 @@ def test_interrupted_training_is_fitted(diabetes, mlp):
         return 1e-3
 
     model = OrtGradientRegressor(mlp, learning_rate=interrupt, random_state=0)
-    with pytest.warns(UserWarning, match="interrupted in epoch 3; the estimator has the best weights so far"):
+    with pytest.warns(UserWarning, match=r"interrupted in epoch 3; the estimator has the weights of epoch 2\."):
         model.fit(X, y)
     expected = OrtGradientRegressor(mlp, max_iter=2, random_state=0).fit(X, y)
     assert same(model.weights_, expected.weights_)

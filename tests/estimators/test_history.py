@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 
 import matplotlib.pyplot as plt
 import numpy as np
+import onnx.parser
 import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.feature_extraction.text import CountVectorizer
@@ -23,6 +24,7 @@ from onnxtrain import (
     OrtGradientClassifier,
     OrtGradientRegressor,
     load,
+    plot_graph,
     save,
 )
 from onnxtrain.errors import ParameterError
@@ -268,6 +270,20 @@ def test_a_weight_that_meets_the_rows_behind_other_nodes_and_in_a_body_has_a_lay
         OrtGradientRegressor(onx, weights_to_train="W", max_iter=1).fit(X[:, :2], np.stack([y, y, y], 1)).summary()
     )
     assert [(layer.layer, layer.operator) for layer in summary.layers] == [("W", "MatMul"), ("b", "If")]
+
+
+def test_names_that_shape_inference_made_up_are_not_shown():
+    onx = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N, 1, t] X) => (float[N, 1] Y) <float[2, 1, 3] W = {1, 2, 3, 4, 5, 6}, float[2, 1] V = {1, 1}, int64[1] a = {2}> {
+            C = Conv(X, W)
+            H = ReduceMean<keepdims = 0>(C, a)
+            Y = MatMul(H, V)
+        }""")
+    model = OrtGradientRegressor(onx, max_iter=1).fit(np.ones((4, 1, 9)), np.ones(4))
+    assert model.summary().layers[0].output == "(n, 2, ?)"
+    picture = repr(plot_graph(model).boxes)
+    assert "'(N, 2, ?)'" in picture
+    assert "unk__" not in picture
 
 
 def test_the_summary_says_who_runs_a_step_and_prints_as_text_and_html():

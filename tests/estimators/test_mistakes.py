@@ -916,6 +916,35 @@ FURTHER_CALLS = [
     ),
     (lambda _: C().fit(IRIS, pd.Series([frozenset({1}), frozenset({2})] * 75)), DataError, "y holds sets. Lists or"),
     (
+        lambda _: C().fit(IRIS, [[1, 2], [2, 3], [1, 3]] * 50),
+        DataError,
+        "lists of labels become one by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y).",
+    ),
+    (lambda r: r.score(X, y[:5]), DataError, "X has 442 rows, y has 5."),
+    (
+        lambda _: C(MLP).fit(IRIS, SPECIES.astype(str)),
+        DataError,
+        "y has labels of type str such as '0', the model knows them as int, [0, 1, 2]: give numpy.asarray(y).astype(int).",
+    ),
+    (
+        lambda _: C().fit(IRIS, np.where(SPECIES > 0, SPECIES, np.nan).astype(object)),
+        DataError,
+        "Input contains NaN. It is in y: leave out the rows without a label",
+    ),
+    (lambda _: R().fit(X, y, np.ones(3)), DataError, "Give a weight for each row of X."),
+    (lambda _: R().fit(TABLE[["since"]], RENT), ConversionError, "its days, (X['since'] - X['since'].min()).dt.days"),
+    (
+        lambda _: R().fit(np.where(X > 0, np.nan, X), y),
+        DataError,
+        "in its file, too: make_pipeline(SimpleImputer(), model)",
+    ),
+    (
+        lambda _: onnxtrain.trainable_weights(Ridge().fit(X, y), X[:, :3]),
+        DataError,
+        "X has 3 features, Ridge takes 10.",
+    ),
+    (lambda r: r.score(X, y[None]), DataError, "y lies on its side: give y.ravel()."),
+    (
         lambda _: R().fit(X, pd.DataFrame({"y": ["low"] * 442})),
         DataError,
         "y must hold numbers, got text such as 'low'",
@@ -940,6 +969,16 @@ FURTHER_CALLS = [
     (lambda r: r.loss_, AttributeError, "has no loss_: loss_curve_[-1] is the loss of the last epoch."),
     # parameters
     (lambda _: R(l1_method="prox").fit(X, y), ParameterError, "Got 'prox' instead. Did you mean 'proximal'?"),
+    (
+        lambda _: R(solver="lbfgs", clip_norm=1.0).fit(X, y),
+        ParameterError,
+        "each step. Set clip_norm=None, its default.",
+    ),
+    (
+        lambda _: R(solver="lbfgs", batch_size=9).fit(X, y),
+        ParameterError,
+        "at once. Set batch_size='auto', its default.",
+    ),
     (lambda _: R(head="keeps").fit(X, y), ParameterError, "Did you mean 'keep'?"),
     (lambda _: R(on_interrupt="rais").fit(X, y), ParameterError, "Did you mean 'raise'?"),
     (lambda _: C(class_weight="balance").fit(IRIS, SPECIES), ParameterError, "Did you mean 'balanced'?"),
@@ -1010,6 +1049,17 @@ FURTHER_CALLS = [
     ),
     # functions
     (lambda _: onnxtrain.add_loss_output(LINE, penalty="l2"), LossError, "as {'coef': 0.1}, got 'l2'."),
+    (
+        lambda _: onnxtrain.penalty_loss_onnx("w", np.int64, l2=1),
+        LossError,
+        "weight, got dtype=INT64: give the type of",
+    ),
+    (
+        lambda _: onnxtrain.penalty_loss_onnx("w", "text", l2=1),
+        LossError,
+        "dtype='text' is no type, as numpy.float32 is.",
+    ),
+    (lambda _: onnxtrain.penalty_loss_onnx("w", 99, l2=1), LossError, "dtype=99 is no type, as numpy.float32 is."),
     (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
     (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"), DataError, "weights must be 1 numbers"),
     (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights=3.0), DataError, "weights must be 1 numbers"),

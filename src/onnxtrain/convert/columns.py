@@ -31,6 +31,11 @@ def text_columns(X: Any) -> list[str]:
     return [str(name) for name, dtype in X.dtypes.items() if dtype.kind not in "fiubmM"]
 
 
+def date_columns(X: Any) -> list[str]:
+    """Return the names of the columns that hold dates or durations."""
+    return [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "mM"] if by_column(X) else []
+
+
 def input_types(X: Any) -> list[tuple[str, Any]]:
     """Return the names and types of the inputs, as skl2onnx takes them."""
     from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType

@@ -23,6 +23,7 @@ from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
 from onnxtrain.errors import ConversionError, ParameterError
 from onnxtrain.graph import Op
+from onnxtrain.registry import code_of
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -46,7 +47,8 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     kind : type
         The class; classes derived from it have converters of their own.
     override : bool
-        Replace the converter that `kind` has.
+        Replace the converter that `kind` has. The same text may always be registered again, as when a notebook cell
+        is run twice.
 
     Returns
     -------
@@ -82,12 +84,13 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     """
     if not isinstance(kind, type):
         raise ParameterError(f"converter takes a class, got {kind!r}.")
-    if kind in CONVERTERS and not override:
-        raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
 
     def decorate(function: OwnConverter) -> OwnConverter:
         if not callable(function):
             raise ParameterError(f"The converter of {kind.__name__} is a function, got {function!r:.80}.")
+        known = CONVERTERS.get(kind)
+        if known is not None and not override and code_of(known.function) != code_of(function):
+            raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
         CONVERTERS[kind] = addition(function)
         return function
 
@@ -96,7 +99,7 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
 
 def addition(function: OwnConverter) -> Addition:
     """Return a converter function in the form that skl2onnx takes."""
-    return Addition(partial(_convert, function), partial(_set_types, function))
+    return Addition(partial(_convert, function), partial(_set_types, function), function)
 
 
 def built_in(*kinds: type) -> Callable[[OwnConverter], OwnConverter]:

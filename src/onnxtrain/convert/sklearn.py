@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
-from onnxtrain.convert.columns import input_types, text_columns
+from onnxtrain.convert.columns import date_columns, input_types, text_columns
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -115,6 +115,12 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
             f"{name} takes numbers, and X holds text or categories in {', '.join(map(repr, columns))}. Put an encoder "
             "in front of it, as in make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'); numbers "
             f"that are written as text become numbers by X.astype({{{columns[0]!r}: float}})."
+        )
+    if _MEETS_TEXT.search(why) and (columns := date_columns(X)):
+        first = columns[0]
+        return (
+            f"{name} takes numbers, and X holds dates in {', '.join(map(repr, columns))}. Replace a column of dates "
+            f"by its days, (X[{first!r}] - X[{first!r}].min()).dt.days, or leave it out."
         )
     if isinstance(step, SimpleImputer) and text_columns(X):
         why = (

@@ -114,7 +114,7 @@ def _is_real(value: ir.Value | None) -> bool:
 def _shape(value: ir.Value) -> str:
     if value.shape is None:
         return ""
-    return f"({', '.join(str(d) if isinstance(d, int) or d.value is not None else '?' for d in value.shape)})"
+    return f"({', '.join(str(d) if graph.has_name(d) else '?' for d in value.shape)})"
 
 
 def folded(boxes: Sequence[Box]) -> list[Box]:

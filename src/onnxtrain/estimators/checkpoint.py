@@ -23,6 +23,9 @@ from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 #: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
 
+#: What to do with a checkpoint of another fit.
+_REMEDY = "give another path, or begin anew with resume=False, which replaces the file."
+
 
 class Checkpoint:
     """The checkpoint file of one fit, or nothing if `path` is None.
@@ -85,9 +88,11 @@ class Checkpoint:
             return None
         kept = self._kept
         if kept.more["rows"] != self._moments["rows"]:
-            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs.")
+            raise DataError(
+                f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs: {_REMEDY}"
+            )
         if _shapes(kept.state.weights) != _shapes(model.weights):
-            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights.")
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights: {_REMEDY}")
         constants = learned_constants(kept.model, tuple(model.weights))
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]

@@ -40,8 +40,8 @@ def _trained(model: Any) -> Estimator:
     found = found[-1] if isinstance(found, Pipeline) else found
     if not hasattr(type(found), "get_trained_onnx"):
         raise ArgumentTypeError(
-            f"What is drawn is of a fit by OrtGradientRegressor or OrtGradientClassifier: give one, or a pipeline or a "
-            f"search that ends with one and is fitted, got {type(found).__name__}."
+            f"A display draws the fit of an OrtGradientRegressor or OrtGradientClassifier: give one, or a pipeline or "
+            f"a search that ends with one and is fitted, got {type(found).__name__}."
         )
     check_is_fitted(found)
     return found

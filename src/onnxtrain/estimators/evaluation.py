@@ -137,10 +137,11 @@ class EvaluableEstimator(OrtGradientEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return the targets that count, the predictions for them and their weights; those of all parts together."""
         check_is_fitted(self)
-        found = [
-            self._targets.counted(part.y, self.predict(part.X), part.sample_weight)
-            for part in deferred.given.labelled(X, y, sample_weight)
-        ]
+        found = []
+        for part in deferred.given.labelled(X, y, sample_weight):
+            predictions = self.predict(part.X)
+            deferred.validation.check_lengths(range(len(predictions)), part.y)
+            found.append(self._targets.counted(part.y, predictions, part.sample_weight))
         targets, predictions, weights = (deferred.given.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
 

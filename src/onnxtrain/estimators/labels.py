@@ -419,8 +419,9 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     if not np.isin(values, (0, 1)).all():
         raise DataError(
             f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
-            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1; "
-            "several targets of classes are a classifier each."
+            "multiclass-multioutput, which has no loss here. For multilabel targets, y is an indicator matrix of 0 and "
+            "1: lists of labels become one by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). Several "
+            "targets of classes are a classifier each."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 
@@ -442,6 +443,7 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
+        _check_type(unknown.tolist(), classes.tolist())
         raise DataError(
             f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
             f"{did_you_mean(unknown[0], map(str, classes))} Other classes are learned by an estimator that is not "
@@ -449,3 +451,15 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+
+
+def _check_type(unknown: list[Any], classes: list[Any]) -> None:
+    """Raise a DataError for labels that are the classes of a model in another type."""
+    if not {*map(str, unknown)} <= {*map(str, classes)}:
+        return
+    given, known = type(unknown[0]).__name__, type(classes[0]).__name__
+    remedy = "y == 'True'" if known == "bool" else f"numpy.asarray(y).astype({known})"
+    raise DataError(
+        f"y has labels of type {given} such as {unknown[0]!r}, the model knows them as {known}, {classes[:5]}: "
+        f"give {remedy}."
+    )

@@ -60,10 +60,10 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         Penalties of single weights, added to those: ``{name: {"l1": a, "l2": b}}`` or
         ``{name: b}``.
     weights_to_train : str, sequence of str or LoRA, optional
-        Names of weights. None: those of the predictor, not the statistics of the
-        preprocessing in front of it; of an ONNX model every float initializer of one
-        axis or more on which the output depends. ``"all"``: every floating-point initializer. ``"head"``: those of
-        the last linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors beside weight matrices.
+        Names, patterns (``"*coef*"``) or steps of a pipeline; a leading minus (``"-pca"``) excludes. None: the weights
+        of the predictor, not the statistics of the preprocessing in front of it; of an ONNX model its parameters, not
+        its buffers (:func:`onnxtrain.trainable_weights` tells them apart). ``"all"``: both. ``"head"``: those of the
+        last linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors beside weight matrices.
     init : {"estimator", "random"}
         Start from the weights of the estimator, or draw them anew: Glorot uniform,
         intercepts at zero.
@@ -74,7 +74,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         A float, ``"constant"``, ``"invscaling"``, ``"optimal"``, ``"adaptive"``, ``"cosine"``,
         ``"onecycle"``, a schedule of :mod:`onnxtrain.optim`, or a function of the step.
     batch_size : int or "auto"
-        ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too.
+        ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too. Not with ``"lbfgs"``.
     max_iter : int
         Epochs (iterations of lbfgs). Where the loss still falls after them, a fit from drawn weights, or of 200
         epochs and more, ends with a ConvergenceWarning.
@@ -90,7 +90,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     validation_fraction : float
         The part of the rows held out.
     clip_norm : float, optional
-        Largest global norm of the gradients.
+        Largest global norm of the gradients. Not with ``"lbfgs"``.
     warm_start : bool
         ``fit`` goes on from the weights and the memory of the optimizer of the last one.
     device : str
@@ -142,9 +142,10 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         Batches of a step: their gradients are summed before the weights move, as in one batch of as many rows, in the
         memory of one. The last step of an epoch has the batches that are left. Not with ``"lbfgs"``.
     on_interrupt : {"keep", "raise"}
-        Either way a fit that is interrupted by Ctrl-C leaves the best weights so far. ``"keep"``: it ends with a
-        warning. ``"raise"``: with KeyboardInterrupt, so that a loop around it ends too. Inside others of scikit-learn,
-        such as a search, a cross-validation or an ensemble, it is always raised, and ends them.
+        Either way a fit that is interrupted by Ctrl-C leaves the weights of the last complete epoch, with a validation
+        set those of the best one. ``"keep"``: it ends with a warning. ``"raise"``: with KeyboardInterrupt, so that a
+        loop around it ends too. Inside others of scikit-learn, such as a search, a cross-validation or an ensemble, it
+        is always raised, and ends them.
 
     Attributes
     ----------

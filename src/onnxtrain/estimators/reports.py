@@ -214,8 +214,8 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
         )
         warn(message, ConvergenceWarning)
     if outcome.interrupt is not None:
-        message = f"Training was interrupted in epoch {state.epoch + 1}; the estimator has the best weights so far."
-        warn(message)
+        kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
+        warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")
     elif rise is None and (fall := _missed_fall(fit, estimator)):
         other = "" if fit.settings.optimizer is None else " or learning_rate"
         message = (
@@ -223,6 +223,13 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
         )
         warn(message, ConvergenceWarning)
+
+
+def _kept(state: TrainingState) -> str:
+    """Return which weights an interrupted fit has."""
+    if state.epoch == state.first_epoch:
+        return "at the start"
+    return f"of epoch {state.best_epoch}, the best one" if state.validated else f"of epoch {state.epoch}"
 
 
 def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:

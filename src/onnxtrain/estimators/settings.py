@@ -38,6 +38,14 @@ _OTHER_SOLVERS = {
     "adadelta": "adagrad",
 }
 
+#: Parameters that L-BFGS has no use for: their defaults, and why.
+_OF_STEPS = {
+    "accumulate": (1, "takes all rows at once"),
+    "average": (False, "ends at a minimum"),
+    "batch_size": ("auto", "takes all rows at once"),
+    "clip_norm": (None, "searches the length of each step"),
+}
+
 #: Types in which products may compute with float32 weights.
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
@@ -165,10 +173,11 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
             raise ParameterError(
                 f"dtype={estimator.dtype!r} is for the solvers of steps: L-BFGS needs exact gradients."
             )
-        if estimator.accumulate > 1:
-            raise ParameterError("accumulate is for the solvers of steps: solver='lbfgs' takes all rows at once.")
-        if estimator.average is not False:
-            raise ParameterError("average is for the solvers of steps: solver='lbfgs' ends at a minimum.")
+        for name, (default, why) in _OF_STEPS.items():
+            if getattr(estimator, name) != default:
+                raise ParameterError(
+                    f"{name} is for the solvers of steps: solver='lbfgs' {why}. Set {name}={default!r}, its default."
+                )
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS, _OTHER_SOLVERS)}")
 

@@ -147,7 +147,7 @@ def _layer(node: ir.Node, weights: Sequence[ir.Value], trained: set[str]) -> Lay
 def _shape(value: ir.Value) -> str:
     if value.shape is None:
         return "?"
-    dims = [str(d) if isinstance(d, int) else d.value or "?" for d in value.shape]
+    dims = [str(d) if graph.has_name(d) else "?" for d in value.shape]
     if dims and not isinstance(value.shape[0], int):
         dims[0] = "n"  # rows, whatever the model calls them
     return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"

@@ -187,6 +187,13 @@ _REMEDIES = {
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
+    "Input contains NaN": (
+        ". It is in y: leave out the rows without a label, known = ~pandas.isna(y), fit(X[known], y[known])."
+    ),
+    "Input X contains NaN": (
+        "\nAn imputer inside the model that is handed over is in its file, too: make_pipeline(SimpleImputer(), model)."
+    ),
+    "sample_weight.shape ==": " Give a weight for each row of X.",
     "inhomogeneous shape": (
         " The rows have different lengths, a table has as many columns in each: pad them, or give an ONNX model that "
         "takes sequences pad={name: value}."

@@ -29,7 +29,7 @@ def describe(value: ir.Value | None) -> str:
     if value is None:
         return "none"
     dtype = value.dtype.name if value.dtype is not None else "?"
-    shape = "?" if value.shape is None else ",".join(str(d) if d is not None else "?" for d in value.shape)
+    shape = "?" if value.shape is None else ",".join(str(d) if has_name(d) else "?" for d in value.shape)
     return f"{value.name}: {dtype}[{shape}]"
 
 
@@ -62,6 +62,11 @@ def same_shape(a: ir.Value, b: ir.Value) -> bool:
 def is_float(value: ir.Value | None) -> bool:
     """Whether a value is a floating-point tensor."""
     return value is not None and value.dtype in FLOATS
+
+
+def has_name(dim: int | ir.SymbolicDim) -> bool:
+    """Whether a dimension is static or has a name that was not invented by shape inference."""
+    return isinstance(dim, int) or (dim.value is not None and not dim.value.startswith("unk__"))
 
 
 def is_quantized(value: ir.Value | None) -> bool:

@@ -78,7 +78,7 @@ def penalty_loss_onnx(
     Raises
     ------
     LossError
-        Neither factor is positive, or one is negative.
+        Neither factor is positive, one is negative, or `dtype` is not floating-point.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def penalty_loss_onnx(
     factors = _check_factors(name, {"l1": 0 if l1 is None else l1, "l2": 0 if l2 is None else l2})
     if factors == (0, 0):
         raise LossError(f"The penalty on {name!r} needs a positive l1 or l2.")
-    element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
+    element = _floating_point(name, dtype)
     w = ir.Value(name=name, type=ir.TensorType(element))
     graph = ir.Graph([w], [], nodes=[], opset_imports={"": graphs.OPSET})
     add_penalty(graphs.Builder(graph).op, w, *factors)
@@ -101,6 +101,20 @@ def penalty_loss_onnx(
     arrays = {str(v.name): graphs.constant(v) for v in constants}
     initializers = [onnx.numpy_helper.from_array(x, name) for name, x in arrays.items() if x is not None]
     return initializers, [ir.to_proto(node) for node in graph]
+
+
+def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
+    """Return the type of a weight, or raise a LossError where it is not floating-point."""
+    try:
+        element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
+    except (TypeError, ValueError) as e:
+        raise LossError(f"The penalty on {name!r}: dtype={dtype!r:.80} is no type, as numpy.float32 is.") from e
+    if element not in graphs.FLOATS:
+        raise LossError(
+            f"The penalty on {name!r} is for a floating-point weight, got dtype={element.name}: give the type of the "
+            "weight, as numpy.float32 or onnx.TensorProto.FLOAT."
+        )
+    return element
 
 
 def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.TensorProto]]:

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
-from onnxtrain.graph import Op, builder, describe, is_float, names_in, rank, tensor, unique_name
+from onnxtrain.graph import Op, builder, describe, has_name, is_float, names_in, rank, tensor, unique_name
 from onnxtrain.loss_helper.positions import DECLARE, label_shape, mean_over_positions
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.link import Link, Scores, n_scores, scores_behind
@@ -173,15 +173,10 @@ def _name_rows(model: ir.Model, value: ir.Value) -> None:
     The gradient relies on it: axes of the same name have the same length.
     """
     n, *rest = value.shape  # type: ignore[misc]
-    if not _is_named(n):
+    if not has_name(n):
         first = (v.shape[0] for v in model.graph.inputs if v.shape)
-        named = (d for d in first if isinstance(d, ir.SymbolicDim) and _is_named(d))
+        named = (d for d in first if isinstance(d, ir.SymbolicDim) and has_name(d))
         value.shape = ir.Shape([next(named, ir.SymbolicDim("rows")), *rest])
-
-
-def _is_named(dim: int | ir.SymbolicDim) -> bool:
-    """Whether a dimension is static or has a name that was not invented by shape inference."""
-    return isinstance(dim, int) or (dim.value is not None and not dim.value.startswith("unk__"))
 
 
 def _log_mean(op: Op, output: ir.Value) -> ir.Value:

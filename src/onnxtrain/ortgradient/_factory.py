@@ -146,11 +146,11 @@ class OrtGradientForwardBackward:
         known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
         real = [name for name, tensor in known.items() if tensor.is_real]
         if names is None and not real:
-            raise WeightError(f"The model has no weight of real numbers to train; initializers: {list(known)}.")
+            raise WeightError(f"The model has no floating-point initializer to train; initializers: {list(known)}.")
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:
-            raise WeightError(f"{unknown[0]!r} is no initializer of real numbers. {did_you_mean(unknown[0], real)}")
+            raise WeightError(f"{unknown[0]!r} is no floating-point initializer. {did_you_mean(unknown[0], real)}")
         if len(set(names)) != len(names):
             raise WeightError(f"weights_to_train={names} names a weight twice.")
         return names

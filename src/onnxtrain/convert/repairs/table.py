@@ -25,10 +25,13 @@ class Addition:
     convert : callable
     shapes : callable
         ``(operator)``, sets the types and shapes of the outputs.
+    function : callable, optional
+        What a user registered.
     """
 
     convert: Converter
     shapes: Callable[[Any], None]
+    function: Callable[..., Any] | None = None
 
 
 #: Class that skl2onnx converts -> its replacement.
