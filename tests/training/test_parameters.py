@@ -117,6 +117,11 @@ ROWS = {
         {"gamma": normal(1, 2, 1, 1), "beta": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
         set(),
     ),
+    "a scale and a shift that the dynamo exporter computed": (
+        "C = Conv<pads = [1, 1, 1, 1]>(X, k) M = Mul(C, val_3) A = Add(M, val_4) F = Flatten(A) Y = MatMul(F, V)",
+        {"val_3": normal(1, 2, 1, 1), "val_4": normal(1, 2, 1, 1), "k": normal(2, 2, 3, 3), "V": normal(18, 1)},
+        set(),
+    ),
     "(x - m) s": ("C = Sub(X, m) H = Mul(C, s) Y = MatMul(H, V)", {"m": normal(4), "s": normal(4)} | HEAD, set()),
     "names": (
         "H = Mul(X, bn_moving_variance) Y = MatMul(H, V)",

@@ -390,9 +390,14 @@ def _is_of_folded_normalization(node: ir.Node) -> bool:
     if addition.op_type != "Add" or product is None:
         return False
     operands = [x for x in (*product.inputs, *addition.inputs) if x is not None]
-    computed = [x for x in operands if x.is_initializer() and is_computed(str(x.name)) and _is_one_a_channel(x)]
+    computed = [x for x in operands if x.is_initializer() and _is_folded(str(x.name)) and _is_one_a_channel(x)]
     convolved = [x for x in product.inputs if graph.made_by(x, "Conv") is not None and _is_bare_product(x)]  # type: ignore[arg-type]
     return len(computed) == 2 and len(convolved) == 1
+
+
+def _is_folded(name: str) -> bool:
+    """Whether torch.onnx.export(dynamo=False) computed an initializer: onnx::Mul_315, after the node that takes it."""
+    return name.startswith("onnx::") and is_computed(name)
 
 
 # what the values say -----------------------------------------------------------
