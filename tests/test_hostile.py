@@ -9,9 +9,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxtrain import OrtGradientRegressor, add_loss_output, load, onnx_derivative
+from onnxtrain import OrtGradientRegressor, add_loss_output, load, onnx_derivative, with_new_head
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.graph import held, layout_of, write_model
+from onnxtrain.runtime.session import run
 
 X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 W = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -266,3 +267,68 @@ def test_graphs_that_nobody_would_write(onx, words, tmp_path):
     else:
         with pytest.raises(OnnxTrainError, match=words):
             raise fitted or AssertionError("it was trained")
+
+
+def labelled(n):
+    casts = chain(n, "c{0} = Cast <to = 6> (d{1}) d{0} = Cast <to = 7> (c{0})")
+    return model(f"S = MatMul(X, W) d0 = ArgMax <axis = 1> (S) {casts} Y = Identity(d{n})", outputs="int64[N, 1] Y")
+
+
+def with_positions(n):
+    turns = chain(n, "c{0} = Transpose <perm = [0, 2, 1]> (d{1}) d{0} = Transpose <perm = [0, 2, 1]> (c{0})")
+    head = "a = Constant <value_ints = [1]> () U = Unsqueeze(X, a) P = MatMul(U, W) d0 = Softmax <axis = 2> (P)"
+    return model(f"{head} {turns} Y = Transpose <perm = [0, 1, 2]> (d{n})", outputs="float[N, 1, 2] Y")
+
+
+def guarded(n):
+    """Another sum than that of the row, through nodes that take it n times each."""
+    guards = chain(4, "d{0} = Max(" + ", ".join(["d{1}"] * n) + ")")
+    head = "a = Constant <value_ints = [1]> () P = MatMul(X, W) E = Exp(P) d0 = ReduceSum(P, a)"
+    return model(f"{head} {guards} Y = Div(E, d4)")
+
+
+def turned(n):
+    turns = chain(n, "c{0} = Transpose(d{1}) d{0} = Transpose(c{0})")
+    return model(f"d0 = Identity(W) {turns} Y = MatMul(X, d{n})")
+
+
+def summed(n):
+    """The intercept of the last layer comes in n parts; a negative one says that the output is scores."""
+    sums = chain(n, "d{0} = Add(d{1}, b)")
+    head = f"b = Constant <value_floats = [{-1 / n}, 0]> ()"
+    return model(f"{head} d0 = MatMul(X, W) {sums} Y = Identity(d{n})")
+
+
+def cast(n):
+    casts = chain(n, "c{0} = Cast <to = 11> (d{1}) d{0} = Cast <to = 1> (c{0})")
+    return model(f"P = MatMul(X, W) d0 = Softmax(P) {casts} Y = Identity(d{n})")
+
+
+def with_log_loss(onx):
+    return add_loss_output(
+        onx, "log", class_axis=2 if len(onx.graph.output[0].type.tensor_type.shape.dim) > 2 else None
+    )
+
+
+def with_new_layer(onx):
+    return with_new_head(onx, 4, random_state=0)
+
+
+CLASSES = {"label": np.arange(6).reshape(-1, 1) % 2}
+
+#: Calls that walk through a graph, models of any length, and a length at which a call took minutes or was refused.
+WALKS = {
+    "labels behind changes of type": (with_log_loss, labelled, CLASSES, 550),
+    "positions behind transposes": (with_log_loss, with_positions, CLASSES, 550),
+    "a sum behind nodes that repeat it": (with_log_loss, guarded, CLASSES, 300),
+    "an intercept in parts": (with_log_loss, summed, CLASSES, 1100),
+    "probabilities behind changes of type": (onnx_derivative, cast, {"W": W, "Y_grad": X[:, :2]}, 550),
+    "a layer behind transposes": (with_new_layer, turned, {}, 550),
+}
+
+
+@pytest.mark.parametrize("call, make, feeds, length", WALKS.values(), ids=WALKS)
+def test_a_long_graph_is_read_as_a_short_one(call, make, feeds, length):
+    found = [run(call(make(n)), {"X": X, **feeds}) for n in (length, 2)]
+    for long, short in zip(*found, strict=True):
+        np.testing.assert_allclose(long, short, rtol=1e-4)  # 1,100 sums are rounded in float32

@@ -191,16 +191,16 @@ def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
 
 def _array(value: ir.Value | None) -> np.ndarray | None:
     """Return the array of a constant, also one that is only turned or dequantized before it is used."""
-    node = graph.made_by(value, "Identity", "Transpose", "DequantizeLinear", "QuantizeLinear")
-    if node is None:
-        return graph.constant(value)
-    if node.op_type == "DequantizeLinear":
-        return dequantized(node)
-    array = _array(node.inputs[0])
-    if array is None or node.op_type != "Transpose":
-        return array
-    axes = node.attributes["perm"].as_ints() if "perm" in node.attributes else None
-    return array.transpose(axes)
+    turns = []
+    while (node := graph.made_by(value, "Identity", "Transpose", "QuantizeLinear")) is not None:
+        if node.op_type == "Transpose":
+            turns.append(graph.attribute(node, "perm"))
+        value = node.inputs[0]
+    source = graph.made_by(value, "DequantizeLinear")
+    array = graph.constant(value) if source is None else dequantized(source)
+    for axes in reversed(turns):
+        array = None if array is None else array.transpose(axes)
+    return array
 
 
 def _goes_around(product: ir.Value, output: ir.Value) -> bool:

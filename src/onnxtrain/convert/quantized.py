@@ -268,7 +268,9 @@ def _dequantized(onx: onnx.ModelProto) -> dict[str, _Dequantized]:
     copies = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity"}
 
     def source(x: str) -> str:
-        return source(copies[x]) if x in copies else x
+        while x in copies:
+            x = copies[x]
+        return x
 
     integers = {t.name for t in onx.graph.initializer if t.data_type == onnx.TensorProto.INT32}
     found = {}

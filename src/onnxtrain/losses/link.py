@@ -133,15 +133,25 @@ def _before_rounding(value: ir.Value) -> ir.Value:
 def _scores_of_positions(value: ir.Value, op: Op | None, class_axis: int | None) -> Scores:
     """Return the scores of an output of three or more axes, in its shape; the link is that of each position."""
     last = len(value.shape) - 1  # type: ignore[arg-type]
-    if class_axis in (None, last) and is_affine_score(value):
-        return Scores(value, Link.IDENTITY)
-    turn = made_by(value, "Transpose")
-    if turn is not None and op is not None and rank(turn.inputs[0]) == last + 1:  # type: ignore[arg-type]
-        perm = list(turn.attributes.get_ints("perm", range(last, -1, -1)))
-        turned = None if class_axis is None else perm[class_axis]
-        found = _scores_of_positions(turn.inputs[0], op, turned)  # type: ignore[arg-type]
-        kept = found.link in (Link.IDENTITY, Link.PROBABILITY)
-        return replace(found, value=value if kept else op.Transpose(found.value, perm=perm))
+    inner, perms = value, []
+    while not (affine := class_axis in (None, last) and is_affine_score(inner)):
+        turn = made_by(inner, "Transpose")
+        if turn is None or op is None or turn.inputs[0] is None or rank(turn.inputs[0]) != last + 1:
+            break
+        perms.append(list(turn.attributes.get_ints("perm", range(last, -1, -1))))
+        class_axis = None if class_axis is None else perms[-1][class_axis]
+        inner = turn.inputs[0]
+    found = Scores(inner, Link.IDENTITY) if affine else _scores_of_unturned(inner, op, class_axis)
+    if found.link in (Link.IDENTITY, Link.PROBABILITY):
+        return replace(found, value=value)
+    for perm in reversed(perms):
+        found = replace(found, value=op.Transpose(found.value, perm=perm))  # type: ignore[union-attr]
+    return found
+
+
+def _scores_of_unturned(value: ir.Value, op: Op | None, class_axis: int | None) -> Scores:
+    """Return the scores of an output of three or more axes that is neither a Transpose nor affine."""
+    last = len(value.shape) - 1  # type: ignore[arg-type]
     softmax, z = made_by(value, "Softmax"), _logit(value, op)
     if softmax is not None and (class_axis is None or axis(softmax) % (last + 1) == class_axis):
         return Scores(input_of(softmax), Link.SOFTMAX)
@@ -387,17 +397,18 @@ def is_affine_score(value: ir.Value) -> bool:
 
 def _last_layer(value: ir.Value) -> tuple[np.ndarray, np.ndarray] | None:
     """Return W (p, k) and b (k) if value is x W + b."""
+    added: list[np.ndarray] = []
     value = skip(value)
+    while (plus := made_by(value, "Add")) is not None:
+        x, b = plus.inputs if constant(plus.inputs[0]) is None else plus.inputs[::-1]
+        bias = constant(b)
+        if x is None or bias is None:
+            return None
+        value = skip(x)
+        added.append(bias.reshape(-1))
     node = made_by(value, "Gemm", "MatMul")
-    if node is not None:
-        return _of_product(node)
-    plus = made_by(value, "Add")
-    for x, b in () if plus is None else (plus.inputs, plus.inputs[::-1]):
-        added = constant(b)
-        layer = None if x is None or added is None else _last_layer(x)
-        if layer is not None and added is not None:
-            return layer[0], layer[1] + added.reshape(-1)
-    return None
+    layer = None if node is None else _of_product(node)
+    return None if layer is None else (layer[0], sum(added[::-1], start=layer[1]))
 
 
 def _of_product(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:

@@ -94,16 +94,17 @@ def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:
     """Return the input of the ArgMax that makes the labels, or the binary score compared with 0 or 1/2."""
-    node = label.producer()
-    if node is None or (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
-        return None
-    if node.op_type in _MAKES_LABELS:
-        return _MAKES_LABELS[node.op_type](node) if label is node.outputs[-1] else None
-    position = _BEHIND_INDEX.get(node.op_type)
-    if position is None or (position == 1 and constant(node.inputs[0]) is None):
-        return None
-    index = node.inputs[position]
-    return None if index is None else _scores_of_labels(index)
+    index: ir.Value | None = label
+    while index is not None and (node := index.producer()) is not None:
+        if (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
+            return None
+        if node.op_type in _MAKES_LABELS:
+            return _MAKES_LABELS[node.op_type](node) if index is node.outputs[-1] else None
+        position = _BEHIND_INDEX.get(node.op_type)
+        if position is None or (position == 1 and constant(node.inputs[0]) is None):
+            return None
+        index = node.inputs[position]
+    return None
 
 
 def _largest_of(node: ir.Node) -> ir.Value | None:

@@ -137,7 +137,8 @@ _NORMALIZES: Mapping[str, Callable[[ir.Node], bool]] = {
     "Normalizer": lambda node: node.attributes.get_string("norm", "MAX") == "L1",
 }
 
-#: The number of nodes between the sum of a row and the division by it: a guard against a sum of 0.
+#: The operators between the sum of a row and the division by it, a guard against a sum of 0, and how many there may be.
+_GUARDS = frozenset({"Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"})
 _GUARD = 5
 
 
@@ -151,20 +152,19 @@ def before_normalization(value: ir.Value) -> ir.Value | None:
     if made_by(value, "Div") is None:
         return None
     numerator, denominator = node.inputs
-    return next((x for x in _summed(denominator, _GUARD) if x is numerator or x in _added_to(numerator)), None)
+    return next((x for x in _summed(denominator) if x is numerator or x in _added_to(numerator)), None)
 
 
-def _summed(value: ir.Value | None, depth: int) -> Iterator[ir.Value]:
+def _summed(value: ir.Value | None) -> Iterator[ir.Value]:
     """Yield the values whose columns are summed to compute `value`."""
-    node = None if value is None or depth == 0 else value.producer()
-    if node is None:
-        return
-    if node.op_type in ("ReduceSum", "ReduceL1"):
-        x = node.inputs[0]
-        yield from filter(None, (x, operand_of(x, "Abs")))
-    elif node.op_type in ("Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"):
-        for operand in node.inputs:
-            yield from _summed(operand, depth - 1)
+    level = [value]
+    for _ in range(_GUARD):
+        nodes = [node for v in level if v is not None and (node := v.producer()) is not None]
+        for node in nodes:
+            if node.op_type in ("ReduceSum", "ReduceL1"):
+                x = node.inputs[0]
+                yield from filter(None, (x, operand_of(x, "Abs")))
+        level = list(dict.fromkeys(x for node in nodes if node.op_type in _GUARDS for x in node.inputs))
 
 
 def _added_to(value: ir.Value | None) -> tuple[ir.Value | None, ...]:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import size_of
 from onnxtrain.autodiff.registry import gradient_rule, no_gradient
 from onnxtrain.autodiff.rules.window import array_like
-from onnxtrain.graph import Op, attribute, rank
+from onnxtrain.graph import Op, attribute, carried, rank
 
 no_gradient("Hardmax")
 
@@ -28,9 +28,8 @@ def softmax(op, node, dy):
 
 def _is_replaced(p: ir.Value) -> bool:
     """Whether the graph replaces entries of `p`, as attention does for rows of -inf only: 0 * NaN is NaN."""
-    users = p.consumers()
-    copies = [y for user in users if user.op_type in ("Cast", "CastLike", "Identity") for y in user.outputs]
-    return any(user.op_type == "Where" for user in users) or any(_is_replaced(y) for y in copies)
+    copies = carried(p, lambda node, position: node.op_type in ("Cast", "CastLike", "Identity") and position == 0)
+    return any(user.op_type == "Where" for copy in copies for user in copy.consumers())
 
 
 @gradient_rule("LogSoftmax")
