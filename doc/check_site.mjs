@@ -91,6 +91,22 @@ const TERMS = {
   XGBoost: "guide/bring_a_model",
   license: "development",
   contribute: "contributing",
+  "large dataset": "guide/rows",
+  "federated learning": "browser",
+  "missing data": "quickstart",
+  tensorflow: "guide/bring_a_model",
+  "fine tuning": "guide/bring_a_model",
+  huggingface: "guide/inputs_and_outputs",
+  regression: "guide/choose_a_loss",
+  classification: "guide/choose_a_loss",
+  "label encoding": "guide/choose_a_loss",
+  "load model": "guide/keep",
+  "online learning": "guide/keep",
+  "incremental learning": "guide/keep",
+  "export to onnx": "guide/use_the_file",
+  "inference speed": "guide/use_the_file",
+  version: "changes",
+  "scikit-learn pipeline": "guide/bring_a_model",
 };
 
 function pages(at) {
