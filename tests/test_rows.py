@@ -181,6 +181,14 @@ def damaged(folder):
     return folder
 
 
+def dataset(folder):
+    return pytest.importorskip("pyarrow.dataset").dataset(folder)
+
+
+def filtered(folder):
+    return dataset(folder).filter(pytest.importorskip("pyarrow.dataset").field("a") > 0)
+
+
 A, B = TABLE[:250], TABLE[250:]
 LISTS = A.assign(l=[[1.0, 2.0]] * 250)
 
@@ -194,9 +202,21 @@ REFUSED = {
         lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"y": "Y"})), label="y"),
         DataError, r"b.parquet' has no column 'y', other files have it. Did you mean 'Y'",
     ),
-    "a type that does not fit": (
-        lambda f: from_parquet(written(f, a=A.assign(k=1), b=B.assign(k=1.5)), label="y", columns=["k"]).read(1),
-        DataError, r"b.parquet': Float value 1.5.*types of the columns are those of the first file",
+    "a type that does not fit the dataset": (
+        lambda f: from_parquet(dataset(written(f, a=A.assign(k=1), b=B.assign(k=1.5))), label="y", columns=["k"]).read(1),
+        DataError, r"b.parquet': Float value 1.5.*The columns have the types of the dataset: write the files alike, or",
+    ),
+    "types that do not go together": (
+        lambda f: from_parquet(written(f, a=A.assign(k="1"), b=B.assign(k=2)), label="y", columns=["k"]),
+        DataError, r"hold the column 'k' in types that do not go together.*Write them alike, or leave the column out",
+    ),
+    "integers too large for floats": (
+        lambda f: from_parquet(written(f, a=A.assign(k=2**60 + 1), b=B.assign(k=1.5)), label="y", columns=["k"]).read(0),
+        DataError, r"a.parquet': Integer value 1152921504606846977 not in range.*write the files alike",
+    ),
+    "a dataset with a filter": (
+        lambda f: from_parquet(filtered(written(f, a=A)), label="y"),
+        DataError, r"cannot be read by row groups: .*Write its rows to a file, pyarrow.dataset.write_dataset\(",
     ),
     "a file of no bytes": (lambda f: from_parquet(damaged(f)), DataError, "b.parquet.*Leave the file out, or write"),
     "a folder without files": (lambda f: from_parquet(f, label="y"), DataError, "There are no files in"),
@@ -238,11 +258,43 @@ def test_rows_in_memory_are_not_for_from_dask():
             from_dask(*given)
 
 
-def test_a_dataset_says_what_a_file_without_a_column_means(tmp_path):
-    ds = pytest.importorskip("pyarrow.dataset")
+@pytest.mark.parametrize("n_bytes", [2**25, 3000], ids=["whole", "cut"])
+def test_a_dataset_says_what_a_file_without_a_column_means(n_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
     folder = written(tmp_path, a=A, b=B.drop(columns="b"))
-    parts = from_parquet(ds.dataset(folder), label="y", columns=["a", "b"])
-    assert parts.read(1)[0]["b"].isna().all()
+    parts = from_parquet(dataset(folder), label="y", columns=["a", "b"])
+    assert parts.read(len(parts) - 1)[0]["b"].isna().all()
+
+
+#: Values of a column in two files, and the type that holds them all.
+TYPES = {
+    "integers, floats": (1, 1.5, "float64"),
+    "integers": (np.int32(1), 2**40, "int64"),
+    "floats": (np.float32(0.5), 0.1, "float64"),
+    "missing, texts": (None, "up", None),
+    "categories, texts": (pd.Categorical(["down"] * 250), "up", "category"),
+}
+
+
+@pytest.mark.parametrize("n_bytes", [2**25, 3000], ids=["whole", "cut"])
+@pytest.mark.parametrize("name", TYPES)
+def test_the_types_of_columns_hold_the_values_of_all_files(name, n_bytes, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
+    first, last, dtype = TYPES[name]
+    parts = from_parquet(written(tmp_path, a=A.assign(k=first), b=B.assign(k=last)), label="y", columns=["k"])
+    found = [parts.read(i)[0]["k"] for i in range(len(parts))]
+    assert found[-1].iloc[-1] == last
+    assert dtype is None or {str(column.dtype) for column in found} == {dtype}
+
+
+@pytest.mark.parametrize("n_bytes", [2**25, 3000], ids=["whole", "cut"])
+def test_the_types_of_columns_are_those_of_the_schema_of_a_dataset(n_bytes, tmp_path, monkeypatch):
+    ds, pa = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow")
+    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
+    schema = pa.schema([("k", pa.float64()), ("y", pa.float64())])
+    parts = from_parquet(ds.dataset(written(tmp_path, a=A.assign(k=np.int32(7))), schema=schema), label="y")
+    assert {str(parts.read(i)[0]["k"].dtype) for i in range(len(parts))} == {"float64"}
 
 
 def test_decimals_are_floats(tmp_path):

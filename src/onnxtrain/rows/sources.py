@@ -73,8 +73,8 @@ class ParquetRows(NoArray):
             table = self._table(group, list(dict.fromkeys([*self.columns, *labels, *_some(self.weight)])))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
             raise DataError(
-                f"{group.fragment.path!r}: {e} The types of the columns are those of the first file: write the files "
-                "alike, or give a dataset whose schema holds the values of all, pyarrow.dataset.dataset(paths, schema)."
+                f"{group.fragment.path!r}: {e} The columns have the types of the dataset: write the files alike, or "
+                "give a dataset whose schema holds the values of all, pyarrow.dataset.dataset(paths, schema)."
             ) from e
         X = _frame(table.select(list(self.columns)))
         y = None if self.label is None else table.select(labels).to_pandas().to_numpy()
@@ -104,7 +104,15 @@ class ParquetRows(NoArray):
                     found.append(batch.slice(first, group.stop - start - first))
                 if end >= group.stop:
                     break
-        return pa.Table.from_batches(found).select(columns)
+        return self._as_in_schema(pa.Table.from_batches(found), columns)
+
+    def _as_in_schema(self, table: Any, columns: list[str]) -> Any:
+        """Return the columns in the types of the schema; one that the file lacks has no values, as in whole groups."""
+        pa = _require("pyarrow", "pyarrow")
+        fields = [self.schema.field(name) for name in columns]
+        arrays = [table[f.name] if f.name in table.column_names else pa.nulls(len(table), f.type) for f in fields]
+        found = pa.table(arrays, names=columns)
+        return found.cast(pa.schema(fields, metadata=table.schema.metadata or self.schema.metadata))
 
 
 def _frame(table: Any) -> Any:
@@ -175,16 +183,18 @@ def from_parquet(
     chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
     _check_columns(dataset, labels, weight, chosen)
     try:
-        fragments = list(dataset.get_fragments())
+        fragments = _fragments(dataset)
+        schema = dataset.schema
         if dataset is not source:  # of a dataset the user has said what a file without a column means
             _check_files(ds, fragments, [*labels, *_some(weight), *chosen])
+            schema = _schema_of_all(schema, fragments, [*labels, *_some(weight), *chosen])
         groups = [group for fragment in fragments for group in _groups(fragment)]
     except _require("pyarrow", "pyarrow").ArrowInvalid as e:
         raise DataError(f"{e}. Leave the file out, or write it again.") from e
     if not groups:
         raise DataError(f"There are no rows in {source!r}.")
     of_label = label if label is None or isinstance(label, str) else tuple(label)
-    return ParquetRows(tuple(groups), dataset.schema, tuple(chosen), of_label, weight)
+    return ParquetRows(tuple(groups), schema, tuple(chosen), of_label, weight)
 
 
 def _some(name: str | None) -> list[str]:
@@ -221,6 +231,36 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> No
                 "Give it the same name in all files; if its values are missing there, give "
                 "pyarrow.dataset.dataset(paths)."
             )
+
+
+def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str]) -> Any:
+    """Return a schema whose types hold the values of all files: pyarrow would cut them to those of the first one."""
+    pa = _require("pyarrow", "pyarrow")
+    for name in needed:
+        fields = [f.physical_schema.field(name) for f in fragments if name in f.physical_schema.names]
+        if len({field.type for field in fields}) < 2 or any(pa.types.is_dictionary(field.type) for field in fields):
+            continue
+        try:
+            one = pa.unify_schemas([pa.schema([field]) for field in fields], promote_options="permissive")
+        except pa.ArrowTypeError as e:
+            raise DataError(
+                f"The files hold the column {name!r} in types that do not go together: {e}. Write them alike, or leave "
+                "the column out by columns=."
+            ) from e
+        schema = schema.set(schema.get_field_index(name), one.field(name))
+    return schema
+
+
+def _fragments(dataset: Any) -> list[Any]:
+    try:
+        return list(dataset.get_fragments())
+    except ValueError as e:  # of a filtered one: its row groups have rows that it has not
+        if isinstance(e, _require("pyarrow", "pyarrow").ArrowInvalid):
+            raise
+        raise DataError(
+            f"The dataset cannot be read by row groups: {e} Write its rows to a file, "
+            "pyarrow.dataset.write_dataset(dataset, folder, format='parquet'), and give that."
+        ) from e
 
 
 def _dataset(ds: Any, source: Any) -> Any:
