@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
-from sklearn.linear_model import LinearRegression
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -205,6 +206,40 @@ def test_several_labels_a_row(client):
     assert there.score(dX, dy) == pytest.approx(accuracy_score(labels, here.predict(X)))
     with pytest.raises(ParameterError, match="class_weight='balanced' is for one class a row on a cluster"):
         on_dask.OrtGradientClassifier(model, client=client, class_weight="balanced").fit(dX, dy)
+    sparse = dy.map_blocks(scipy.sparse.csr_matrix, meta=scipy.sparse.csr_matrix((0, 3), dtype=int))
+    assert_same_weights(on_dask.OrtGradientClassifier(model, client=client, **COMMON).fit(dX, sparse), there)
+    assert there.score(dX, sparse) == there.score(dX, dy)
+
+
+def test_weights_of_labels_that_a_partition_lacks(client):
+    labels = np.stack([np.arange(90) < 10, X[:, 0] > 0], axis=1).astype(int)
+    parameters = COMMON | dict(class_weight=[{1: 5.0}, {1: 0.5}])
+    model = MLPClassifier(hidden_layer_sizes=(4,), **SHORT).fit(X, labels)
+    here = onnxtrain.OrtGradientClassifier(model, **parameters).fit(X, labels)
+    there = on_dask.OrtGradientClassifier(model, client=client, **parameters).fit(*on_workers(X, labels))
+    assert_same_weights(there, here)
+
+
+def test_classes_of_validation_rows_are_balanced_over_these(client):
+    parameters = COMMON | dict(class_weight="balanced", max_iter=4)
+    order = np.argsort(CLASSES, kind="stable")[:50]  # another share of each class than in training
+    here = onnxtrain.OrtGradientClassifier(CLASSIFIER, **parameters)
+    here.fit(X, CLASSES, X_val=X[order], y_val=CLASSES[order], sample_weight_val=WEIGHT[order])
+    rows = on_workers(X[order], CLASSES[order], WEIGHT[order], chunks=(20, 0, 30))
+    names = ("X_val", "y_val", "sample_weight_val")
+    there = on_dask.OrtGradientClassifier(CLASSIFIER, client=client, **parameters)
+    there.fit(*on_workers(X, CLASSES), **dict(zip(names, rows, strict=True)))
+    np.testing.assert_allclose(there.validation_loss_curve_, here.validation_loss_curve_, rtol=1e-12)
+
+
+def test_a_series_of_texts(client):
+    texts = pd.Series(np.array(["bad day", "good day", "fine night"])[CLASSES])
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, CLASSES)
+    here = onnxtrain.OrtGradientClassifier(model, **COMMON).fit(texts, CLASSES)
+    rows, labels = (dd.from_pandas(pd.Series(a), npartitions=3, sort=False) for a in (texts, CLASSES))
+    there = on_dask.OrtGradientClassifier(model, client=client, **COMMON).fit(rows, labels)
+    assert_same_weights(there, here)
+    assert there.score(rows, labels) == here.score(texts, CLASSES)
 
 
 def test_positions_count_alike_in_all_partitions(client):
@@ -569,10 +604,11 @@ ROWS = on_workers(X, Y)
 SPARSE = ROWS[0].map_blocks(
     lambda block: scipy.sparse.csr_matrix(block) if len(block) == 17 else block, meta=np.zeros((0, 5))
 )
+NAMES = on_workers(np.array(["a", "b", "c"])[CLASSES])[0]
 
 
 def classifier_like(model):
-    return on_dask.OrtGradientClassifier(client=model.client)
+    return on_dask.OrtGradientClassifier(client=model.client, max_iter=1)
 
 
 REFUSED = {
@@ -585,6 +621,14 @@ REFUSED = {
     "no label": (lambda m: classifier_like(m).fit(ROWS[0], da.from_array(np.array(["a", None, "b"] * 30, object), chunks=30)[:90].rechunk((CHUNKS,))), DataError, "none may be missing.*dropna"),
     "NaN": (lambda m: m.fit(ROWS[0] * np.nan, ROWS[1]), DataError, "NaN"),
     "y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0]), DataError, "X_val and y_val go together"),
+    "X_val, y_val": (lambda m: m.fit(*ROWS, sample_weight_val=da.ones(90, chunks=30)), DataError, "X_val and y_val go together"),
+    "weights_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0], y_val=ROWS[1], sample_weight_val=da.zeros(90, chunks=30)), DataError, "The validation set, .*No partition has a row whose"),
+    "score of a column of weights": (lambda m: m.fit(*ROWS).score(*ROWS, da.ones((90, 1), chunks=30)), DataError, "Sample weights must be 1D"),
+    "score of NaN weights": (lambda m: m.fit(*ROWS).score(*ROWS, np.nan * da.ones(90, chunks=30)), DataError, "sample_weight contains NaN"),
+    "score of NaN": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1] * np.nan), DataError, "y holds NaN or infinity"),
+    "score of one column": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1][:, 0]), DataError, "y has 1 columns, the predictions have 2"),
+    "score of numbers for texts": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES == "a"), DataError, "Mix of label input types"),
+    "score of a column of weights, classes": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES, da.ones((90, 1), chunks=30)), DataError, "Sample weights must be 1D"),
     "weights": (lambda m: m.fit(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row whose sample weight"),
     "negative": (lambda m: m.fit(*ROWS, -da.ones(90, chunks=30)), DataError, "[Nn]egative"),
     "delayed": (lambda m: m.fit(dask.delayed(X), ROWS[1]), ArgumentTypeError, "X must be a Dask array or frame, got Delayed"),

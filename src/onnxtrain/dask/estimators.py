@@ -153,7 +153,7 @@ class OnDask(OrtGradientEstimator):
         encoder = _encoder(local, sample)
         data = encoded(workers, parts, encoder, model)
         del parts
-        validation = _validation(workers, validation_given, encoder, model)
+        validation = _validation(workers, validation_given, local, encoder, model)
         local._random_state = file.rng_at("split", local._random_state)
         if validation is None and self.early_stopping:
             data, validation = held_out(data, self.validation_fraction, local._random_state)
@@ -216,14 +216,24 @@ def _encoder(local: OrtGradientEstimator, sample: Sample) -> OrtGradientEstimato
 
 
 def _validation(
-    workers: Workers, given: tuple[Any, Any, Any], encoder: OrtGradientEstimator, model: Any
+    workers: Workers,
+    given: tuple[Any, Any, Any],
+    local: OrtGradientEstimator,
+    encoder: OrtGradientEstimator,
+    model: Any,
 ) -> DistributedRows | None:
     X, y, _ = given
-    if X is None and y is None:
+    if all(values is None for values in given):
         return None
     if X is None or y is None:
         raise DataError("X_val and y_val go together: one of them is missing.")
-    return encoded(workers, _started(workers, given), encoder, model)
+    parts = _started(workers, given)
+    if getattr(local, "class_weight", None) == "balanced":
+        encoder = _encoder(local, Sample.of(workers, parts, classifies=True))
+    try:
+        return encoded(workers, parts, encoder, model)
+    except DataError as e:
+        raise DataError(f"The validation set, X_val and y_val: {e}") from e
 
 
 class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):

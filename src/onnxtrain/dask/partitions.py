@@ -9,6 +9,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import scipy.sparse
 from dask.utils import is_dataframe_like, is_series_like
 
 from onnxtrain.errors import ArgumentTypeError, DataError
@@ -67,7 +68,7 @@ def _part(X: Any, y: Any, sample_weight: Any) -> Part:
             raise DataError(f"A partition of {name} has {length} rows, that of X {len_of(X)}.")
     for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
         unmasked(values, name)
-    return X, y, sample_weight
+    return X, y.toarray() if scipy.sparse.issparse(y) else y, sample_weight
 
 
 def len_of(x: Any) -> int:

@@ -11,6 +11,7 @@ from onnxtrain.dask.partitions import Part, len_of, partitions
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.positions import counts
+from onnxtrain.estimators.validation import as_data_error, check_sample_weight
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
@@ -68,21 +69,17 @@ def _itself(local: Any) -> Any:
     return local
 
 
+@as_data_error()
 def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     X, y, weight = part
     if not len_of(X):
         return None
-    predicted = local.predict(X)
-    y = np.asarray(y).reshape(predicted.shape)  # labels in a column, or in a frame of one
-    right = y == predicted
+    weights = _weights(weight, X)
     if local._model.positional:
-        counted = counts(y, local.ignore_index)
-        weights = _weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)) * counted
-    else:
-        right = right if right.ndim == 1 else right.all(axis=1)
-        weights = _weights(weight, len(y))
+        counted = counts(np.asarray(y), local.ignore_index)
+        weights = weights * counted.reshape(len(counted), -1).sum(axis=1)
     of = float(weights.sum())
-    return (float((right * weights).sum()), of) if of else None
+    return (local.score(X, y, weight) * of, of) if of else None
 
 
 def _moments(part: Part, local: Any) -> Moments | None:
@@ -90,11 +87,15 @@ def _moments(part: Part, local: Any) -> Moments | None:
     if not len_of(X):
         return None
     y, predicted = np.asarray(y, np.float64), np.asarray(local.predict(X), np.float64)
-    weights = np.broadcast_to(_weights(weight, len(y)).reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+    weights = np.broadcast_to(_weights(weight, X).reshape(-1, *[1] * (y.ndim - 1)), y.shape)
     if local._model.positional:
         counted = ~np.isnan(y)
         y, predicted, weights = y[counted], predicted[counted], weights[counted]
     y, predicted, weights = (x.reshape(len(x), -1) for x in (y, predicted, weights))
+    if y.shape != predicted.shape:
+        raise DataError(f"y has {y.shape[1]} columns, the predictions have {predicted.shape[1]}.")
+    if not np.isfinite(y).all():
+        raise DataError("y holds NaN or infinity: leave out the rows without a target.")
     of = weights.sum(axis=0)
     if not of.any():
         return None
@@ -104,5 +105,6 @@ def _moments(part: Part, local: Any) -> Moments | None:
     )
 
 
-def _weights(weight: Any, n_rows: int) -> np.ndarray:
-    return np.ones(n_rows) if weight is None else np.asarray(weight, np.float64)
+def _weights(weight: Any, X: Any) -> np.ndarray:
+    found = check_sample_weight(weight, X, "float64", keep=True)
+    return np.ones(len_of(X)) if found is None else found

@@ -129,7 +129,10 @@ def encoded(
     shared = workers.client.submit(_both, estimator, model, pure=False)
     places = workers.places(parts)
     futures = [workers.start(place, _encode, part, shared) for part, place in zip(parts, places, strict=True)]
-    return DistributedRows.of(workers, futures, places)
+    rows = DistributedRows.of(workers, futures, places)
+    if not rows.lengths:
+        raise DataError("No partition has a row whose sample weight is not zero.")
+    return rows
 
 
 def _both(estimator: OrtGradientEstimator, model: TrainedModel) -> tuple[OrtGradientEstimator, TrainedModel]:
@@ -168,7 +171,7 @@ def subset(data: TrainingData, places: np.ndarray) -> TrainingData | None:
 
 
 def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
-    """Return the parameter `class_weight` for partitions, which do not know the classes of the others.
+    """Return the parameter `class_weight` for partitions: balanced ones by the rows of all.
 
     Raises
     ------
@@ -176,15 +179,13 @@ def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
         ``"balanced"`` for several labels a row.
     """
     wanted = getattr(estimator, "class_weight", None)
-    if wanted is None or isinstance(wanted, list):
+    if not isinstance(wanted, str):
         return wanted
-    if wanted == "balanced":
-        if not counts:
-            raise ParameterError(
-                "class_weight='balanced' is for one class a row on a cluster: give a dictionary for each label."
-            )
-        return balanced(counts)
-    return {label: wanted.get(label, 1.0) for label in counts} if counts else wanted
+    if not counts:
+        raise ParameterError(
+            "class_weight='balanced' is for one class a row on a cluster: give a dictionary for each label."
+        )
+    return balanced(counts)
 
 
 def with_front(model: TrainedModel, data: TrainingData, n_epochs: int, n_rows: float) -> TrainedModel:

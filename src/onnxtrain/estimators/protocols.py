@@ -133,4 +133,4 @@ def take(X: Features, rows: np.ndarray) -> Features:
     """Return some of the rows."""
     if isinstance(X, Mapping):
         return {name: column[rows] for name, column in X.items()}
-    return X.iloc[rows] if is_frame(X) else X[rows]
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
