@@ -226,6 +226,8 @@ def test_a_model_with_other_classes():
 def test_validation_sets_are_whole():
     with pytest.raises(DataError, match="X_val and y_val go together"):
         OrtGradientRegressor().fit(X, y, X_val=X)
+    with pytest.raises(DataError, match="X_val and y_val go together, X_val is missing"):
+        OrtGradientRegressor().fit(X, y, sample_weight_val=np.ones(len(y)))
 
 
 def test_no_probabilities_without_a_likelihood():

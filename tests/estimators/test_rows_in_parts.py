@@ -178,8 +178,10 @@ def test_sparse_labels_of_parts_are_scored_as_in_memory():
     model = OrtGradientClassifier(max_iter=2, random_state=0)
     dense, sparse = (clone(model).fit(parts_of(5, X, Y)) for Y in (labels, scipy.sparse.csr_matrix(labels)))
     check_same(sparse, dense)
-    parts = parts_of(5, X, scipy.sparse.csr_matrix(labels))
+    parts = parts_of(5, X, scipy.sparse.csr_matrix(labels), sample=50)
     assert sparse.score(parts) == dense.score(parts) == dense.score(X, labels)
+    for fitted in (clone(model).set_params(verbose=1).fit(parts), clone(model).partial_fit(parts)):
+        assert {type(fitted.predict(rows)) for rows in (parts, X)} == {scipy.sparse.csr_matrix}
 
 
 def test_validation_parts_and_held_out_rows():
@@ -340,6 +342,29 @@ def test_balanced_weights_are_those_of_all_parts_where_the_classes_are_given():
         clone(model).fit(parts_of(40, X[order], y[order], classes=["no", "yes"], open_parts=2)),
     )
     np.testing.assert_allclose(b.coef_, a.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sample", [20_000, 3], ids=["", "rare class not in the sample"])
+def test_weights_of_some_classes_are_for_parts_that_lack_them(sample):
+    labels = np.where(np.arange(N) < 40, "rare", y)  # in the first parts alone, and no other label there
+    start = LogisticRegression().fit(X, labels)
+    a, b = (OrtGradientClassifier(start, class_weight={"rare": 3.0}, max_iter=3, random_state=0) for _ in range(2))
+    a.fit(X, labels, X_val=X[100:], y_val=labels[100:])
+    b.fit(parts_of(30, X, labels, open_parts=30, sample=sample), X_val=parts_of(3, X[100:], labels[100:]))
+    for name, w in a.weights_.items():
+        np.testing.assert_array_equal(b.weights_[name], w)
+    np.testing.assert_allclose(b.validation_loss_curve_, a.validation_loss_curve_, rtol=1e-6)
+    assert a.partial_fit(X[100:], labels[100:]).n_iter_ == 4
+
+
+def test_weights_of_labels_are_for_parts_that_lack_them():
+    labels = np.stack([np.arange(N) < 40, X[:, 1] > 0], axis=1).astype(int)
+    how = dict(class_weight=[{1: 5.0}, {1: 0.5}], max_iter=3, random_state=0)
+    a, b = OrtGradientClassifier(**how), OrtGradientClassifier(**how)
+    a.fit(X, labels), b.fit(parts_of(30, X, labels, open_parts=30))
+    for name, w in a.weights_.items():
+        np.testing.assert_array_equal(b.weights_[name], w)
+    assert a.partial_fit(X[100:], labels[100:]).n_iter_ == 4
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["", "classes given"])
@@ -582,6 +607,14 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     with pytest.raises(DataError, match=message):
         model.fit(Parts(source, classes=classes, sample=10))
     assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+@pytest.mark.parametrize("flaw", [np.nan, np.inf])
+def test_a_missing_target_of_a_later_part_is_named(flaw):
+    target = value.copy()
+    target[400] = flaw
+    with pytest.raises(DataError, match="Part 26: Input y contains .*known = numpy.isfinite"):
+        OrtGradientRegressor(max_iter=1).fit(parts_of(40, X, target, sample=10))
 
 
 def test_a_sparse_part_is_found_if_the_classes_are_given():

@@ -101,7 +101,7 @@ def _started(
 def _validation_data(
     estimator: OrtGradientEstimator, model: TrainedModel, rows: Part
 ) -> TrainingData | PartedData | None:
-    if rows.X is None and rows.y is None:
+    if all(values is None for values in rows):
         return None
     if rows.X is None or (rows.y is None and not is_parts(rows.X)):
         missing = "X_val" if rows.X is None else "y_val"

@@ -19,7 +19,7 @@ from onnxtrain.estimators.frames import InputForm, Rows, in_order
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.survey import Survey, check_form, check_length, check_weighted, form_of, survey
+from onnxtrain.estimators.survey import Survey, check_form, check_length, check_weighted, form_of, n_rows_of, survey
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
@@ -269,10 +269,10 @@ class SurveyedParts:
         )
         if reader.by_label:
             data = data.counted()
-        if not model.positional:
-            estimator._targets.encode(found.labels, model)  # labels that the model does not know
         for i in found.suspects:
             reader.check(i, reader.read(i))
+        if not model.positional:
+            estimator._targets.encode(found.labels, model)  # labels that the model does not know
         return model, data
 
 
@@ -379,7 +379,7 @@ def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey)
     if getattr(estimator, "class_weight", None) != "balanced":
         return None
     if model.positional:  # the graph has their weights, as those of the sample are
-        if len(found.sample.y) < sum(found.lengths):
+        if n_rows_of(found.sample.y) < sum(found.lengths):
             raise ParameterError(_NOT_BALANCED_POSITIONS)
         return None
     if found.labels.ndim > 1 or estimator._targets.n_labels:
@@ -401,9 +401,10 @@ def _say(estimator: OrtGradientEstimator, found: Survey) -> None:
     """Print on how many rows an estimator is fitted first, if it is not."""
     model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
     if estimator.verbose and not is_onnx(model) and not is_fitted(model):
+        n = n_rows_of(found.sample.y)
         print(
-            f"{type(model).__name__} is fitted on {len(found.sample.y):,} of {sum(found.sizes):,} rows, spread over "
-            "the parts; training goes on from there on all of them."
+            f"{type(model).__name__} is fitted on {n:,} of {sum(found.sizes):,} rows, spread over the parts; "
+            "training goes on from there on all of them."
         )
 
 

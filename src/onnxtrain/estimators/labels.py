@@ -134,8 +134,14 @@ class Labels(Targets):
         counted = None
         if counts is None and sample_weight is not None and self.class_weight == "balanced":
             counted = np.flatnonzero(sample_weight)
-        by_class = compute_sample_weight(self.class_weight if counts is None else balanced(counts), y, indices=counted)
+        of_classes = self._weights_of_all() if counts is None else balanced(counts)
+        by_class = compute_sample_weight(of_classes, y, indices=counted)
         return by_class if sample_weight is None else by_class * sample_weight
+
+    def _weights_of_all(self) -> Any:
+        """Return `class_weight` for all classes, if they are known: rows of a part or a batch may lack some of them."""
+        known = self.classes if len(self.classes) else self.to_come
+        return self.class_weight if known is None else with_ones(self.class_weight, known.tolist())
 
     def decoder(self, model: TrainedModel) -> LabelDecoder:
         """Return how the scores of a trained model become labels."""
@@ -157,6 +163,11 @@ class IndicatorLabels(Labels):
 
     n_labels: int = 0
     sparse: bool = False
+
+    def _weights_of_all(self) -> Any:
+        """Return `class_weight` with both values of each label: rows may lack one of them."""
+        wanted = self.class_weight
+        return [with_ones(of_label, (0, 1)) for of_label in wanted] if isinstance(wanted, list) else wanted
 
     def n_outputs(self, y: np.ndarray) -> int:
         """Return the number of labels, one output for each."""
@@ -424,6 +435,15 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
             "targets of classes are a classifier each."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+
+
+def with_ones(wanted: Any, classes: Sequence[Any]) -> Any:
+    """Return weights of some classes as weights of all, 1 for the others.
+
+    scikit-learn compares the keys with the classes of the rows at hand, and refuses those of a class that has no row.
+    """
+    of_some = isinstance(wanted, Mapping) and set(wanted) <= set(classes)
+    return {label: wanted.get(label, 1.0) for label in classes} if of_some else wanted
 
 
 def balanced(counts: Mapping[Any, int]) -> dict[Any, float]:

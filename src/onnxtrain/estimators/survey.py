@@ -46,7 +46,7 @@ class Survey:
     shares : ndarray (n_parts, n_labels) or None
         The share of each label in the rows of each part; None if that is not known of all parts.
     suspects : tuple of int
-        The first part with NaN among its rows, and the first with an infinite value.
+        The first part with NaN among its rows or its targets, and the first with an infinite value.
     digest : str
         A fingerprint of labels, weights and some rows.
     """
@@ -120,7 +120,7 @@ def survey(
     sample = Part(*_joined([part.sample for part in found.values()]))
     if sample.sample_weight is not None and not sample.sample_weight.any():
         raise DataError(
-            f"All {len(sample.y)} rows of the sample have weight zero: give more, Parts(source, sample=...)."
+            f"All {n_rows_of(sample.y)} rows of the sample have weight zero: give more, Parts(source, sample=...)."
         )
     if classifies:
         _check_kinds(found)
@@ -146,7 +146,7 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
     """Refuse a part with another number of rows than it says, or without y where rows are labelled."""
     if labelled and part.y is None:
         raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
-    n_features, n_labels = _count(part.X), _count(part.y) if labelled else n_rows
+    n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
         of_y = f" in X and {n_labels} in y" if labelled else ""
         raise DataError(f"Part {i} has {n_features} rows{of_y}, n_rows({i}) is {n_rows}.")
@@ -184,8 +184,8 @@ def _look(
     counted: Callable[[np.ndarray], np.ndarray | None],
 ) -> _Found:
     check_length(i, part, n_rows)
-    X, y = as_pandas(part.X), as_array(part.y, "y")
-    y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
+    X, given = as_pandas(part.X), as_array(part.y, "y")
+    y = given.toarray() if scipy.sparse.issparse(given) else np.asarray(given)
     weight = part.sample_weight
     if weight is not None:
         weight = check_sample_weight(weight, y, dtype, keep=True)
@@ -193,7 +193,8 @@ def _look(
     if weight is not None:
         of_steps = weight.astype(dtype)
         sums = (int(np.count_nonzero(of_steps)), float(of_steps.sum(dtype=np.float64)), (weight.min(), weight.max()))
-    sample = Part(take_rows(X, place, n_rows), y[place], None if weight is None else weight[place])
+    of_sample = take_rows(given, place, n_rows) if scipy.sparse.issparse(given) else y[place]  # so are predictions
+    sample = Part(take_rows(X, place, n_rows), of_sample, None if weight is None else weight[place])
     ends = take_rows(X, np.unique([0, n_rows - 1]), n_rows)
     digest = b"".join(_content(array) for array in (y, weight, *_columns(ends)))
     which = counted(y) if classifies else None
@@ -201,7 +202,9 @@ def _look(
     weighed = counts
     if weight is not None and which is None and labels.ndim == 1 and classifies:
         weighed = np.bincount(np.searchsorted(labels, y.ravel()[weight != 0]), minlength=len(labels))
-    return _Found(sample, form_of(X), *sums, labels, counts, weighed, _flaws(X), hashlib.sha256(digest).digest())
+    return _Found(
+        sample, form_of(X), *sums, labels, counts, weighed, _flaws(X) | _flaws(y), hashlib.sha256(digest).digest()
+    )
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -255,7 +258,7 @@ def _columns(X: Any) -> list[Any]:
     return [X]
 
 
-def _count(X: Any) -> int:
+def n_rows_of(X: Any) -> int:
     """Return the number of rows in any form."""
     first = _columns(X)[0] if isinstance(X, Mapping) else X
     return int(first.shape[0]) if hasattr(first, "shape") else len(first)
@@ -319,7 +322,7 @@ def take_rows(X: Any, rows: np.ndarray, n_rows: int) -> Any:
 
 def _joined(samples: Sequence[Part]) -> Iterator[Any]:
     """Yield the rows of several samples, their labels, their weights."""
-    for values in zip(*(part for part in samples if len(part.y)), strict=True):
+    for values in zip(*(part for part in samples if n_rows_of(part.y)), strict=True):
         yield None if values[0] is None else concatenated(values)
 
 
