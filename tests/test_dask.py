@@ -573,17 +573,26 @@ def test_weights_that_are_sent_are_those_of_one_fit(client):
     assert [weights["w"][0] for weights in client.gather(sent)] == [1.0, 2.0]
 
 
-def test_lost_tasks_are_started_again_up_to_a_limit(client):
+@pytest.mark.parametrize("lost", ["tasks", "connection"])
+def test_lost_tasks_are_started_again_up_to_a_limit(client, lost, monkeypatch):
     n_lost = [0]
+    if lost == "connection":  # it breaks between two attempts, as that to a scheduler that was killed
 
-    def submit(lost):
+        async def broken(futures, asynchronous):
+            n_lost[0] = 0
+            raise distributed.comm.CommClosedError("the scheduler is gone")
+
+        monkeypatch.setattr(client, "retry", broken)
+
+    def submit(n):
         n_lost[0] += 1
-        if n_lost[0] <= lost:
+        if n_lost[0] <= n:
             raise distributed.client.FutureCancelledError("weights-1", "lost")
         return [client.submit(abs, -1, pure=False)]
 
     workers = Workers(client, max_failures=2, timeout=10)
-    assert workers.results(lambda: submit(2)) == [1]
+    if lost == "tasks":
+        assert workers.results(lambda: submit(2)) == [1]
     n_lost[0] = 0
     with pytest.raises(ClusterError, match="Tasks were lost 3 times with their workers, max_failures=2"):
         workers.results(lambda: submit(9))

@@ -21,6 +21,10 @@ from onnxtrain.training.state import Weights
 #: Seconds between two looks at the workers.
 _LOOK = 2.0
 
+#: Seconds before lost tasks are submitted again, four times as many each further time: until it notices, the
+#: scheduler hands out data to a worker that is lost.
+_PAUSE = 0.1
+
 #: Bytes of weights that are not part of each task.
 _LARGE = 2**16
 
@@ -134,10 +138,13 @@ class Workers:
         ClusterError
             The tasks were lost more than `max_failures` times, or there was no sign of life.
         """
-        for _ in range(self.max_failures + 1):
+        for n_failures in range(self.max_failures + 1):
             self._check_open()
             futures: Sequence[Future] = ()
             try:
+                if n_failures:
+                    time.sleep(min(_PAUSE * 4 ** (n_failures - 1), _LOOK))
+                    self._within_limit(partial(self.client.retry, [f for f in needed if f.status == "error"]))
                 futures = submit()
                 self.wait(futures)
                 return self._within_limit(partial(self.client.gather, list(futures)))
@@ -147,7 +154,6 @@ class Workers:
                 # also after Ctrl-C: what still waits or runs is of no use to anybody
                 if self.client.status == "running":
                     self.client.cancel([f for f in futures if not f.done()])
-            self._within_limit(partial(self.client.retry, [f for f in needed if f.status == "error"]))
         raise ClusterError(
             f"Tasks were lost {self.max_failures + 1} times with their workers, max_failures={self.max_failures}: "
             f"{lost!r}. The logs of the workers say why they ended; too little memory is a usual reason. Rows that "

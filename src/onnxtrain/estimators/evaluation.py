@@ -140,7 +140,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         found = []
         for part in deferred.given.labelled(X, y, sample_weight):
             predictions = self.predict(part.X)
-            deferred.validation.check_lengths(range(len(predictions)), part.y)
+            deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
             found.append(self._targets.counted(part.y, predictions, part.sample_weight))
         targets, predictions, weights = (deferred.given.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
