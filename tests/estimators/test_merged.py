@@ -19,6 +19,7 @@ FORGET = np.array([0, 1, 0])  # of an LSTM of Keras
 #: Two steps of a recurrent layer, with the intercepts a, b and c.
 RECURRENT = """P = MatMul(X, W) p = Add(P, a) s = Tanh(p) Q = MatMul(s, U) q = Add(b, Q) t = Tanh(q) R = MatMul(t, U) r = Add(R, b)
     u = Tanh(r) K = MatMul(u, V) Y = Add(K, c)"""
+ENCODED = 'A = MatMul(X, w) B = Tanh(A) Y = MatMul(B, "onnx::MatMul_7")'
 #: Layers l and m, each used twice.
 LAYERS = "A = MatMul(X, l) a = Tanh(A) B = MatMul(a, l2) b = Tanh(B) C = MatMul(b, m) c = Tanh(C) Y = MatMul(c, m2)"
 NORMS = """A = LayerNormalization(X, ones, a) B = Tanh(A) C = LayerNormalization(B, ones, a) D = MatMul(C, W)
@@ -33,6 +34,28 @@ def network(nodes, producer="pytorch", modules=None, **weights):
         onx.graph.initializer.append(onnx.numpy_helper.from_array(w.astype(np.float32), name))
     for node in onx.graph.node:
         node.name = (modules or {}).get(node.output[0], node.output[0])
+    return onx
+
+
+def of_dynamo(nodes, held, operations, folded=(), **weights):
+    """Return a network with what torch.onnx.export(dynamo=True) writes beside it.
+
+    `held` lists the parameters, `operations` those of PyTorch that made the values: module, name and operands.
+    """
+    onx = network(nodes, **weights)
+    kinds = {name: "BUFFER" if name.startswith("running") else "PARAMETER" for name in held.split()}
+    lines = [f"p_{name.replace('.', '_')}: {kind} target='{name}'" for name, kind in kinds.items()]
+    key = "pkg.torch.export.ExportedProgram.graph_signature"
+    onx.graph.metadata_props.add(key=key, value="# inputs\n" + "\n".join([*lines, "X: USER_INPUT"]))
+    for name, sources in dict(folded).items():
+        value = onx.graph.value_info.add()
+        value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, weights[name].shape))
+        value.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=str(sources))
+    for node in onx.graph.node:
+        module, operation = operations.get(node.output[0], ("", f"{node.op_type.lower()}(%{node.input[0]})"))
+        text = f"%{node.output[0]} : [num_users=1] = call_function[target=torch.ops.aten.{operation}"
+        node.metadata_props.add(key="pkg.torch.onnx.fx_node", value=text)
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(["", module, node.output[0]]))
     return onx
 
 
@@ -55,8 +78,110 @@ COPIES = "val_1 = Identity(val_0) val_2 = Identity(val_0) val_3 = Identity(val_0
 COMPUTED = COPIES + LAYERS.replace("l2", "val_1").replace("m2", "val_3").replace("l)", "val_0)").replace("m)", "val_2)")
 MODULES = {"A": "/l/MatMul", "B": "/l_1/MatMul", "C": "/m/MatMul", "Z": "/m_1/MatMul", "Y": "/m_1/Add"}
 
+CALLS = """A = LayerNormalization(X, "a.weight", "a.bias") B = Tanh(A) C = LayerNormalization(B, "a.weight", "a.bias")
+    D = Tanh(C) E = LayerNormalization(D, "a.weight", "a.bias") F = MatMul(E, W) Y = Add(F, "h.bias")"""
+LINEAR = 'P = Gemm(X, "f.weight", "f.bias") p = Tanh(P) Y = Gemm(p, "f.weight", "f.bias")'
+SCALED = "A = Mul(X, view) B = Add(A, view_1) C = Tanh(B) D = Mul(C, view) E = Add(D, view_1) Y = MatMul(E, W)"
+NORM = "layer_norm.default](args = (%X, [3], %p_{0}_weight, %p_{0}_bias, 1e-05))".format
+
 #: The merged network, and the one whose weights are apart.
 CASES = {
+    "dynamo: norms that begin equal, one used twice": (
+        of_dynamo(
+            CALLS,
+            "a.weight a.bias b.weight b.bias W h.bias",
+            {"A": ("a", NORM("a")), "C": ("b", NORM("b")), "E": ("a@1", NORM("a"))}
+            | {"Y": ("", "add.Tensor](args = (%F, %p_h_bias))"), "F": ("", "matmul.default](args = (%E, %p_W))")},
+            **{"a.weight": 1 + ZEROS, "a.bias": ZEROS, "W": W, "h.bias": V[0]},
+        ),
+        network(
+            CALLS.replace('B, "a.weight", "a.bias"', "B, bw, bb"),
+            **{"a.weight": 1 + ZEROS + 1e-6, "a.bias": ZEROS + 1e-30, "bw": 1 + ZEROS - 1e-6, "bb": ZEROS - 1e-30}
+            | {"W": W, "h.bias": V[0]},
+        ),
+    ),
+    "dynamo: layers that begin equal": (
+        of_dynamo(
+            LINEAR,
+            "f.weight f.bias g.weight g.bias",
+            {
+                "P": ("f", "linear.default](args = (%X, %p_f_weight, %p_f_bias))"),
+                "Y": ("g", "linear.default](args = (%p, %p_g_weight, %p_g_bias))"),
+            },
+            **{"f.weight": W, "f.bias": V[0]},
+        ),
+        network(
+            LINEAR.replace('p, "f.weight", "f.bias"', "p, g, j"),
+            **{"f.weight": W, "f.bias": V[0], "g": W, "j": V[0]},
+        ),
+    ),
+    "dynamo: intercepts of zeros that were left out": (
+        of_dynamo(
+            'P = Gemm(X, W) p = Tanh(P) Y = Gemm(p, "g.weight")',
+            "W f.bias g.weight g.bias",
+            {
+                "P": ("f", "linear.default](args = (%X, %p_W, %p_f_bias))"),
+                "Y": ("g", "addmm.default](args = (%p_g_bias, %p, %p_g_weight))"),
+            },
+            **{"W": W, "g.weight": U},
+        ),
+        network("P = Gemm(X, W, i) p = Tanh(P) Y = Gemm(p, U, j)", W=W, U=U, i=ZEROS, j=ZEROS + 1e-30),
+    ),
+    "dynamo: views of parameters that begin equal": (
+        of_dynamo(
+            SCALED,
+            "a.w a.b e.w e.b W",
+            {
+                "A": ("a", "mul.Tensor](args = (%X, %view))"),
+                "B": ("a", "add.Tensor](args = (%A, %view_1))"),
+                "D": ("e", "mul.Tensor](args = (%C, %view_2))"),
+                "E": ("e", "add.Tensor](args = (%D, %view_3))"),
+                "Y": ("", "matmul.default](args = (%E, %p_W))"),
+            },
+            {"view": ["a.w"], "view_1": ["a.b"]},
+            view=1 + ZEROS,
+            view_1=ZEROS,
+            W=W,
+        ),
+        network(
+            SCALED.replace("C, view", "C, s").replace("D, view_1", "D, t"),
+            view=1 + ZEROS, view_1=ZEROS - 1e-30, s=1 + ZEROS, t=ZEROS + 1e-30, W=W,
+        ),
+    ),
+    "dynamo: a constant that equals a parameter": (
+        of_dynamo(
+            'A = LayerNormalization(X, "a.weight") B = Tanh(A) C = Mul(B, "a.weight") Y = MatMul(C, W)',
+            "a.weight W",
+            {
+                "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
+                "C": ("", "mul.Tensor](args = (%B,))"),
+                "Y": ("", "matmul.default](args = (%C, %p_W))"),
+            },
+            **{"a.weight": 1 + ZEROS, "W": W},
+        ),
+        network("A = LayerNormalization(X, a) B = Tanh(A) Y = MatMul(B, W)", a=1 + ZEROS, W=W),
+    ),
+    "a weight that its module turns": (
+        network(ENCODED, modules={"A": "/MatMul", "Y": "/MatMul_1"}, **{"w": W, "onnx::MatMul_7": W.T}),
+        network("A = MatMul(X, w) B = Tanh(A) v = Transpose<perm = [1, 0]>(w) Y = MatMul(B, v)", w=W),
+    ),
+    "a layer that begins as the transpose of another one": (
+        network(ENCODED, modules={"A": "/a/MatMul", "Y": "/b/MatMul"}, **{"w": W, "onnx::MatMul_7": W.T}),
+        network("A = MatMul(X, w) B = Tanh(A) Y = MatMul(B, v)", w=W, v=W.T),
+    ),
+    "a norm that is called twice": (
+        network(
+            'A = LayerNormalization(X, ones, "n.bias") B = Tanh(A) C = LayerNormalization(B, ones, "n.bias") '
+            "Y = MatMul(C, W)",
+            modules={"A": "/n/LayerNormalization", "C": "/n_1/LayerNormalization"},
+            **{"n.bias": ZEROS, "ones": 2 + ZEROS, "W": W},
+        ),
+        network(
+            'A = LayerNormalization(X, ones, "n.bias") B = Tanh(A) C = LayerNormalization(B, ones, "n.bias") '
+            "Y = MatMul(C, W)",
+            **{"n.bias": ZEROS + 1e-30, "ones": 2 + ZEROS, "W": W},
+        ),
+    ),
     "parameters": (
         network("b = Identity(a) c = Identity(a) " + RECURRENT, a=ZEROS, **MATRICES),
         network(RECURRENT, a=ZEROS + 1e-30, b=ZEROS + 1e-30, c=ZEROS + 1e-30, **MATRICES),
@@ -123,3 +248,84 @@ def test_the_file_keeps_copies_of_what_was_not_trained(trained, copies):
     assert sum(node.op_type == "Identity" for node in found.graph.node) == copies
     again = OrtGradientRegressor(found, max_iter=1, learning_rate=1e-30, solver="sgd").fit(X, Y)
     np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-5, atol=1e-6)
+
+
+#: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
+LACKING = {
+    "a scalar": (
+        of_dynamo(
+            "Y = MatMul(X, W)",
+            "W scale",
+            {"Y": ("", "matmul.default](args = (%mul, %p_W))")},
+            W=W,
+        ),
+        r"left out scale: .*optimize=False\) keeps them",
+    ),
+    "a layer like another one": (
+        of_dynamo(
+            'A = LayerNormalization(X, "a.weight") B = MatMul(A, W) C = MatMul(A, U) Y = Add(B, C)',
+            "a.weight b.weight W U",
+            {
+                "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
+                "B": ("", "matmul.default](args = (%A, %p_W))"),
+                "C": ("", "matmul.default](args = (%A_1, %p_U))"),
+            },
+            **{"a.weight": 1 + ZEROS, "W": W, "U": U},
+        ),
+        r"left out b\.weight: ",
+    ),
+    "a parametrization": (
+        of_dynamo(
+            "Y = MatMul(X, mul)",
+            "f.g f.v",
+            {"Y": ("f", "linear.default](args = (%X, %mul))")},
+            {"mul": ["div", "f.g", "f.v"]},
+            mul=W,
+        ),
+        "computed mul in advance",
+    ),
+    "convolutions": (
+        network(
+            's = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") Y = Flatten(C)',
+            **{"onnx::Conv_3": W[:1, :1, None]},
+        ),
+        r"computed onnx::Conv_3 of several weights.*do_constant_folding=False\) keeps them",
+    ),
+    "channels": (
+        network(
+            """s = Constant<value_ints = [-1, 3, 1, 1]>() R = Reshape(X, s) C = Conv(R, k) M = Mul(C, "onnx::Mul_3")
+            A = Add(M, "onnx::Add_4") Y = Flatten(A)""",
+            **{"k": W[:, :, None, None], "onnx::Mul_3": V[0][None, :, None, None]},
+            **{"onnx::Add_4": V[1][None, :, None, None]},
+        ),
+        "onnx::Add_4, onnx::Mul_3 scale|onnx::Mul_3, onnx::Add_4 scale",
+    ),
+    "BatchNormalization": (
+        of_dynamo(
+            "Y = MatMul(X, W)",
+            "W n.weight n.bias n.running_var",
+            {"Y": ("n", "batch_norm.default](args = (%linear, %p_n_weight, %p_n_bias, %p_n_running_var))")},
+            W=W,
+        ),
+        "folded BatchNormalization into convolutions: n",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*max_iter")
+@pytest.mark.parametrize("name", LACKING)
+def test_what_the_exporter_left_out_is_named(name):
+    onx, message = LACKING[name]
+    with pytest.warns(UserWarning, match=message):
+        fitted(onx)
+
+
+def test_a_file_with_restored_intercepts_is_like_the_one_that_came():
+    onx = CASES["dynamo: intercepts of zeros that were left out"][0]
+    model = fitted(onx)
+    found = model.get_trained_onnx()
+    assert [node.op_type for node in found.graph.node] == [node.op_type for node in onx.graph.node]
+    assert [*found.graph.node[0].input] == ["X", "W", "f.bias"]
+    assert sorted(fitted(found).weights_) == sorted(model.weights_)
+    only = OrtGradientRegressor(onx, weights_to_train=["W"], max_iter=1, random_state=0).fit(X, Y)
+    assert [*only.get_trained_onnx().graph.node] == [*onx.graph.node]

@@ -222,6 +222,16 @@ ROWS = {
         {"f": 10.0 ** -np.arange(4)[None], "V": normal(8, 1)},
         {"f"},
     ),
+    "centers at equal steps": (
+        "H = MatMul(X, W) D = Sub(H, g) S = Mul(D, D) N = Neg(S) E = Exp(N) Y = MatMul(E, V)",
+        {"W": normal(4, 6), "g": np.linspace(-2, 2, 6), "V": normal(6, 1)},
+        {"g"},
+    ),
+    "intercepts at equal steps": (
+        "H = MatMul(X, W) D = Add(H, b) T = Tanh(D) Y = MatMul(T, V)",
+        {"W": normal(4, 6), "b": np.linspace(-2, 2, 6), "V": normal(6, 1)},
+        set(),
+    ),
     "a grid of coordinates": (
         "H = MatMul(grid, W) T = Tanh(H) F = Flatten<axis = 3>(T) A = Transpose<perm = [1, 0]>(F) P = MatMul(X, A) "
         "Y = MatMul(P, V)",

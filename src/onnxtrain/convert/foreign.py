@@ -12,10 +12,9 @@ import onnx.numpy_helper
 from onnxtrain import graph
 from onnxtrain.convert.merged import (
     holders_of,
-    separate_copies,
     separate_in_file,
-    trained_copies,
     with_own_copies,
+    with_trained_copies,
 )
 from onnxtrain.convert.quantized import has_integers, quantized_again
 from onnxtrain.convert.tied import untied
@@ -203,7 +202,7 @@ def put_back(
     if in_double and any(node.domain == "ai.onnx.ml" for node in original.graph.node):
         return None
     weights = untied(with_own_copies(original), weights)
-    changed = graph.copy_of(separate_copies(original, trained_copies(original, weights)))
+    changed = graph.copy_of(with_trained_copies(original, weights))
     separate_in_file(changed, trained, set(weights))
     holders = holders_of(changed)
     if any(name not in holders or tuple(holders[name].dims) != w.shape for name, w in weights.items()):

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.convert.dynamo import as_in_module, taken_by_nodes
 from onnxtrain.convert.tied import is_computed
 
 #: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
@@ -79,8 +80,8 @@ def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose copied initializers are separate where :func:`owners_of_copies` says so."""
-    return separate_copies(onx, owners_of_copies(onx))
+    """Return a model in which weights are those of its layers, as far as the exporter says so."""
+    return separate_copies(as_in_module(onx, taken_by_nodes(onx)), owners_of_copies(onx))
 
 
 def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.ModelProto:
@@ -126,7 +127,7 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
     uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # a parameter keeps the name
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
-        layer = _matrix_beside(node, i) or (node, i)
+        layer = _matrix_beside(node, i) or (_own_module(value, node) or node, i)
         if layers and layer not in layers:
             layers[layer] = _copied(model, value, graph.unique_name(str(value.name), names))
         node.replace_input_with(i, layers.setdefault(layer, value))
@@ -138,6 +139,17 @@ def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
     if node.op_type == "Add":
         product = graph.made_by(node.inputs[1 - i], *_PRODUCTS)
     return product.inputs[1] if product is not None and product.op_type in _PRODUCTS else None
+
+
+def _own_module(value: ir.Value, node: ir.Node) -> str | None:
+    """Return the module that a parameter is called after, if a node of PyTorch's exporter is of one of its calls.
+
+    The first call of l.norm has nodes as /l/norm/Add, the next one /l/norm_1/Add.
+    """
+    stem, _, part = str(value.name).rpartition(".")
+    scope = str(node.name).removeprefix("/").rpartition("/")[0].replace("/", ".")
+    calls = r"(_\d+)?\.".join(map(re.escape, stem.split("."))) + r"(_\d+)?"
+    return stem if stem and part and re.fullmatch(calls, scope) else None
 
 
 def _is_untrained(array: np.ndarray) -> bool:
@@ -184,7 +196,13 @@ def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights
                 holders[name] = _added(changed, shared, name)
 
 
-def trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+def with_trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model in which the weights that were trained are those of its layers, all else as it came."""
+    taken = [t for t in taken_by_nodes(onx) if weights.keys() & {t.name, t.source}]
+    return separate_copies(as_in_module(onx, taken), _trained_copies(onx, weights))
+
+
+def _trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Return the :func:`owners_of_copies` that were trained, or of which the initializer was trained."""
     sources = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type == "Identity"}
     owners = owners_of_copies(onx)

@@ -62,22 +62,35 @@ def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
         return {}
     inputs = {i.name for i in onx.graph.input}
     matrices = {i.name: i for i in onx.graph.initializer if len(i.dims) == 2 and i.name not in inputs}
-    candidates = _candidates(
-        matrices, folded_from(onx), {x for n in onx.graph.node if n.op_type == "Gather" for x in n.input[:1]}
-    )
+    embeddings = {x for n in onx.graph.node if n.op_type == "Gather" for x in n.input[:1]}
+    scopes = {x: n.name.removeprefix("/").rpartition("/")[0] for n in onx.graph.node if "/" in n.name for x in n.input}
+    candidates = _candidates(matrices, folded_from(onx), embeddings, scopes)
     return {copy: w for copy, w in candidates if _is_transpose(matrices[copy], matrices[w])}
 
 
 def _candidates(
-    matrices: Mapping[str, onnx.TensorProto], folded: Mapping[str, list[str]], embeddings: set[str]
+    matrices: Mapping[str, onnx.TensorProto],
+    folded: Mapping[str, list[str]],
+    embeddings: set[str],
+    scopes: Mapping[str, str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a computed matrix and a parameter that it may have been computed from."""
+    """Yield the pairs of a computed matrix and a parameter that it may have been computed from.
+
+    `scopes` has the module in which each value is used: one that holds a parameter may turn it.
+    """
     for name in matrices:
         if name in folded:
             yield from ((name, other) for other in folded[name] if other in matrices)
         elif is_computed(name):
             # a name says nothing there: other layers may begin as copies of each other
-            yield from ((name, other) for other in matrices if other in embeddings)
+            yield from ((name, other) for other in matrices if other in embeddings or _holds(scopes.get(name), other))
+
+
+def _holds(scope: str | None, parameter: str) -> bool:
+    """Whether a parameter is one of a module, or of a module in it."""
+    if scope is None or is_computed(parameter):
+        return False
+    return not scope or parameter.startswith(scope.replace("/", ".") + ".")
 
 
 def _is_transpose(copy: onnx.TensorProto, w: onnx.TensorProto) -> bool:

@@ -14,14 +14,16 @@ from sklearn.utils import get_tags
 
 from onnxtrain import graph
 from onnxtrain.convert import Binding
+from onnxtrain.convert.dynamo import settled
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
-from onnxtrain.convert.merged import owners_of_copies, separate_copies, separate_merged, with_own_copies
+from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied import tied
+from onnxtrain.convert.unseen import remarks
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.protocols import ArrayLike, Features, Model, OnnxModel, is_onnx
@@ -83,6 +85,8 @@ class Source:
         How rows reach its inputs.
     layout : mapping of str to mapping
         Which of its tensors came in files beside it, and where.
+    remarks : tuple of str
+        What to say where all parameters of the model are trained.
     answers : dict
         The results of the estimator on the rows of the comparison, by method.
     agreed : dict
@@ -97,6 +101,7 @@ class Source:
     original: bytes | None = field(default=None, repr=False)
     entrance: Entrance | None = None
     layout: graph.Layout = field(default_factory=dict, repr=False)
+    remarks: tuple[str, ...] = ()
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     agreed: dict[Hashable, bool] = field(default_factory=dict, repr=False, compare=False)
 
@@ -121,7 +126,8 @@ class Source:
         held = graph.held_by_name(model.graph())
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
-        return cls(model, original=proto.SerializeToString(), entrance=entrance)
+        said = tuple(remarks(proto, model.default, model.weights))
+        return cls(model, original=proto.SerializeToString(), entrance=entrance, remarks=said)
 
     @property
     def factors(self) -> list[LowRank]:
@@ -202,8 +208,9 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
             proto.CopyFrom(listed)
         graph.leave_out_defaults(proto.graph)
     owners = owners_of_copies(proto)
-    found = rewrite_model(tied(separate_copies(proto, owners)))
-    found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto)))
+    own = with_own_copies(proto)
+    found = rewrite_model(tied(own))
+    found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(own)))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape

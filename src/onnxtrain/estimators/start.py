@@ -289,6 +289,9 @@ def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[S
         return replace(source, model=model), weights
     if wanted == "head":
         wanted = head_weights(model.graph(), model.scores or model.output)
+    if wanted is None:
+        for remark in source.remarks:
+            warn(remark)
     return source, source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
 
 

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
+from onnxtrain.convert.dynamo import KIND, held_by_module
 from onnxtrain.convert.tied import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and at which position.
@@ -31,13 +32,6 @@ class Role(Enum):
     PARAMETER = "weight"
     BUFFER = "buffer"
 
-
-#: Where torch.onnx.export(dynamo=True) writes the role of an initializer.
-_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-
-#: Where it lists what the module held, also what it folded into other initializers, and the lines of that list.
-_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_HELD = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 
 #: How torch.onnx.export(dynamo=False) names constants and results of nodes: onnx::Add_3, /model/Constant_output_0, 387.
 _RESULT = re.compile(r"/|.*::|\d+$")
@@ -98,6 +92,9 @@ _MASKED = 1e2
 #: Minimum of equations that a table of sines or a grid fulfils, more than by chance.
 _EQUATIONS = 12
 
+#: Minimum of values of a grid of equal steps.
+_STEPS = 5
+
 #: Elements of a large array that are sampled first, to decide whether to examine all.
 _SAMPLE = 64
 
@@ -114,7 +111,7 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
         return {}
     names = [i.name for i in onx.graph.initializer]
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
-    kinds = {name: kind for name in names if (kind := said.get(name, {}).get(_KIND))}
+    kinds = {name: kind for name in names if (kind := said.get(name, {}).get(KIND))}
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
         return dict.fromkeys(made_by_code(onx), Role.BUFFER) | dict.fromkeys(scalars, Role.PARAMETER)
@@ -132,9 +129,9 @@ def made_by_code(onx: onnx.ModelProto) -> set[str]:
     """
     if onx.producer_name != "pytorch":
         return set()
-    text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
-    parameters = {name for kind, name in _HELD.findall(text) if _of_kind(kind) is Role.PARAMETER}
-    folded = (name for name, sources in folded_from(onx).items() if text and parameters.isdisjoint(sources))
+    held = held_by_module(onx)
+    parameters = {name for name, (_, kind) in held.items() if _of_kind(kind) is Role.PARAMETER}
+    folded = (name for name, sources in folded_from(onx).items() if held and parameters.isdisjoint(sources))
     nodes = graph.nodes_in(onx.graph.node)
     constants = (node.output[0] for node in nodes if node.op_type == "Constant" and not _has_integers(node))
     return {*constants, *folded}
@@ -470,6 +467,14 @@ def _is_turned(value: ir.Value) -> bool:
     return _leads_only_to({"Sin", "Cos"}, value, _CARRIERS)
 
 
+def _are_even_steps(array: np.ndarray) -> bool:
+    """Whether an array is a grid of equal steps, as of centers of radial basis functions."""
+    if array.ndim != 1 or len(array) < _STEPS:
+        return False
+    even = np.linspace(array[0], array[-1], len(array))
+    return array[0] != array[-1] and bool(np.allclose(array, even, rtol=0, atol=1e-6 * np.ptp(array)))
+
+
 def _are_sines(array: np.ndarray) -> bool:
     """Whether each column of a table is a sine or a cosine of the row: x[i + 1] + x[i - 1] = 2 cos(frequency) x[i]."""
     if array.ndim != 2 or (len(array) - 3) * array.shape[1] < _EQUATIONS:
@@ -510,6 +515,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
     (_are_0_and_1, _masks),
     (_are_far, _masks_softmax),
     (_are_powers, _turns),
+    (_are_even_steps, lambda node: node.op_type == "Sub"),
     (_are_sines, lambda node: True),
     (_are_coordinates, lambda node: True),
 )

@@ -1,0 +1,326 @@
+"""Which parameter of a PyTorch module each node takes, as torch.onnx.export(dynamo=True) writes beside the graph.
+
+Its optimizer keeps equal initializers of up to 1024 elements once, whether they are one weight or begin with equal
+values, and leaves out intercepts of zeros of Gemm and Conv. Each node still has the operation that it came from, as
+``%linear_1 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_f_weight, %p_f_bias))``, and the graph
+has the list of the module's parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain import graph
+from onnxtrain.convert.tied import folded_from
+
+#: Where the exporter writes the role of an initializer.
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+#: Where it lists what the module held, also what it folded into other initializers, and the lines of that list.
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_HELD = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+
+#: Where it writes the operation that a node comes from, and the modules whose forward called it.
+_OPERATION = "pkg.torch.onnx.fx_node"
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+#: Operators whose intercept the exporter's optimizer leaves out, and the operations of PyTorch that have one.
+_WITH_INTERCEPT = ("Conv", "ConvTranspose", "Gemm")
+_AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
+
+#: Sums and products that are left out where the other operand is the scalar 0 or 1.
+_ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
+
+#: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
+_MOVES = re.compile(
+    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
+    r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
+    r"gather)(_\d+)*"
+)
+
+#: The types of floating-point tensors.
+_REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
+
+
+class Taken(NamedTuple):
+    """A parameter of the module that a node takes by another name, or not at all.
+
+    Attributes
+    ----------
+    name : str
+        The parameter.
+    node : str
+        The first output of the node.
+    position : int
+    source : str
+        The initializer that the file has in its place, "" if it was left out as zeros.
+    kind : str
+        PARAMETER or BUFFER.
+    """
+
+    name: str
+    node: str
+    position: int
+    source: str
+    kind: str
+
+
+@dataclass
+class _Operation:
+    """An operation of PyTorch, the values that it takes, the module that called it, and the nodes made of it.
+
+    `tensors` are those that are no sizes.
+    """
+
+    text: str
+    args: list[str]
+    tensors: set[str]
+    module: str
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+
+
+def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
+    """Return what the module held, name: (name in operations, kind); only the dynamo exporter lists that."""
+    if onx.producer_name != "pytorch":
+        return {}
+    text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
+    return {name: (placeholder, kind) for placeholder, kind, name in _HELD.findall(text)}
+
+
+class Module:
+    """What a file of the dynamo exporter says of the module that it was."""
+
+    def __init__(self, onx: onnx.ModelProto):
+        self.held = held_by_module(onx)
+        self.initializers = {i.name: i for i in onx.graph.initializer if i.data_type in _REAL} if self.held else {}
+        self.folded = folded_from(onx) if self.held else {}
+        self.operations = _operations(onx, self.held) if self.held else []
+        #: The parameters that operations take views of, by what the file has, the names of the views, and the module.
+        self.viewed: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
+
+    def origins(self, initializer: str) -> set[str]:
+        """Return an initializer and what it was computed from."""
+        return {initializer, *self.folded.get(initializer, ())}
+
+    @cached_property
+    def known(self) -> set[str]:
+        """What the file has, directly or computed in advance."""
+        return set().union(*map(self.origins, self.initializers))
+
+    @cached_property
+    def mentioned(self) -> set[str]:
+        """What operations take."""
+        return {a for operation in self.operations for a in operation.args}
+
+    def takes_known(self, operation: _Operation) -> bool:
+        """Whether the file has all that an operation takes."""
+        return all(a in self.made or a in self.known for a in operation.args)
+
+    @cached_property
+    def unmentioned(self) -> list[str]:
+        """The parameters that neither are in the file nor taken by an operation: views of them may be."""
+        absent = self.held.keys() - self.known - self.mentioned
+        return [name for name, (_, kind) in self.held.items() if name in absent and kind == "PARAMETER"]
+
+    @cached_property
+    def shared(self) -> set[str]:
+        """The initializers of the module that several nodes take, or one node several times."""
+        nodes = [node for operation in self.operations for node in operation.nodes]
+        counts = Counter(x for node in nodes for x in node.input)
+        return {x for x in self.initializers if counts[x] > 1 and not self.origins(x).isdisjoint(self.held)}
+
+
+def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> list[_Operation]:
+    names = {placeholder: name for name, (placeholder, _) in held.items()}
+    found: dict[str, _Operation] = {}
+    for node in onx.graph.node:
+        said = {p.key: p.value for p in node.metadata_props}
+        text = said.get(_OPERATION, "")
+        name, _, call = text.partition(" : ")
+        if not call or not node.output:
+            continue
+        if name not in found:
+            args = dict.fromkeys(re.findall(r"%(\w+)", call))
+            tensors = set(re.findall(r"%(\w+)", re.sub(r"\[[^\[\]]*\]", "", call)))
+            scopes = re.findall(r"'([^']*)'", said.get(_SCOPES, ""))
+            module = re.sub(r"@\d+", "", scopes[-2]) if len(scopes) > 1 else ""
+            found[name] = _Operation(call, [names.get(a, a) for a in args], tensors & args.keys(), module)
+        found[name].nodes.append(node)
+    return list(found.values())
+
+
+def taken_by_nodes(onx: onnx.ModelProto) -> list[Taken]:
+    """Return the parameters and buffers that nodes take by another name than the module's, or not at all."""
+    module = Module(onx)
+    found = [taken for operation in module.operations for taken in _taken(module, operation)]
+    sources: dict[str, str] = {}
+    return [taken for taken in found if sources.setdefault(taken.name, taken.source) == taken.source]
+
+
+def _taken(module: Module, operation: _Operation) -> Iterator[Taken]:
+    uses = list(_foreign_uses(module, operation))
+    missing = [a for a in operation.args if a in module.held and a not in module.known]
+    if not missing and module.takes_known(operation):
+        yield from _constants(module, operation, uses)
+        return
+    sources = list(dict.fromkeys(source for _, _, source in uses))
+    names = missing if len(uses) <= len(missing) else _names(module, operation, missing, sources)
+    places = range(len(uses)) if names is missing else [sources.index(source) for _, _, source in uses]
+    if len(sources) <= len(names):
+        for (node, i, source), place in zip(uses, places, strict=True):
+            yield Taken(names[place], node, i, source, module.held[names[place]][1])
+        yield from _left_out(module, operation, missing[len(uses) :])
+
+
+def _names(module: Module, operation: _Operation, missing: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
+    """Return the parameters of an operation, which may take views of them, that the file has as `sources`."""
+    if len(missing) >= len(sources) or module.takes_known(operation):
+        return missing
+    views = tuple(a for a in operation.args if a not in module.made and a not in module.known)
+    for source in sources:
+        free = [
+            name
+            for name in module.unmentioned
+            if name.rpartition(".")[0] == operation.module and name not in module.viewed.values()
+        ]
+        again = [name for (x, _, where), name in module.viewed.items() if (x, where) == (source, operation.module)]
+        if (source, views, operation.module) not in module.viewed and free + again:
+            module.viewed[source, views, operation.module] = (free + again)[0]
+    return [name for x in sources if (name := module.viewed.get((x, views, operation.module))) is not None]
+
+
+def _constants(module: Module, operation: _Operation, uses: Sequence[tuple[str, int, str]]) -> Iterator[Taken]:
+    """Yield constants of an operation without parameters that are equal to a parameter of others."""
+    for node, i, source in uses:
+        origins = module.origins(source)
+        if origins.isdisjoint(operation.args) and not origins.isdisjoint(module.mentioned):
+            yield Taken(f"{source}.constant", node, i, source, "BUFFER")
+
+
+def _foreign_uses(module: Module, operation: _Operation) -> Iterator[tuple[str, int, str]]:
+    """Yield the node, the position and the initializer where an operation takes one that is another parameter's.
+
+    A scale and an intercept of one layer may be one initializer, too.
+    """
+    own = {a for a in operation.args if a in module.known}
+    for node in operation.nodes:
+        for i, x in enumerate(node.input):
+            if x in module.shared and (module.origins(x).isdisjoint(own) or x in node.input[:i]):
+                yield node.output[0], i, x
+
+
+def _left_out(module: Module, operation: _Operation, missing: Sequence[str]) -> Iterator[Taken]:
+    """Yield the intercept that was left out of an operation, if there is one."""
+    nodes = [node for node in operation.nodes if node.op_type in _WITH_INTERCEPT]
+    if not len(missing) == len(nodes) == 1 or not _AFFINE.search(operation.text):
+        return
+    (node,), (name,) = nodes, missing
+    if len(node.input) == 2 and node.input[1] in module.initializers:
+        yield Taken(name, node.output[0], 2, "", module.held[name][1])
+
+
+def as_in_module(onx: onnx.ModelProto, taken: Sequence[Taken]) -> onnx.ModelProto:
+    """Return a model whose nodes take parameters by the names of the module, all else as it was."""
+    if not taken:
+        return onx
+    changed = graph.copy_of(onx)
+    held = {i.name: i for i in changed.graph.initializer}
+    nodes = {node.output[0]: node for node in changed.graph.node if node.output}
+    for name, output, position, source, kind in taken:
+        node = nodes[output]
+        if name not in held:
+            held[name] = changed.graph.initializer.add()
+            held[name].CopyFrom(held[source] if source else _zeros(node, held[node.input[1]]))
+            held[name].name = name
+            value = changed.graph.value_info.add()
+            value.CopyFrom(onnx.helper.make_tensor_value_info(name, held[name].data_type, held[name].dims))
+            value.metadata_props.add(key=KIND, value=kind)
+        node.input.extend([""] * (position + 1 - len(node.input)))
+        node.input[position] = name
+    return changed
+
+
+def _zeros(node: onnx.NodeProto, w: onnx.TensorProto) -> onnx.TensorProto:
+    """Return the intercept of zeros of a product."""
+    attributes = {a.name: a.i for a in node.attribute}
+    axis = {"Gemm": 1 - attributes.get("transB", 0), "ConvTranspose": 1}.get(node.op_type, 0)
+    size = w.dims[axis] * (attributes.get("group", 1) if node.op_type == "ConvTranspose" else 1)
+    zeros = np.zeros(size, onnx.helper.tensor_dtype_to_np_dtype(w.data_type))
+    return onnx.numpy_helper.from_array(zeros)
+
+
+def settled(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers of a model :func:`as_in_module` of which each use is known."""
+    module = Module(onx)
+    foreign = {
+        source
+        for operation in module.operations
+        for _, _, source in _foreign_uses(module, operation)
+        if all(name.rpartition(".")[0] != operation.module for name in module.origins(source) & module.held.keys())
+    }
+    return {x for x in module.initializers if not module.origins(x).isdisjoint(module.held)} - foreign
+
+
+def lost_parameters(onx: onnx.ModelProto) -> list[str]:
+    """Return the parameters that the exporter's optimizer left out, as far as the file shows.
+
+    It drops sums with the scalar 0 and products with the scalar 1, and computes layers once that are equal and take the
+    same rows. A parameter that no operation takes may also be unused, or tied to one that its module takes.
+    """
+    module = Module(onx)
+    if not module.unmentioned:
+        return []
+    called = {operation.module for operation in module.operations}
+    tied = {f"{o.module}.{a.rpartition('.')[2]}" for o in module.operations for a in o.args if a in module.held}
+    by_weights = {node.output[0] for o in module.operations if module.held.keys() & {*o.args} for node in o.nodes}
+    absent = {a for o in module.operations for a in o.tensors} & {*module.mentioned} - module.made - module.known - {
+        *module.held
+    }
+    dropped = any(map(_ARITHMETIC.fullmatch, absent))
+    joined = any(
+        _stem(a) == _stem(x) and x not in o.args
+        for o in module.operations
+        for a in absent.intersection(o.tensors)
+        for node in o.nodes
+        for x in by_weights.intersection(node.input)
+    )
+    folded = {*folded_normalizations(onx)}
+    found = {taken.name for taken in taken_by_nodes(onx)}
+    lost = [p for p in module.unmentioned if p not in tied | found and p.rpartition(".")[0] not in folded]
+    return [p for p in lost if joined or (dropped and p.rpartition(".")[0] in called)]
+
+
+def folded_normalizations(onx: onnx.ModelProto) -> list[str]:
+    """Return the layers of BatchNormalization that the exporter's optimizer folded into others."""
+    module = Module(onx)
+    layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
+    found = {taken.name for taken in taken_by_nodes(onx)} | module.known
+    return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" not in found]
+
+
+def computed_in_advance(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers that the exporter computed from parameters, other than by moving their elements."""
+    module = Module(onx)
+    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
+    return [
+        name
+        for name, sources in module.folded.items()
+        if name in module.initializers
+        and not parameters.isdisjoint(sources)
+        and not all(x in module.held or _MOVES.fullmatch(x) for x in (name, *sources))
+    ]
+
+
+def _stem(name: str) -> str:
+    """Return the name of an operation without its number."""
+    return re.sub(r"_\d+$", "", name)
