@@ -75,7 +75,7 @@ def test_rewriting_changes_no_result(name):
         pytest.skip("libsvm stops its iteration early, the rewritten graph has the limit")
     if name == "RadiusNeighborsClassifier":
         pytest.skip("onnxruntime cannot run what the converter gives, only what is rewritten")
-    plain = repaired_graph(positional(estimator), X)
+    plain = repaired_graph(positional(estimator, X), X)
     for expected, found in zip(run(plain, feeds_of(plain, X)), run(conversion.onnx, feeds_of(plain, X)), strict=True):
         if expected.dtype.kind == "f":
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(expected)))

@@ -19,8 +19,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import limit_caches
 from onnxtrain.convert import convert
-from onnxtrain.estimators.source import Reading
 from onnxtrain.estimators.template import TEMPLATES, as_source
+from onnxtrain.training.model import Reading
 
 REGRESSORS = {
     "linear": LinearRegression(),

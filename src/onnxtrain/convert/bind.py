@@ -18,7 +18,7 @@ import onnx_ir as ir
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
-from onnxtrain.convert.columns import by_column, positional
+from onnxtrain.convert.columns import positional
 from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
     LAYOUTS,
@@ -111,9 +111,7 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
             f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), numbers or a "
             f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Encode text, dictionaries and labels before."
         )
-
-    if not by_column(X):
-        estimator = positional(estimator)
+    estimator = positional(estimator, X)
     if holds(estimator, HISTOGRAMS):
         estimator = with_float32_splits(estimator, X)
     known = list(learned(estimator))

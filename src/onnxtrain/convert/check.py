@@ -86,8 +86,7 @@ def compare(
         _check_zeros(estimator, X)
     if session is None:
         session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
-    if not by_column(X):
-        estimator = positional(estimator)
+    estimator = positional(estimator, X)
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
         values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
@@ -164,8 +163,7 @@ def _are_equal(exact: Any, rounded: Any) -> bool:
 
 def answer(estimator: BaseEstimator, X: Any, answers: Answers, method: str) -> Any:
     """Return the result of a method of the estimator on the rows of :func:`compare`, from `answers` if present."""
-    if not by_column(X):
-        estimator = positional(estimator)
+    estimator = positional(estimator, X)
     rows = answers["X"] if "X" in answers else as_float64(some_rows(X, COMPARED_ROWS))
     return _ask(estimator, method, rows, answers)
 

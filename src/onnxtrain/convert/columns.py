@@ -74,10 +74,15 @@ def as_float32(X: Any) -> Any:
 
 def some_rows(X: Any, n_rows: int) -> Any:
     """Return the rows on which graph and estimator are compared: evenly spread, dense."""
-    chosen = np.unique(np.linspace(0, np.shape(X)[0] - 1, at_most(X, n_rows)).astype(int))
+    chosen = spread(np.shape(X)[0], at_most(X, n_rows))
     if hasattr(X, "toarray"):
         return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+
+
+def spread(n: int, n_chosen: int) -> np.ndarray:
+    """Return the positions of some of n rows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, n_chosen).astype(np.int64))
 
 
 def at_most(X: Any, n_rows: int) -> int:
@@ -85,9 +90,9 @@ def at_most(X: Any, n_rows: int) -> int:
     return min(n_rows, max(2, _DENSE // X.shape[1])) if hasattr(X, "toarray") else n_rows
 
 
-def positional(estimator: BaseEstimator) -> BaseEstimator:
-    """Return the estimator; if it chooses columns by name, a copy that chooses them by position."""
-    if not any(_named(found) for found in _on_raw_columns(estimator)):
+def positional(estimator: BaseEstimator, X: Any) -> BaseEstimator:
+    """Return the estimator; if it chooses columns by name and `X` is a matrix, a copy that chooses them by position."""
+    if by_column(X) or not any(_named(found) for found in _on_raw_columns(estimator)):
         return estimator
     changed = copy.deepcopy(estimator)
     for found in filter(_named, _on_raw_columns(changed)):

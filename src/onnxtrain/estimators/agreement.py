@@ -17,7 +17,7 @@ from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
-from onnxtrain.convert.columns import at_most
+from onnxtrain.convert.columns import at_most, spread
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits, scales_of_batches
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
@@ -87,7 +87,7 @@ _TIE = 1e-4
 def some_rows(X: Features, multiplications: float = 0.0) -> Features:
     """Return rows spread over X, as many as a model of so many multiplications a row runs quickly."""
     n_rows = at_most(X, int(np.clip(WORK / max(multiplications, 1.0), 2, _ROWS)))
-    return take(X, np.unique(np.linspace(0, count_rows(X) - 1, n_rows).astype(int)))
+    return take(X, spread(count_rows(X), n_rows))
 
 
 # ----------------------------------------------------- the original model
@@ -245,7 +245,7 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
             f"those of a row of y have {target}."
         )
     n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
-    return take(X, np.unique(np.linspace(0, count_rows(X) - 1, n_rows).astype(int)))
+    return take(X, spread(count_rows(X), n_rows))
 
 
 def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:

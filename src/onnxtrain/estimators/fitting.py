@@ -23,9 +23,9 @@ from sklearn.utils.validation import has_fit_parameter
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import registered_converters
 from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
-from onnxtrain.estimators.source import Reading, Source
+from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.template import as_source, without_values
-from onnxtrain.training.model import choose_weights
+from onnxtrain.training.model import Reading, choose_weights
 
 #: Packages whose objects are determined by their state, and their classes by name.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})

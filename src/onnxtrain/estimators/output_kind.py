@@ -15,13 +15,13 @@ from onnxtrain.errors import ModelError, warn
 from onnxtrain.estimators.agreement import SUM, WORK, some_rows
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import Features
-from onnxtrain.estimators.source import Reading, Source
+from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.positions import find_columns
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
-from onnxtrain.training.model import TrainableModel
+from onnxtrain.training.model import Reading, TrainableModel
 
 
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:

@@ -29,43 +29,8 @@ from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.protocols import ArrayLike, Features, Model, OnnxModel, is_onnx
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
-from onnxtrain.training.model import TrainableModel, initial_weights, read_model, with_weights
+from onnxtrain.training.model import Reading, TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.training.parameters import Role, made_by_code, roles_by_exporter
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the output of a model is read.
-
-    Attributes
-    ----------
-    dtype : {"float32", "float64"}
-    output : int, str or None
-        The one that enters the loss.
-    n_labels : int
-        The number of labels for multilabel targets.
-    labels : bool
-        As :func:`~onnxtrain.losses.outputs.choose_output`; of an ONNX model.
-    output_is : {"scores", "probabilities"} or None
-        The kind of the output according to the user.
-    target : tuple of int or None
-        The shape of a row of targets that have a label for each position; None for any others.
-    class_axis : int or None
-        The axis of the output that such labels lack, according to the user.
-    """
-
-    dtype: str
-    output: int | str | None = None
-    n_labels: int = 0
-    labels: bool = False
-    output_is: str | None = None
-    target: tuple[int, ...] | None = None
-    class_axis: int | None = None
-
-    def needs_rows(self, model: TrainableModel) -> bool:
-        """Whether rows have to show the columns of the output or its kind, or to verify the kind that the user gave."""
-        is_open = not model.certain or (self.output_is == "probabilities" and model.link is Link.PROBABILITY)
-        return not model.width or (self.labels and is_open)
 
 
 @dataclass(frozen=True)
@@ -122,7 +87,7 @@ class Source:
         proto = entrance.with_defaults(onx)
         roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
-        model = read_model(plain, **vars(reading), roles=roles)
+        model = read_model(plain, reading, roles=roles)
         held = graph.held_by_name(model.graph())
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))

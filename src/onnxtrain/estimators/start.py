@@ -37,13 +37,13 @@ from onnxtrain.estimators.protocols import (
     is_onnx,
 )
 from onnxtrain.estimators.settings import check_same_start, floats_of, objective_of, parameters_of_start
-from onnxtrain.estimators.source import Reading, Source, layout_of, opened, with_head
+from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.template import as_source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import Link
-from onnxtrain.training.model import TrainableModel, choose_weights, draw_weights, learned_constants
+from onnxtrain.training.model import Reading, TrainableModel, choose_weights, draw_weights, learned_constants
 from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.state import TrainingState, Weights
 

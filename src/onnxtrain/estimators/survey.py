@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from onnxtrain.convert.columns import spread
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import as_pandas
@@ -100,7 +101,7 @@ def survey(
     lengths = [parts.n_rows(i) for i in range(len(parts))]
     order = with_rows(parts)
     if parts.classes is not None:
-        order = [order[k] for k in np.unique(np.linspace(0, len(order) - 1, parts.open_parts).astype(int))]
+        order = [order[k] for k in spread(len(order), parts.open_parts)]
     places = _places([lengths[i] for i in order], parts.sample)
 
     def look(i: int, part: Part) -> _Found:
@@ -168,7 +169,7 @@ def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
 def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
     """Yield the rows of each part that belong to the sample."""
     ends = np.cumsum([0, *lengths])
-    chosen = np.unique(np.linspace(0, ends[-1] - 1, min(n_sample, int(ends[-1]))).astype(np.int64))
+    chosen = spread(int(ends[-1]), min(n_sample, int(ends[-1])))
     for start, stop in pairwise(ends):
         yield chosen[(chosen >= start) & (chosen < stop)] - start
 

@@ -29,10 +29,11 @@ from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.learned import get, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
-from onnxtrain.estimators.source import Reading, Source
+from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.model import (
+    Reading,
     TrainableModel,
     initial_weights,
     learned_constants,
@@ -234,7 +235,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
             return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
     conversion = convert(estimator, X)
     with _votes_explained(estimator):
-        model = read_model(conversion.onnx, **vars(reading), default=conversion.default, converted=True)
+        model = read_model(conversion.onnx, reading, default=conversion.default, converted=True)
     model = replace(model, learned=tuple(binding.name for binding in _written(conversion.bindings)))
     # converters round in their own ways: the result must not depend on what was converted before
     filled = _filled(model, conversion.bindings, estimator)
@@ -287,7 +288,7 @@ def _remedy_of_votes(estimator: Estimator) -> str:
 
 def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, reading: Reading) -> bool:
     with suppress(OnnxTrainError):
-        model = read_model(conversion.onnx, **vars(replace(reading, dtype="float64")), default=conversion.default)
+        model = read_model(conversion.onnx, replace(reading, dtype="float64"), default=conversion.default)
         _compare(estimator, _filled(model, conversion.bindings, estimator), X, {})
         return True
     return False

@@ -31,7 +31,7 @@ from onnxtrain.training.evaluate import (
     row_losses,
     with_result,
 )
-from onnxtrain.training.frozen import Cut, has_texts, split_at_weights
+from onnxtrain.training.frozen import Cut, split_at_weights
 from onnxtrain.training.model import with_weights
 from onnxtrain.training.objective import Objective, multiplications
 from onnxtrain.training.state import TrainingState
@@ -135,10 +135,10 @@ class TrainedModel:
         """Return the model and further rows behind its front; one that takes texts is cut if it was not."""
         if self.front is not None:
             return self, self.front.apply(data, self._place(data))
-        return self.cut(data, 1) if has_texts(data) else (self, data)
+        return self.cut(data, 1) if data.has_texts else (self, data)
 
     def _place(self, data: TrainingData) -> Place:
-        return self.cpu_place if has_texts(data) else self.place
+        return self.cpu_place if data.has_texts else self.place
 
     @property
     def place(self) -> Place:

@@ -186,6 +186,11 @@ class TrainingData:
         return self.weight is not None
 
     @property
+    def has_texts(self) -> bool:
+        """Whether an input takes texts, which no step can: they must stay in the frozen front."""
+        return any(dtype.kind in "OU" for dtype in self.dtypes.values())
+
+    @property
     def in_blocks(self) -> bool:
         """Whether there are so many rows that they are visited block by block."""
         return self.chosen is None and self.weight is None and len(self.label) > LARGE

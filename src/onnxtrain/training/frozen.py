@@ -29,6 +29,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, cached
+from onnxtrain.convert.columns import spread
 from onnxtrain.errors import DataError, FileError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
@@ -168,11 +169,6 @@ class Cut:
         return replace(data, features={**computed, **passed}, dtypes=dtypes, constants=constants)
 
 
-def has_texts(data: TrainingData) -> bool:
-    """Whether an input takes texts, which no step can: they must stay in the front."""
-    return any(dtype.kind in "OU" for dtype in data.dtypes.values())
-
-
 def split_at_weights(
     whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, always: bool
 ) -> tuple[Cut, TrainingData] | None:
@@ -193,7 +189,7 @@ def split_at_weights(
     (Cut, TrainingData) or None
         With the rows of the rest. None: the whole objective is trained by the batch.
     """
-    n_rows, texts = len(data.label), has_texts(data)
+    n_rows, texts = len(data.label), data.has_texts
 
     def is_worth_it(work: float) -> bool:
         return always or work * n_rows * (n_epochs - 1) >= _WORTH_A_CUT
@@ -372,7 +368,7 @@ def _check_rows(
     refused : frozenset of str
         The values whose entries are not those of the rows.
     """
-    rows = np.unique(np.linspace(0, len(data.label) - 1, _SIZES[0]).astype(np.int64))
+    rows = spread(len(data.label), _SIZES[0])
     rows = rows if len(rows) > _SIZES[-1] else np.resize(rows, _SIZES[-1] + 1)
     order = np.random.default_rng(0).permutation(len(rows))
 

@@ -131,6 +131,41 @@ class TrainableModel:
         graph.hold(self.held)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How the output of a model is read.
+
+    Attributes
+    ----------
+    dtype : {"float32", "float64"}
+    output : int, str or None
+        The one that enters the loss.
+    n_labels : int
+        The number of labels for multilabel targets.
+    labels : bool
+        As :func:`~onnxtrain.losses.outputs.choose_output`; of an ONNX model.
+    output_is : {"scores", "probabilities"} or None
+        The kind of the output according to the user.
+    target : tuple of int or None
+        The shape of a row of targets that have a label for each position; None for any others.
+    class_axis : int or None
+        The axis of the output that such labels lack, according to the user.
+    """
+
+    dtype: str
+    output: int | str | None = None
+    n_labels: int = 0
+    labels: bool = False
+    output_is: str | None = None
+    target: tuple[int, ...] | None = None
+    class_axis: int | None = None
+
+    def needs_rows(self, model: TrainableModel) -> bool:
+        """Whether rows have to show the columns of the output or its kind, or to verify the kind that the user gave."""
+        is_open = not model.certain or (self.output_is == "probabilities" and model.link is Link.PROBABILITY)
+        return not model.width or (self.labels and is_open)
+
+
 def _graph(proto: onnx.ModelProto) -> dict[str, Any]:
     content = proto.SerializeToString(deterministic=True)
     return {"onnx": content, "proto": proto if len(content) <= LIGHT else None}
@@ -139,27 +174,25 @@ def _graph(proto: onnx.ModelProto) -> dict[str, Any]:
 @graph.as_model_error("The model cannot be trained")
 def read_model(
     onx: onnx.ModelProto | bytes,
+    reading: Reading,
     *,
-    dtype: str,
-    output: int | str | None,
-    n_labels: int = 0,
-    labels: bool = False,
     roles: Mapping[str, Role] | None = None,
     default: Container[str] | None = None,
-    output_is: str | None = None,
-    target: Sequence[int] | None = None,
-    class_axis: int | None = None,
     converted: bool = False,
 ) -> TrainableModel:
-    """Return a model of ai.onnx operators in trainable form, its floating-point type `dtype`.
+    """Return a model of ai.onnx operators in trainable form.
 
-    With `n_labels` the output is multilabel, one column per label; outputs of
-    one label each are concatenated. With `labels` an output of labels is trained by the scores from which they are
-    computed. The weights in `default` are trained by default; without, those whose role is
-    that of a parameter, by `roles`, which the exporter recorded, or by a guess. Probabilities of a model that was
-    `converted` from an estimator are computed as they do not underflow; those of a user's own graph stay as they are.
-    For an output of three or more axes, `target` is the shape of a row of labels, and `class_axis` the axis that they
-    lack, if the user says so.
+    Parameters
+    ----------
+    onx : onnx.ModelProto or bytes
+    reading : Reading
+    roles : mapping of str to Role, optional
+        Those of initializers that the exporter recorded; those of others are guessed.
+    default : container of str, optional
+        The weights that are trained by default; without, those whose role is that of a parameter.
+    converted : bool
+        The model was an estimator: its probabilities are computed as they do not underflow. Those of a user's own
+        graph stay as they are.
 
     Raises
     ------
@@ -172,12 +205,12 @@ def read_model(
         There is no weight between its inputs and the output.
     """
     model = graph.reload(onx)
-    graph.cast_floats(model, DTYPES[dtype])
+    graph.cast_floats(model, DTYPES[reading.dtype])
     outputs = _names(model.graph.outputs)
     op = graph.builder(model).op
-    chosen = _choose(model, op, output, n_labels, labels=labels)
-    columns = _columns_of(chosen, target, class_axis)
-    behind = scores_behind(chosen, op, columns.class_axis).said(chosen, output_is)
+    chosen = _choose(model, op, reading)
+    columns = _columns_of(chosen, reading)
+    behind = scores_behind(chosen, op, columns.class_axis).said(chosen, reading.output_is)
     weights = _weights_of(model, chosen, behind)
     if not weights:
         raise _no_weights(model, chosen, converted=converted)
@@ -212,12 +245,14 @@ def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
     return tuple(str(v.name) for v in values)
 
 
-def _choose(model: ir.Model, op: graph.Op, output: int | str | None, n_labels: int, *, labels: bool) -> ir.Value:
+def _choose(model: ir.Model, op: graph.Op, reading: Reading) -> ir.Value:
     """Return the output to train; the outputs of one label each are concatenated."""
-    if n_labels:
-        _check_labels(model, n_labels)
-    joined = join_labels(model, op, n_labels) if n_labels and output is None else None
-    return choose_output(model, output, labels=labels) if joined is None else joined
+    if reading.n_labels:
+        _check_labels(model, reading.n_labels)
+        joined = join_labels(model, op, reading.n_labels) if reading.output is None else None
+        if joined is not None:
+            return joined
+    return choose_output(model, reading.output, labels=reading.labels)
 
 
 def _weights_of(model: ir.Model, chosen: ir.Value, behind: Scores) -> list[ir.Value]:
@@ -272,11 +307,11 @@ def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
     return new
 
 
-def _columns_of(output: ir.Value, target: Sequence[int] | None, class_axis: int | None) -> Columns:
+def _columns_of(output: ir.Value, reading: Reading) -> Columns:
     """Return the axis of the classes of an output of three or more axes, and the number of columns of any output."""
-    if target is None or output.shape is None or len(output.shape) < 3:
+    if reading.target is None or output.shape is None or len(output.shape) < 3:
         return Columns(None, _width(output))
-    return find_columns(str(output.name), _shape(output), target, class_axis)
+    return find_columns(str(output.name), _shape(output), reading.target, reading.class_axis)
 
 
 def _width(output: ir.Value) -> int:
