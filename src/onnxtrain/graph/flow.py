@@ -6,7 +6,7 @@ Callers narrow it down: a derivative does not pass through every operator, nor t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -90,21 +90,23 @@ def dependents(
     return found
 
 
-def carried(value: ir.Value, carries: Callable[[ir.Node, int], bool]) -> list[ir.Value]:
-    """Return a value and all that nodes make of it one after the other, each once.
+def carried(value: ir.Value, op_types: Container[str], *, any_operand: bool = False) -> list[ir.Value]:
+    """Return a value and its other forms: what operators of ai.onnx make of it one after the other, each once.
 
     Parameters
     ----------
     value : onnx_ir.Value
-    carries : callable
-        Takes a node and the position of a value among its inputs: whether its first output is that value in another
-        form.
+    op_types : container of str
+        Those whose first output is their first operand in another form, of Concat each operand.
+    any_operand : bool
+        It is any operand in another form.
     """
     found = {value: None}
     todo = [value]
     while todo:
         for node, position in todo.pop().uses():
-            if carries(node, position) and node.outputs[0] not in found:
+            carries = any_operand or position == 0 or node.op_type == "Concat"
+            if carries and not node.domain and node.op_type in op_types and node.outputs[0] not in found:
                 found[node.outputs[0]] = None
                 todo.append(node.outputs[0])
     return list(found)

@@ -153,8 +153,7 @@ _CARRIERS = frozenset({"Cast", "Expand", "Flatten", "Gather", "Identity", "Resha
 
 def _is_intercept(value: ir.Value) -> bool:
     """Whether a node adds a value to a product, perhaps in another shape."""
-    values = graph.carried(value, lambda node, position: node.op_type in _CARRIERS and position == 0)
-    return any(_joins_product(v, node) for v in values for node in v.consumers())
+    return any(_joins_product(v, node) for v in graph.carried(value, _CARRIERS) for node in v.consumers())
 
 
 def _joins_product(value: ir.Value, node: ir.Node) -> bool:

@@ -100,7 +100,7 @@ def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
         if position is None:
             return None
         elements.insert(int(position), insert.inputs[1])
-    return elements
+    return elements  # type: ignore[return-value]
 
 
 def _inserted(loop: ir.Node, at: int) -> ir.Value | None:

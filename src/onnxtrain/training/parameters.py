@@ -224,7 +224,7 @@ def multiplies(w: ir.Value) -> bool:
     """Whether a weight is a factor of products: a coefficient, not an intercept or a scale."""
     if graph.rank(w) == 0:
         return False
-    values = graph.carried(w, lambda node, position: node.op_type in _SAME_ELEMENTS and position == 0)
+    values = graph.carried(w, _SAME_ELEMENTS)
     return any(
         index in _FACTORS.get(node.op_type, ()) for v in values for node, index in v.uses() if graph.rank(v) != 0
     )
@@ -232,12 +232,10 @@ def multiplies(w: ir.Value) -> bool:
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Yield the nodes that compute with a value, directly or after changes of its shape."""
-    for v in graph.carried(value, _keeps_elements):
-        yield from (use for use in v.uses() if not _keeps_elements(*use))
-
-
-def _keeps_elements(node: ir.Node, position: int) -> bool:
-    return node.op_type in _CARRIERS and not node.domain and (position == 0 or node.op_type == "Concat")
+    values = graph.carried(value, _CARRIERS)
+    carried = set(values)
+    for v in values:
+        yield from ((node, position) for node, position in v.uses() if node.outputs[0] not in carried)
 
 
 # scalars ---------------------------------------------------------------------
@@ -261,12 +259,16 @@ def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
     return len(others) == 1 and _is_bare_product(others[0])
 
 
-def _is_bare_product(value: ir.Value) -> bool:
-    node, uses = value.producer(), len(value.uses())
-    while node is not None and uses < 2 and node.op_type in (*_CARRIERS, "ReduceSum") and node.inputs[0] is not None:
-        node, uses = node.inputs[0].producer(), len(node.inputs[0].uses())
-    if node is None or uses > 1:
-        return False
+def _is_bare_product(value: ir.Value | None) -> bool:
+    while value is not None and len(value.uses()) < 2 and (node := value.producer()) is not None:
+        if node.op_type not in (*_CARRIERS, "ReduceSum"):
+            return _multiplies_alone(node)
+        value = node.inputs[0]
+    return False
+
+
+def _multiplies_alone(node: ir.Node) -> bool:
+    """Whether a node multiplies by a weight and adds nothing."""
     with_weight = any(_comes_from_initializer(x) for x in node.inputs)
     if node.op_type == "Mul":  # x / 6 + 1 / 2, y * deviation + mean: who scales by a number adds one
         return with_weight and all(graph.static_shape(x) not in ((), (1,)) for x in node.inputs if x is not None)
@@ -388,7 +390,7 @@ def _is_of_folded_normalization(node: ir.Node) -> bool:
         return False
     operands = [x for x in (*product.inputs, *addition.inputs) if x is not None]
     computed = [x for x in operands if x.is_initializer() and _is_folded(str(x.name)) and _is_one_a_channel(x)]
-    convolved = [x for x in product.inputs if graph.made_by(x, "Conv") is not None and _is_bare_product(x)]  # type: ignore[arg-type]
+    convolved = [x for x in product.inputs if graph.made_by(x, "Conv") is not None and _is_bare_product(x)]
     return len(computed) == 2 and len(convolved) == 1
 
 
@@ -450,9 +452,11 @@ def _leads_to_softmax(node: ir.Node) -> bool:
 
 def _leads_only_to(ends: Collection[str], value: ir.Value, between: Collection[str]) -> bool:
     """Whether every use of a value leads to one of some operators, through certain others only."""
-    values = graph.carried(value, lambda node, _: node.op_type in between and node.op_type not in ends)
+    values = graph.carried(value, {*between}.difference(ends), any_operand=True)
     known = {*ends, *between}
-    return all(v.consumers() and all(node.op_type in known for node in v.consumers()) for v in values)
+    return all(
+        v.consumers() and all(node.op_type in known and not node.domain for node in v.consumers()) for v in values
+    )
 
 
 def _are_powers(array: np.ndarray) -> bool:

@@ -28,7 +28,7 @@ def softmax(op, node, dy):
 
 def _is_replaced(p: ir.Value) -> bool:
     """Whether the graph replaces entries of `p`, as attention does for rows of -inf only: 0 * NaN is NaN."""
-    copies = carried(p, lambda node, position: node.op_type in ("Cast", "CastLike", "Identity") and position == 0)
+    copies = carried(p, ("Cast", "CastLike", "Identity"))
     return any(user.op_type == "Where" for copy in copies for user in copy.consumers())
 
 
