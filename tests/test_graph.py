@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnxscript import GraphBuilder
 
-from onnxtrain import graph
+from onnxtrain import add_loss_output, graph, onnx_derivative
 from onnxtrain.errors import ModelError
 
 SHAPES = [(), (1,), (3,), ("n",), ("n", 1), ("n", 3), (1, 3), ("m", 3), (2, "n", 3), (None, 3), None]
@@ -229,3 +229,23 @@ def test_nodes_stand_behind_what_they_read(body):
     )
     written = graph.save(ir.from_proto(onx))
     assert [node.output[0] for node in written.graph.node] == ["y", "z"]
+
+
+def test_bodies_in_bodies_deeper_than_python_calls():
+    onx = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N] X, bool c) => (float[N] Y) { Y = Neg(X) }'
+    )
+    inner = onx.graph
+    for number in range(1100):
+        node = inner.node.add(op_type="If", name=str(number), input=["c"])
+        for branch in ("then_branch", "else_branch"):
+            body = node.attribute.add(name=branch, type=onnx.AttributeProto.GRAPH).g
+            body.node.add(op_type="Neg", name=f"{branch} of {number}")
+        inner = node.attribute[0].g
+    names = [node.name for node in graph.nodes_in(onx.graph.node)]
+    assert names[:4] == ["", "0", "then_branch of 0", "1"]
+    assert names[-3:] == ["else_branch of 2", "else_branch of 1", "else_branch of 0"]
+    assert len(names) == 1 + 3 * 1100
+    for call in (onnx_derivative, add_loss_output):
+        with pytest.raises(ModelError, match="cannot be read"):
+            call(onx)

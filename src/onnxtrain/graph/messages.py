@@ -62,10 +62,14 @@ def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mod
 
 def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield nodes, each before those of the graphs inside it."""
-    for node in nodes:
+    todo = [iter(nodes)]
+    while todo:
+        node = next(todo[-1], None)
+        if node is None:
+            todo.pop()
+            continue
         yield node
-        for body in bodies_of(node):
-            yield from nodes_in(body.node)
+        todo.extend(iter(body.node) for body in reversed(bodies_of(node)))
 
 
 def dimensions(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
