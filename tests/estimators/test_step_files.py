@@ -577,6 +577,61 @@ def test_a_state_that_does_not_fit(case, folders):
     assert all((model.weights_[n] == w).all() for n, w in before.items())
 
 
+@pytest.mark.parametrize(
+    "name, label",
+    [
+        ("logistic", 3),
+        ("logistic", -1),
+        ("hinge", 2),
+        ("hinge", -1),
+        ("network of labels", 2),
+        ("a class for each pixel", 3),
+        ("a class for each pixel", -2),
+    ],
+)
+def test_labels_that_are_no_index_of_a_class(name, label, folders):
+    trainer = runpy.run_path(str(RUNNER))["Trainer"](folders[name])
+    rows = trainer.rows(rows_of(name, folders[name]))
+    trainer.step(rows, RATE)
+    rows["y"].flat[0] = label
+    with pytest.raises(Exception, match="y_must_be_the_index_of_a_class.* out of data bounds"):
+        trainer.step(rows, RATE)
+
+
+X4, X9 = DIABETES[0][:, :4], DIABETES[0][:, :9]
+CODES = IRIS[1] + 5
+
+#: The estimator that exports, the one that loads, the words; their states have the same names and shapes.
+OTHERS = {
+    "weights": (
+        lambda: R(Ridge(), max_iter=0).fit(X4, TWO[1]),
+        lambda: R(Ridge(), max_iter=0).fit(X9, DIABETES[1]),
+        r"This estimator has the weights coef \(9, 1\), intercept \(1,\); .*: the weights coef \(4, 2\), intercept \(2,\). ",
+    ),
+    "classes": (
+        lambda: C(LogisticRegression(), max_iter=0).fit(*IRIS),
+        lambda: C(LogisticRegression(), max_iter=0).fit(IRIS[0], CODES),
+        r"and the classes \[5, 6, 7\]; .* and the classes \[0, 1, 2\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_state_beside_the_description_of_another_step(case, tmp_path):
+    make, make_other, words = OTHERS[case]
+    model, other = make(), make_other()
+    model.export_training_step(tmp_path)
+    state = runpy.run_path(str(RUNNER))["Trainer"](tmp_path).state
+    np.savez(tmp_path / "state.npz", **state)
+    for source in (tmp_path, tmp_path / "state.npz"):
+        model.load_training_state(source)
+        with pytest.raises(DataError, match=f"The state is that of another model. .*{words}"):
+            other.load_training_state(source)
+    (tmp_path / "step.json").write_text("{}")
+    with pytest.raises(DataError, match=r"no description of a step \(KeyError.*: export the step again"):
+        model.load_training_state(tmp_path)
+
+
 def test_a_folder_without_a_state(tmp_path):
     with pytest.raises(DataError, match=re.escape("state.onnx or state.npz in a folder; there is none")):
         fitted("linear").load_training_state(tmp_path)

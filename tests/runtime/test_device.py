@@ -1,5 +1,6 @@
 """Devices, threads and sessions; tests that need a GPU are marked and skipped with a reason."""
 
+import os
 import pickle
 import re
 from types import SimpleNamespace
@@ -148,6 +149,17 @@ def test_a_plug_in_that_cannot_be_used_says_why(monkeypatch):
     library.gpu, library.registered = False, ["onnxruntime_ep_webgpu"]
     with pytest.raises(DeviceError, match=f"{words}it is registered already"):
         find_device("webgpu")
+    device_module._fault.cache_clear()
+
+
+def test_a_fork_of_a_user_of_a_device_is_told(monkeypatch):
+    Library(monkeypatch)
+    monkeypatch.setattr(device_module, "_FIRST_USER", {})
+    find_device("webgpu")
+    assert Device("webgpu").providers()
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
+    with pytest.raises(DeviceError, match=r"forked from one that has used the device. .*get_context\('spawn'\)"):
+        Device("webgpu").providers()
     device_module._fault.cache_clear()
 
 

@@ -18,6 +18,7 @@ from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DeviceError
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from onnxtrain.runtime.device import Device, find_device
+from tests.runtime.test_fork import in_a_child
 
 
 def problem():
@@ -156,6 +157,26 @@ def test_a_buffer_is_read_and_written(array):
     np.testing.assert_array_equal(buffer.read(), array)
     buffer.write(array + 1)
     np.testing.assert_array_equal(buffer.read(), array + 1)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_of_a_fork_does_not_wait_for_threads_that_it_has_not():
+    X, _ = DIABETES
+    model = trained("tanh", "webgpu", epochs=1)
+    expected = model.predict(X)
+
+    def predicted():
+        with pytest.warns(UserWarning, match="forked from one that has used the device.*The CPU is used instead"):
+            return model.predict(X)
+
+    def fitted():
+        with pytest.raises(DeviceError, match="forked from one that has used the device") as found:
+            trained("tanh", "webgpu", epochs=1)
+        return str(found.value)
+
+    np.testing.assert_allclose(in_a_child(predicted), expected, rtol=1e-4, atol=1e-5)
+    assert "device='webgpu' needs" in in_a_child(fitted)
+    np.testing.assert_array_equal(model.predict(X), expected)
 
 
 def test_a_software_gpu_is_none():

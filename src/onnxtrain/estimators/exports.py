@@ -220,7 +220,8 @@ class ExportableEstimator(OrtGradientEstimator):
         Raises
         ------
         DataError
-            A name or a shape is not that of the step of this estimator, or a value is not finite.
+            A name or a shape is not that of the step of this estimator, a value is not finite, or ``step.json``, if it
+            lies beside the file, says that weights or classes are those of another one.
 
         Examples
         --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,7 +90,35 @@ def read(
     arrays = source if isinstance(source, Mapping) else _arrays_in(Path(source))
     candidates = [_make(estimator, target) for target in TARGETS]
     made = next((made for made in candidates if made.step.state.keys() == arrays.keys()), candidates[0])
-    return made.model, made.step.after(made.state, arrays, made.optimizer)
+    state = made.step.after(made.state, arrays, made.optimizer)
+    if not isinstance(source, Mapping):
+        _check_description(Path(source), estimator, made)
+    return made.model, state
+
+
+def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made) -> None:
+    """Raise a DataError if a step.json beside the state is that of another model: packed weights have no names."""
+    path = (source if source.is_dir() else source.parent) / "step.json"
+    if not path.is_file():
+        return
+    try:
+        about = json.loads(path.read_text())
+        there = _in_words(about["state"], about["classes"])
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise DataError(f"{str(path)!r} is no description of a step ({e!r}): export the step again.") from e
+    here = _in_words(_state(made), _classes(estimator))
+    if there != here:
+        raise DataError(
+            f"The state is that of another model. This estimator has {here}; {str(path)!r}, beside the state, says: "
+            f"{there}. Export the step of this estimator, or load into one that was fitted as the exporting one was."
+        )
+
+
+def _in_words(state: Sequence[Mapping[str, Any]], classes: Sequence[Any] | None) -> str:
+    """Return what step.json says of the state, for an error; slots lie as the weights do."""
+    weights = (part for value in state for part in value["parts"] if "slot" not in part)
+    named = (part["weight"] + (f" {tuple(part['shape'])}" if "shape" in part else "") for part in weights)
+    return f"the weights {', '.join(named)}" + ("" if classes is None else f" and the classes {list(classes)}")
 
 
 def _make(estimator: OrtGradientEstimator, target: str) -> Made:
@@ -107,8 +135,23 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     model = _split(model) if known is None else replace(model, front=known)
     # rows with positions weigh as those that count, which the host knows
     weighted = state.weighted or model.positional
-    step = portable_step(model.rest, settings.optimizer, settings, model.constants, target=target, weighted=weighted)
+    step = portable_step(
+        model.rest,
+        settings.optimizer,
+        settings,
+        model.constants,
+        target=target,
+        weighted=weighted,
+        labels=_labels(estimator, model),
+    )
     return Made(model, state, settings.optimizer, step)
+
+
+def _labels(estimator: OrtGradientEstimator, model: TrainedModel) -> range | None:
+    """Return the labels that a step takes of a classifier: indices of classes, -1 for a position that has none."""
+    if not hasattr(estimator, "classes_"):
+        return None
+    return range(-1 if model.positional else 0, 2 if model.objective.multilabel else len(estimator.classes_))
 
 
 def _check_rows(model: TrainedModel) -> None:
@@ -141,8 +184,7 @@ def _description(
     estimator: OrtGradientEstimator, made: Made, target: str, files: Mapping[str, bytes]
 ) -> dict[str, Any]:
     """Return step.json: the role of each value, and the tasks of the host."""
-    step, classes = made.step, getattr(estimator, "classes_", None)
-    arrays = step.arrays(made.state, made.optimizer)
+    step = made.step
     return {
         "format": "onnxtrain.step",
         "version": 1,
@@ -155,24 +197,35 @@ def _description(
         "predict": _interface(files["predict"]),
         "rows": list(step.features.values()),
         "label": step.label,
-        "no_label": _no_label(made.model, classes is not None),
+        "no_label": _no_label(made.model, made.model.objective.classifies),
         "sample_weight": step.weight,
         "learning_rate": step.learning_rate,
         "loss": step.loss,
-        "classes": None if classes is None else np.asarray(classes).tolist(),
+        "classes": _classes(estimator),
         "objective": {"loss": str(estimator.loss), "l1": estimator.l1, "l2": estimator.l2},
         "optimizer": repr(made.optimizer),
-        "state": [
-            {
-                "name": name,
-                "dtype": str(arrays[name].dtype),
-                "shape": list(arrays[name].shape),
-                "parts": [_part(key, part) for key, part in parts.items()],
-            }
-            for name, parts in step.state.items()
-        ],
+        "state": _state(made),
         "host": _for_the_host(estimator, made.model),
     }
+
+
+def _state(made: Made) -> list[dict[str, Any]]:
+    """Return the values of the state, and the weights and slots that each holds."""
+    arrays = made.step.arrays(made.state, made.optimizer)
+    return [
+        {
+            "name": name,
+            "dtype": str(arrays[name].dtype),
+            "shape": list(arrays[name].shape),
+            "parts": [_part(key, part) for key, part in parts.items()],
+        }
+        for name, parts in made.step.state.items()
+    ]
+
+
+def _classes(estimator: OrtGradientEstimator) -> list[Any] | None:
+    classes = getattr(estimator, "classes_", None)
+    return None if classes is None else np.asarray(classes).tolist()
 
 
 def _no_label(model: TrainedModel, classifies: bool) -> int | str | None:

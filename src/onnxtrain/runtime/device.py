@@ -39,6 +39,9 @@ _NAMES = re.compile(r"(?P<kind>cpu|cuda|gpu|webgpu)(?::(?P<index>\d+))?")
 #: The oldest onnxruntime that opens a session on the provider of a plug-in by its name; older ones take the CPU.
 _PLUGINS = (1, 32)
 
+#: The process that used a kind of device first: its children by a fork have the device, but none of its threads.
+_FIRST_USER: dict[str, int] = {}
+
 #: Other names of kinds: what onnxruntime's ``get_device`` and older programs say.
 _ALIASES = {"gpu": "cuda"}
 
@@ -231,9 +234,19 @@ class Device:
         """Return the execution providers, in order of preference.
 
         With `captured` a GPU records the kernels of a run and replays them in the next ones.
+
+        Raises
+        ------
+        DeviceError
+            This process was forked from one that has used the device: a run would wait for ever.
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
+        if _FIRST_USER.get(self.kind, os.getpid()) != os.getpid():
+            raise DeviceError(
+                "this process was forked from one that has used the device. Start it another way, "
+                "multiprocessing.get_context('spawn') or joblib, or use device='cpu' in it"
+            )
         kind = KINDS[self.kind]
         options: dict[str, Any] = {"device_id": self.index} if kind.numbered else {}
         options |= dict(kind.options) | ({"enable_cuda_graph": "1"} if captured else {})
@@ -402,6 +415,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
     except Exception as e:  # see open_session
         reasons = " ".join((said.getvalue() + str(e)).split())
         return f"needs the {row.provider} of onnxruntime, which cannot be used here: {reasons}. {row.needs}"
+    _FIRST_USER.setdefault(kind, process)
     return None
 
 

@@ -161,6 +161,7 @@ def portable_step(
     *,
     target: str,
     weighted: bool,
+    labels: range | None = None,
 ) -> PortableStep:
     """Return the step that a fit with these settings takes, as a graph that needs no host.
 
@@ -175,6 +176,8 @@ def portable_step(
         The device that will run it.
     weighted : bool
         There are sample weights.
+    labels : range, optional
+        The labels that there are, if they are integers. On a CPU onnxruntime refuses others.
 
     Raises
     ------
@@ -194,7 +197,8 @@ def portable_step(
         return graph.unique_name(name, taken)
 
     rate_type = ir.DataType.DOUBLE if capabilities.float64 else ir.DataType.FLOAT
-    y = _label(op, inputs[step.inputs["label"]], named("y"))
+    known = labels if capabilities.float64 else None  # kernels for WebGPU check no index
+    y = _label(op, inputs[step.inputs["label"]], named("y"), known)
     weight = _label(op, inputs[step.inputs["weight"]], named("sample_weight")) if weighted else None
     rate, number = _input(named("learning_rate"), rate_type, [1]), _input(named("step"), ir.DataType.INT32, [1])
     share = op.Div(1.0, _weight_of_batch(op, y, weight, rate_type))
@@ -301,10 +305,10 @@ def _replace(old: ir.Value, new: ir.Value) -> None:
     ir.convenience.replace_all_uses_with(old, new)
 
 
-def _label(op: Op, old: ir.Value, name: str) -> ir.Value:
+def _label(op: Op, old: ir.Value, name: str, labels: range | None = None) -> ir.Value:
     """Return the input in place of one with an entry, or several, for each row: int32 for integers, (n,) for a column.
 
-    JavaScript has no array of int64 but one of its slow integers.
+    JavaScript has no array of int64 but one of its slow integers. Integers outside `labels` are refused.
     """
     n, *others = old.shape  # type: ignore[misc]
     is_column = others == [1]
@@ -314,8 +318,25 @@ def _label(op: Op, old: ir.Value, name: str) -> ir.Value:
         return old
     new = _input(name, dtype, [n] if is_column else [n, *others])
     column = op.Reshape(new, op.initializer(tensor([-1, 1], name="column"))) if is_column else new
-    _replace(old, column if dtype == old.dtype else op.Cast(column, to=old.dtype))
+    if dtype == old.dtype:
+        _replace(old, column)
+    elif labels is None:
+        _replace(old, op.Cast(column, to=old.dtype))
+    else:
+        _replace(old, _checked_labels(op, column, labels))
     return new
+
+
+def _checked_labels(op: Op, y: ir.Value, labels: range) -> ir.Value:
+    """Return labels as int64; a run with others fails. Losses would take them for another class.
+
+    Gather counts negative indices from the end, so they are made large ones.
+    """
+    index = op.Sub(y, op.initializer(tensor(labels.start, y.dtype, "first_label"))) if labels.start else y
+    unsigned = op.Cast(op.Cast(index, to=ir.DataType.UINT32), to=ir.DataType.INT64)
+    found = op.Gather(op.initializer(tensor(list(labels), name="labels")), unsigned)
+    found.producer().name = "y_must_be_the_index_of_a_class"  # onnxruntime's error says it
+    return found
 
 
 def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths: Sequence[float]) -> None:
