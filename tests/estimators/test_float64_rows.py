@@ -136,6 +136,22 @@ def test_a_threshold_that_is_a_value_of_the_rows_keeps_it_on_its_side():
         assert nodes["num_threshold"][0] == value  # the estimator stays as it is
 
 
+@pytest.mark.parametrize("kind", ["numbers", "beside categories"])
+def test_held_out_decimals_on_a_threshold_stay_on_their_sides(kind):
+    """Thresholds between values with a gap are decimals too, but for the last bits: which side is theirs."""
+    decimals = np.arange(1, 1000) / 10
+    X, held_out = decimals[::2].reshape(-1, 1), decimals[1::2].reshape(-1, 1)
+    y = np.sin(X[:, 0])
+    categories = None
+    if kind == "beside categories":
+        X, held_out = (np.c_[rows, np.arange(len(rows)) % 3] for rows in (X, held_out))
+        categories = [1]
+    model = HistGradientBoostingRegressor(max_bins=255, min_samples_leaf=1, categorical_features=categories)
+    model.set_params(max_iter=20, learning_rate=1).fit(X[:250], y[:250])
+    start = tuned(model, (X[:250], y[:250]))
+    np.testing.assert_allclose(start.predict(held_out), model.predict(held_out), atol=1e-5)
+
+
 REFUSED = {
     "Gaussian process": (GaussianProcessClassifier(1e4 * RBF(1e3), optimizer=None), CLASSES["wine"]),
     "a large offset": (LinearRegression(), (DIABETES[0] + 1e5, DIABETES[1])),

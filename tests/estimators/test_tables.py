@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import polars as pl
 import pytest
@@ -30,7 +31,7 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
-from sklearn.feature_selection import SelectFromModel, SelectKBest, VarianceThreshold, f_classif
+from sklearn.feature_selection import RFE, SelectFromModel, SelectKBest, VarianceThreshold, f_classif
 from sklearn.impute import IterativeImputer, KNNImputer, MissingIndicator, SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import (
@@ -71,7 +72,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, SVR, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ExportError, ModelError
+from onnxtrain.errors import ConversionError, ExportError, ModelError
 
 OLD = sklearn.__version__.startswith(("1.6", "1.7"))
 
@@ -147,6 +148,24 @@ class Days(TransformerMixin, BaseEstimator):
 
     def transform(self, X):
         return np.column_stack([(X[c] - self.first_[c]).dt.days for c in X.columns])
+
+
+class Steep(Ridge):
+    """A subclass that fits otherwise, and predicts as its parent."""
+
+    def fit(self, X, y):
+        return super().fit(X, 2 * y)
+
+
+class Renamed(StandardScaler):
+    """A subclass that changes nothing."""
+
+
+class Floored(Ridge):
+    """A subclass that predicts otherwise, on other rows."""
+
+    def predict(self, X):
+        return np.maximum(super().predict(X), -1e9)
 
 
 def month(X):
@@ -456,6 +475,24 @@ TABLES = {
     ),
     "sparse": (make_pipeline(TfidfTransformer(), LogisticRegression()), SPARSE, BOUGHT),
     "sparse, SVD": (make_pipeline(TruncatedSVD(8, random_state=0), StandardScaler(), Ridge()), SPARSE, SPENT),
+    "own subclasses": (make_pipeline(Renamed(), Steep()), *DIABETES),
+    "RFE at the end": (make_pipeline(StandardScaler(), RFE(Ridge(), n_features_to_select=4)), *DIABETES),
+    "RFE at the end, of classes": (RFE(LOGISTIC, n_features_to_select=2), *IRIS),
+    "passed through, then imputed": (
+        Pipeline([("nothing", "passthrough"), ("imputer", SimpleImputer()), ("ridge", Ridge())]),
+        GAPS,
+        DIABETES[1],
+    ),
+    "names of columns": (
+        make_pipeline(
+            make_column_transformer((OneHotEncoder(), ["a city", "a_city"]), (StandardScaler(), ["in/come: (EUR)"])),
+            Ridge(),
+        ),
+        PEOPLE.assign(a_city=PEOPLE["note"], city=PEOPLE["zip"].astype(object))[["a_city", "city", "income"]].rename(
+            columns={"city": "a city", "income": "in/come: (EUR)"}
+        ),
+        SPENT,
+    ),
     "objects": (
         make_pipeline(
             ColumnTransformer([("c", OneHotEncoder(), [0, 1]), ("v", StandardScaler(), [2])]), LogisticRegression()
@@ -549,3 +586,35 @@ def test_a_pipeline_on_a_table(name, tmp_path):
         save(trained, tmp_path / "trained")
         assert_close(answer(loaded(tmp_path / "trained"), rows, fitted), found)
     assert np.isfinite(cross_val_score(ours(model, max_iter=1), rows, y, cv=2, error_score="raise")).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own subclasses",
+        "RFE at the end",
+        "RFE at the end, of classes",
+        "passed through, then imputed",
+        "names of columns",
+    ],
+)
+def test_onnx_computes_all_of_it(name):
+    model, rows, y = TABLES[name]
+    trained = ours(clone(model).fit(rows, y), max_iter=2).fit(rows, y)
+    assert set(trained.onnx_status_.values()) == {"ONNX"}
+    session = onnxruntime.InferenceSession(trained.get_trained_onnx().SerializeToString())
+    if name != "names of columns":
+        feeds = {"X": np.asarray(rows, np.float32)}
+    else:
+        kinds = {"tensor(string)": object, "tensor(float)": np.float32}
+        feeds = {i.name: rows[i.name].to_numpy(kinds[i.type])[:, None] for i in session.get_inputs()}
+        assert list(feeds) == ["a_city", "a city", "in/come: (EUR)"]
+    found = answer(trained, rows, model)
+    assert_close(session.run(None, feeds)[-1].reshape(found.shape), found)
+
+
+def test_a_subclass_that_predicts_otherwise_is_not_its_parent():
+    """On no row of the fit does it differ, so that none could show it."""
+    fitted = Floored().fit(*DIABETES)
+    with pytest.raises(ConversionError, match=r"no converter of Floored; onnxtrain.converter registers one"):
+        ours(fitted).fit(*DIABETES)

@@ -17,8 +17,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
+import onnx_ir as ir
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
@@ -28,6 +31,7 @@ from onnxtrain.convert.columns import date_columns, input_types, text_columns
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
 from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
+from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, assign, find_schema
 
@@ -44,6 +48,9 @@ _NUMBERS = itertools.count(1)
 
 #: How skl2onnx says that a column of text reaches a converter of numbers, or came in beside others.
 _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
+
+#: Methods whose results a graph computes.
+_ANSWERS = {"predict", "predict_proba", "decision_function", "transform"}
 
 #: skl2onnx's developers cannot help with a conversion that is ours.
 _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
@@ -81,7 +88,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     ConversionError
         There is no converter, or it fails.
     """
-    estimator = _without_covers(estimator)
+    estimator = _predicting(_without_covers(estimator))
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,7 +96,18 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
             onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
         except Exception as e:  # converters raise exceptions of any class
             raise ConversionError(_failure(estimator, e, X)) from e
-    return repair_graph(estimator, onx)
+    return repair_graph(estimator, _with_names_of_columns(onx, X))
+
+
+def _with_names_of_columns(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
+    """Return the model with inputs that are named as the columns: skl2onnx writes ``a_b`` for ``a b``."""
+    names = [name for name, _ in input_types(X)]
+    if names == [value.name for value in onx.graph.input] or len(names) != len(onx.graph.input):
+        return onx
+    model = ir.from_proto(onx)
+    for value, name in zip(model.graph.inputs, names, strict=True):
+        value.name = name  # no other value has it: skl2onnx makes names of letters, digits and _ alone
+    return ir.to_proto(model)
 
 
 def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
@@ -164,7 +182,38 @@ def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
 
 def _covered(found: BaseEstimator) -> BaseEstimator:
     """Return the estimator that another one stands for, any other as it is."""
-    return thawed(found) if isinstance(found, GridSearchCV) else getattr(found, "best_estimator_", thawed(found))
+    if isinstance(found, GridSearchCV):
+        return thawed(found)
+    return getattr(found, "best_estimator_", _of_known_class(thawed(found)))
+
+
+def _of_known_class(found: BaseEstimator) -> BaseEstimator:
+    """Return an estimator of a user's subclass that answers as its parent does as a copy of the parent's class."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
+    for kind in type(found).__mro__:
+        if kind in known:
+            if kind is type(found):
+                break
+            plain = copy.copy(found)
+            plain.__class__ = kind
+            return plain
+        if is_ours(kind) or _ANSWERS & vars(kind).keys():
+            break
+    return found
+
+
+def _predicting(estimator: BaseEstimator) -> BaseEstimator:
+    """Return the columns that RFE, as the last step, has chosen, and the estimator that it predicts by, in its place.
+
+    skl2onnx knows it as a transformer alone.
+    """
+    last = last_step(estimator)
+    if not isinstance(last, RFE):
+        return estimator
+    chosen = Columns(np.flatnonzero(last.support_), len(last.support_))
+    return copy.deepcopy(estimator, {id(last): Pipeline([("columns", chosen), ("estimator", last.estimator_)])})
 
 
 def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:

@@ -104,6 +104,8 @@ def allows_nan(source: object) -> bool:
         within = getattr(source, "estimator", getattr(source, "regressor", None))
         return get_tags(source).input_tags.allow_nan or allows_nan(within)
     for _, step in source.steps:
+        if not _is_step(step):
+            continue
         if not allows_nan(step):
             return False
         if type(step).__module__.startswith("sklearn.impute"):
