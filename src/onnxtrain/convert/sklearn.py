@@ -210,6 +210,7 @@ def _predicting(estimator: BaseEstimator) -> BaseEstimator:
     skl2onnx knows it as a transformer alone.
     """
     last = last_step(estimator)
+    last = last_step(getattr(last, "best_estimator_", last))
     if not isinstance(last, RFE):
         return estimator
     chosen = Columns(np.flatnonzero(last.support_), len(last.support_))
