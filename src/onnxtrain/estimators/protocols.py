@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ OnnxModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 Model: TypeAlias = "Estimator | OnnxModel"
 
 
+@runtime_checkable
 class HasShape(Protocol):
     """An array, sparse or not, or a frame."""
 

@@ -12,7 +12,7 @@ from onnxtrain import graph
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ParameterError
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Model, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.estimators.validation import check_features
 from onnxtrain.training.model import list_weights
@@ -80,7 +80,7 @@ def trainable_weights(
         onx = graph.read(model)
         return list_weights(rewritten(onx), output, roles_by_exporter(with_own_copies(onx)))
     check_is_fitted(model)
-    if len(getattr(X, "shape", ())) == 2:
+    if isinstance(X, HasShape) and len(X.shape) == 2:
         check_features(X, (None, getattr(model, "n_features_in_", None)), f"{type(model).__name__} takes")
     return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
 
