@@ -477,8 +477,6 @@ WITHOUT_WEIGHTS = {
     "SelectFpr": "columns are chosen",
     "SelectFwe": "columns are chosen",
     "GenericUnivariateSelect": "columns are chosen",
-    "RFE": "columns are chosen",
-    "RFECV": "columns are chosen",
     "SelectFromModel": "columns are chosen",
     "RandomTreesEmbedding": "the index of a leaf is discrete",
     "Normalizer: l1": "nothing is learned",

@@ -918,7 +918,7 @@ FURTHER_CALLS = [
     (
         lambda _: C().fit(IRIS, [[1, 2], [2, 3], [1, 3]] * 50),
         DataError,
-        "lists of labels become one by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y).",
+        "lists of labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y).",
     ),
     (lambda r: r.score(X, y[:5]), DataError, "X has 442 rows, y has 5."),
     (
@@ -974,11 +974,7 @@ FURTHER_CALLS = [
         ParameterError,
         "each step. Set clip_norm=None, its default.",
     ),
-    (
-        lambda _: R(solver="lbfgs", batch_size=9).fit(X, y),
-        ParameterError,
-        "at once. Set batch_size='auto', its default.",
-    ),
+    (lambda _: R(solver="lbfgs", accumulate=2).fit(X, y), ParameterError, "at once. Set accumulate=1, its default."),
     (lambda _: R(head="keeps").fit(X, y), ParameterError, "Did you mean 'keep'?"),
     (lambda _: R(on_interrupt="rais").fit(X, y), ParameterError, "Did you mean 'raise'?"),
     (lambda _: C(class_weight="balance").fit(IRIS, SPECIES), ParameterError, "Did you mean 'balanced'?"),

@@ -477,6 +477,7 @@ TABLES = {
     "sparse, SVD": (make_pipeline(TruncatedSVD(8, random_state=0), StandardScaler(), Ridge()), SPARSE, SPENT),
     "own subclasses": (make_pipeline(Renamed(), Steep()), *DIABETES),
     "RFE at the end": (make_pipeline(StandardScaler(), RFE(Ridge(), n_features_to_select=4)), *DIABETES),
+    "RFE alone": (RFE(Ridge(), n_features_to_select=4), *DIABETES),
     "RFE at the end, of classes": (RFE(LOGISTIC, n_features_to_select=2), *IRIS),
     "RFE at the end, searched": (GridSearchCV(RFE(LOGISTIC), {"n_features_to_select": [2, 3]}, cv=2), *IRIS),
     "passed through, then imputed": (
@@ -594,6 +595,7 @@ def test_a_pipeline_on_a_table(name, tmp_path):
     [
         "own subclasses",
         "RFE at the end",
+        "RFE alone",
         "RFE at the end, of classes",
         "RFE at the end, searched",
         "passed through, then imputed",

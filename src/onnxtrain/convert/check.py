@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.feature_selection import SelectorMixin
+from sklearn.feature_selection import RFE, SelectorMixin
 from sklearn.impute import KNNImputer
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
@@ -236,7 +236,8 @@ def _dense(found: Any) -> np.ndarray:
 def _scores_method(estimator: BaseEstimator, n_outputs: int) -> str:
     """Return the method whose results the floating-point outputs of a graph are."""
     classifies = is_classifier(estimator)
-    if n_outputs == 1 and hasattr(estimator, "transform") and (classifies or isinstance(estimator, SelectorMixin)):
+    selects = isinstance(estimator, SelectorMixin) and not isinstance(estimator, RFE)  # which predicts as its last one
+    if n_outputs == 1 and hasattr(estimator, "transform") and (classifies or selects):
         return "transform"
     if is_regressor(estimator):
         return "predict"

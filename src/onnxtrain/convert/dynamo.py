@@ -9,7 +9,7 @@ has the list of the module's parameters.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,12 +37,15 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 _WITH_INTERCEPT = ("Conv", "ConvTranspose", "Gemm")
 _AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
 
+#: Operations of PyTorch whose first operand is added last: addmm(b, x, w) is x w + b.
+_ADDED_LAST = re.compile(r"aten\.b?add\w+\.")
+
 #: Sums and products that are left out where the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 
 #: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
 _MOVES = re.compile(
-    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
+    r"(val|zeros|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
     r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
     r"gather)(_\d+)*"
 )
@@ -106,6 +109,7 @@ class Module:
         self.operations = _operations(onx, self.held) if self.held else []
         #: The parameters that operations take views of, by what the file has, the names of the views, and the module.
         self.viewed: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self.first_viewed: dict[tuple[str, str], str] = {}
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
 
     def origins(self, initializer: str) -> set[str]:
@@ -133,6 +137,14 @@ class Module:
         return [name for name, (_, kind) in self.held.items() if name in absent and kind == "PARAMETER"]
 
     @cached_property
+    def free(self) -> defaultdict[str, deque[str]]:
+        """The unmentioned parameters of each module that no view was found of yet."""
+        found: defaultdict[str, deque[str]] = defaultdict(deque)
+        for name in self.unmentioned:
+            found[name.rpartition(".")[0]].append(name)
+        return found
+
+    @cached_property
     def shared(self) -> set[str]:
         """The initializers of the module that several nodes take, or one node several times."""
         nodes = [node for operation in self.operations for node in operation.nodes]
@@ -150,11 +162,12 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
         if not call or not node.output:
             continue
         if name not in found:
-            args = dict.fromkeys(re.findall(r"%(\w+)", call))
+            args = list(dict.fromkeys(re.findall(r"%(\w+)", call)))
+            args = [*args[1:], *args[:1]] if _ADDED_LAST.search(call) else args  # as the nodes take them
             tensors = set(re.findall(r"%(\w+)", re.sub(r"\[[^\[\]]*\]", "", call)))
             scopes = re.findall(r"'([^']*)'", said.get(_SCOPES, ""))
             module = re.sub(r"@\d+", "", scopes[-2]) if len(scopes) > 1 else ""
-            found[name] = _Operation(call, [names.get(a, a) for a in args], tensors & args.keys(), module)
+            found[name] = _Operation(call, [names.get(a, a) for a in args], tensors & {*args}, module)
         found[name].nodes.append(node)
     return list(found.values())
 
@@ -162,7 +175,9 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
 def taken_by_nodes(onx: onnx.ModelProto) -> list[Taken]:
     """Return the parameters and buffers that nodes take by another name than the module's, or not at all."""
     module = Module(onx)
+    others = module.made | {i.name for i in onx.graph.initializer if i.name not in module.initializers}
     found = [taken for operation in module.operations for taken in _taken(module, operation)]
+    found = [taken for taken in found if taken.name not in others]  # a value of the graph may have its name
     sources: dict[str, str] = {}
     return [taken for taken in found if sources.setdefault(taken.name, taken.source) == taken.source]
 
@@ -187,15 +202,12 @@ def _names(module: Module, operation: _Operation, missing: Sequence[str], source
     if len(missing) >= len(sources) or module.takes_known(operation):
         return missing
     views = tuple(a for a in operation.args if a not in module.made and a not in module.known)
+    free = module.free[operation.module]
     for source in sources:
-        free = [
-            name
-            for name in module.unmentioned
-            if name.rpartition(".")[0] == operation.module and name not in module.viewed.values()
-        ]
-        again = [name for (x, _, where), name in module.viewed.items() if (x, where) == (source, operation.module)]
-        if (source, views, operation.module) not in module.viewed and free + again:
-            module.viewed[source, views, operation.module] = (free + again)[0]
+        again = module.first_viewed.get((source, operation.module), "")
+        if (source, views, operation.module) not in module.viewed and (free or again):
+            name = module.viewed[source, views, operation.module] = free.popleft() if free else again
+            module.first_viewed.setdefault((source, operation.module), name)
     return [name for x in sources if (name := module.viewed.get((x, views, operation.module))) is not None]
 
 
@@ -225,7 +237,8 @@ def _left_out(module: Module, operation: _Operation, missing: Sequence[str]) -> 
     if not len(missing) == len(nodes) == 1 or not _AFFINE.search(operation.text):
         return
     (node,), (name,) = nodes, missing
-    if len(node.input) == 2 and node.input[1] in module.initializers:
+    w = module.initializers.get(node.input[1]) if len(node.input) == 2 else None
+    if w is not None and len(w.dims) > (node.op_type != "Gemm") + 1 and min(w.dims) > 0:
         yield Taken(name, node.output[0], 2, "", module.held[name][1])
 
 

@@ -49,8 +49,12 @@ _NUMBERS = itertools.count(1)
 #: How skl2onnx says that a column of text reaches a converter of numbers, or came in beside others.
 _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
 
-#: Methods whose results a graph computes.
-_ANSWERS = {"predict", "predict_proba", "decision_function", "transform"}
+#: Attributes that a subclass may define anew and still predict and transform as its parent does: how it is fitted,
+#: scored and shown. Scores that no graph has are in them.
+_OF_FITTING = re.compile(
+    r"fit|fit_\w+|_fit\w*|partial_fit|score|(get|set)_params|set_\w+_request|get_feature_names_out|predict_log_proba|"
+    r"_parameter_constraints|_abc_impl|_estimator_type|__(?!getattr)\w+__"
+)
 
 #: skl2onnx's developers cannot help with a conversion that is ours.
 _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
@@ -192,16 +196,15 @@ def _of_known_class(found: BaseEstimator) -> BaseEstimator:
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
     known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
-    for kind in type(found).__mro__:
-        if kind in known:
-            if kind is type(found):
-                break
-            plain = copy.copy(found)
-            plain.__class__ = kind
-            return plain
-        if is_ours(kind) or _ANSWERS & vars(kind).keys():
-            break
-    return found
+    kinds = type(found).__mro__
+    n_own = next((i for i, kind in enumerate(kinds) if kind in known), 0)
+    parent, own = kinds[n_own], kinds[:n_own]
+    anew = {name for kind in own for name in vars(kind) if hasattr(parent, name) or name.startswith("__getattr")}
+    if not own or any(map(is_ours, own)) or not all(map(_OF_FITTING.fullmatch, anew)):
+        return found
+    plain = copy.copy(found)
+    plain.__class__ = parent
+    return plain
 
 
 def _predicting(estimator: BaseEstimator) -> BaseEstimator:

@@ -38,7 +38,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
         )
     if folded := folded_normalizations(onx):
         found.append(
-            f"PyTorch's exporter folded BatchNormalization into convolutions: {_some(folded)}. The products are "
+            f"PyTorch's exporter folded BatchNormalization into the layers before: {_some(folded)}. The products are "
             "trained, PyTorch trains their factors; torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
         )
     if computed := [name for name in computed_in_advance(onx) if name in trained]:

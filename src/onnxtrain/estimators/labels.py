@@ -430,9 +430,9 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     if not np.isin(values, (0, 1)).all():
         raise DataError(
             f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
-            "multiclass-multioutput, which has no loss here. For multilabel targets, y is an indicator matrix of 0 and "
-            "1: lists of labels become one by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). Several "
-            "targets of classes are a classifier each."
+            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1: lists of "
+            "labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y); several targets of "
+            "classes are a classifier each."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 

@@ -74,7 +74,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         A float, ``"constant"``, ``"invscaling"``, ``"optimal"``, ``"adaptive"``, ``"cosine"``,
         ``"onecycle"``, a schedule of :mod:`onnxtrain.optim`, or a function of the step.
     batch_size : int or "auto"
-        ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too. Not with ``"lbfgs"``.
+        ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too. ``"lbfgs"`` takes all rows.
     max_iter : int
         Epochs (iterations of lbfgs). Where the loss still falls after them, a fit from drawn weights, or of 200
         epochs and more, ends with a ConvergenceWarning.

@@ -42,7 +42,6 @@ _OTHER_SOLVERS = {
 _OF_STEPS = {
     "accumulate": (1, "takes all rows at once"),
     "average": (False, "ends at a minimum"),
-    "batch_size": ("auto", "takes all rows at once"),
     "clip_norm": (None, "searches the length of each step"),
 }
 
