@@ -40,8 +40,10 @@ def network(nodes, producer="pytorch", modules=None, **weights):
 def of_dynamo(nodes, held, operations, folded=(), **weights):
     """Return a network with what torch.onnx.export(dynamo=True) writes beside it.
 
-    `held` lists the parameters, `operations` those of PyTorch that made the values: module, name and operands.
+    `held` lists the parameters, `operations` those of PyTorch that made the values: module, name and operands. Values of
+    the same one were made by one.
     """
+    begun = {}
     onx = network(nodes, **weights)
     kinds = {name: "BUFFER" if name.startswith("running") else "PARAMETER" for name in held.split()}
     lines = [f"p_{name.replace('.', '_')}: {kind} target='{name}'" for name, kind in kinds.items()]
@@ -52,8 +54,10 @@ def of_dynamo(nodes, held, operations, folded=(), **weights):
         value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, weights[name].shape))
         value.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=str(sources))
     for node in onx.graph.node:
-        module, operation = operations.get(node.output[0], ("", f"{node.op_type.lower()}(%{node.input[0]})"))
-        text = f"%{node.output[0]} : [num_users=1] = call_function[target=torch.ops.aten.{operation}"
+        operand = "".join(f"%{x}" for x in node.input[:1])
+        module, operation = operations.get(node.output[0], ("", f"{node.op_type.lower()}({operand})"))
+        name = begun.setdefault((module, operation), node.output[0])
+        text = f"%{name} : [num_users=1] = call_function[target=torch.ops.aten.{operation}"
         node.metadata_props.add(key="pkg.torch.onnx.fx_node", value=text)
         node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(["", module, node.output[0]]))
     return onx
@@ -83,6 +87,15 @@ CALLS = """A = LayerNormalization(X, "a.weight", "a.bias") B = Tanh(A) C = Layer
 LINEAR = 'P = Gemm(X, "f.weight", "f.bias") p = Tanh(P) Y = Gemm(p, "f.weight", "f.bias")'
 SCALED = "A = Mul(X, view) B = Add(A, view_1) C = Tanh(B) D = Mul(C, view) E = Add(D, view_1) Y = MatMul(E, W)"
 NORM = "layer_norm.default](args = (%X, [3], %p_{0}_weight, %p_{0}_bias, 1e-05))".format
+
+#: A recurrent module of two layers that begin with equal intercepts.
+STACK = """zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() last = Constant<value_int = 1>()
+    x = Unsqueeze(X, zero) xx = Concat<axis = 0>(x, x) A = RNN<hidden_size = 3>(xx, val_2, val_3, val_6) a = Squeeze(A, one)
+    B = RNN<hidden_size = 3>(a, val_4, val_5, val_6) c = Squeeze(B, one) D = Gather(c, last) Y = MatMul(D, W)"""
+STACKED = dict(val_2=W[None], val_3=U[None], val_4=V[None], val_5=U.T[None], val_6=np.zeros((1, 6)), W=W)
+STACK_APART = network(STACK.replace("val_5, val_6)", "val_5, d)"), **{**STACKED, "d": np.zeros((1, 6)) + 1e-30})
+PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+LAYERED = "rnn_tanh.input](args = (%X, [" + ", ".join(f"%p_n_{part}_l{i}" for i in (0, 1) for part in PARTS) + "]))"
 
 #: The merged network, and the one whose weights are apart.
 CASES = {
@@ -160,6 +173,53 @@ CASES = {
             **{"a.weight": 1 + ZEROS, "W": W},
         ),
         network("A = LayerNormalization(X, a) B = Tanh(A) Y = MatMul(B, W)", a=1 + ZEROS, W=W),
+    ),
+    "dynamo: recurrent layers of one module": (
+        of_dynamo(
+            STACK,
+            " ".join(f"n.{part}_l{i}" for i in (0, 1) for part in PARTS) + " W",
+            {"A": ("n", LAYERED), "B": ("n", LAYERED), "Y": ("", "matmul.default](args = (%D, %p_W))")},
+            {"val_2": ["n.weight_ih_l0", "zeros"], "val_3": ["n.weight_hh_l0", "zeros"]}
+            | {"val_4": ["n.weight_ih_l1", "zeros"], "val_5": ["n.weight_hh_l1", "zeros"]}
+            | {"val_6": ["n.bias_ih_l0", "n.bias_hh_l0", "zeros"]},
+            **STACKED,
+        ),
+        STACK_APART,
+    ),
+    "recurrent layers of one module": (
+        network(
+            "val_7 = Identity(val_6) " + STACK.replace("val_5, val_6)", "val_5, val_7)"),
+            modules={"A": "/n/RNN", "B": "/n/RNN_1"},
+            **STACKED,
+        ),
+        STACK_APART,
+    ),
+    "recurrent layers of a module that is called twice": (
+        network(
+            "val_7 = Identity(val_6) " + STACK.replace("val_5, val_6)", "val_5, val_7)"),
+            modules={"A": "/n/RNN", "B": "/n_1/RNN"},
+            **STACKED,
+        ),
+        network(STACK, **STACKED),
+    ),
+    "dynamo: clones of a buffer and of a weight": (
+        of_dynamo(
+            """clone = Identity(running_mean) A = Mul(X, clone) B = MatMul(A, W) C = Tanh(B)
+            clone_1 = Identity(W) Y = MatMul(C, clone_1)""",
+            "running_mean W",
+            {
+                "clone": ("", "clone.default](args = (%p_running_mean,))"),
+                "B": ("", "matmul.default](args = (%A, %p_W))"),
+                "clone_1": ("", "clone.default](args = (%p_W,))"),
+            },
+            running_mean=V[0],
+            W=W,
+        ),
+        network(
+            "f = Constant<value_floats = [" + ", ".join(map(str, V[0])) + "]>() A = Mul(X, f) "
+            "B = MatMul(A, W) C = Tanh(B) Y = MatMul(C, W)",
+            W=W,
+        ),
     ),
     "a weight that its module turns": (
         network(ENCODED, modules={"A": "/MatMul", "Y": "/MatMul_1"}, **{"w": W, "onnx::MatMul_7": W.T}),
@@ -273,6 +333,21 @@ LACKING = {
             **{"a.weight": 1 + ZEROS, "W": W, "U": U},
         ),
         r"left out b\.weight: ",
+    ),
+    "views of a parameter": (
+        of_dynamo(
+            """A = MatMul(X, W) B = Add(A, "a.bias") n = Constant<value_ints = [3, 0]>() i, j = Split("a.bias", n)
+            C = MatMul(B, U) Y = Add(C, i)""",
+            "a.bias b.bias W U",
+            {
+                "B": ("a", "add.Tensor](args = (%A, %p_a_bias))"),
+                "A": ("", "matmul.default](args = (%X, %p_W))"),
+                "C": ("", "matmul.default](args = (%B, %p_U))"),
+                "Y": ("b", "add.Tensor](args = (%C, %getitem))"),
+            },
+            **{"a.bias": ZEROS, "W": W, "U": U},
+        ),
+        r"left out b\.bias: .*views of parameters",
     ),
     "a parametrization": (
         of_dynamo(

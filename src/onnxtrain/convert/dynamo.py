@@ -45,10 +45,17 @@ _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 
 #: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
 _MOVES = re.compile(
-    r"(val|zeros|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
+    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
     r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
-    r"gather)(_\d+)*"
+    r"gather|zeros)(_\d+)*"
 )
+
+#: The operators of recurrent layers, where they take what, and how a module calls it: weight_ih_l1 is of its layer 1.
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_OF_LAYER = {1: "weight_ih_l{}", 2: "weight_hh_l{}", 3: "bias_ih_l{}"}
+
+#: Operators whose result is their first operand, moved.
+_VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 #: The types of floating-point tensors.
 _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
@@ -110,6 +117,7 @@ class Module:
         #: The parameters that operations take views of, by what the file has, the names of the views, and the module.
         self.viewed: dict[tuple[str, tuple[str, ...], str], str] = {}
         self.first_viewed: dict[tuple[str, str], str] = {}
+        self.nodes = onx.graph.node
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
 
     def origins(self, initializer: str) -> set[str]:
@@ -125,6 +133,11 @@ class Module:
     def mentioned(self) -> set[str]:
         """What operations take."""
         return {a for operation in self.operations for a in operation.args}
+
+    @cached_property
+    def views(self) -> dict[str, str]:
+        """The value that each moved one is a view of."""
+        return {x: node.input[0] for node in self.nodes if node.op_type in _VIEWS and node.input for x in node.output}
 
     def takes_known(self, operation: _Operation) -> bool:
         """Whether the file has all that an operation takes."""
@@ -183,6 +196,10 @@ def taken_by_nodes(onx: onnx.ModelProto) -> list[Taken]:
 
 
 def _taken(module: Module, operation: _Operation) -> Iterator[Taken]:
+    layers = [node for node in operation.nodes if node.op_type in _RECURRENT]
+    if layers:
+        yield from _of_layers(module, operation, layers)
+        return
     uses = list(_foreign_uses(module, operation))
     missing = [a for a in operation.args if a in module.held and a not in module.known]
     if not missing and module.takes_known(operation):
@@ -195,6 +212,21 @@ def _taken(module: Module, operation: _Operation) -> Iterator[Taken]:
         for (node, i, source), place in zip(uses, places, strict=True):
             yield Taken(names[place], node, i, source, module.held[names[place]][1])
         yield from _left_out(module, operation, missing[len(uses) :])
+
+
+def _of_layers(module: Module, operation: _Operation, nodes: Sequence[onnx.NodeProto]) -> Iterator[Taken]:
+    """Yield the parameters of recurrent layers, of which one operation takes those of all layers, from the first on.
+
+    A node has both intercepts of its layer as one, and both directions.
+    """
+    for layer, node in enumerate(nodes):
+        ending = re.compile(rf"_l{layer}(_reverse)?$")
+        own = {a for a in operation.args if a in module.held and ending.search(a)}
+        for i, x in enumerate(node.input):
+            called = _OF_LAYER.get(i, "").format(layer)
+            name = next((a for a in own if a.rpartition(".")[2] == called), None)
+            if name is not None and x in module.shared and module.origins(x).isdisjoint(own):
+                yield Taken(name, node.output[0], i, x, module.held[name][1])
 
 
 def _names(module: Module, operation: _Operation, missing: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
@@ -288,7 +320,8 @@ def lost_parameters(onx: onnx.ModelProto) -> list[str]:
     """Return the parameters that the exporter's optimizer left out, as far as the file shows.
 
     It drops sums with the scalar 0 and products with the scalar 1, and computes layers once that are equal and take the
-    same rows. A parameter that no operation takes may also be unused, or tied to one that its module takes.
+    same rows, and views of equal parameters. A parameter that no operation takes may also be unused, or tied to one
+    that its module takes.
     """
     module = Module(onx)
     if not module.unmentioned:
@@ -310,7 +343,22 @@ def lost_parameters(onx: onnx.ModelProto) -> list[str]:
     folded = {*folded_normalizations(onx)}
     found = {taken.name for taken in taken_by_nodes(onx)}
     lost = [p for p in module.unmentioned if p not in tied | found and p.rpartition(".")[0] not in folded]
-    return [p for p in lost if joined or (dropped and p.rpartition(".")[0] in called)]
+    viewed = _takes_views_of_others(module)
+    return [p for p in lost if joined or p.rpartition(".")[0] in viewed or (dropped and p.rpartition(".")[0] in called)]
+
+
+def _takes_views_of_others(module: Module) -> set[str]:
+    """Return the modules that take, in place of a view that the file lacks, one of another module's parameter."""
+    found = set()
+    for operation in module.operations:
+        for x in () if module.takes_known(operation) else {x for node in operation.nodes for x in node.input}:
+            source = x
+            while source in module.views:
+                source = module.views[source]
+            owners = {name.rpartition(".")[0] for name in module.origins(source) & module.held.keys()}
+            if source != x and owners and operation.module not in owners:
+                found.add(operation.module)
+    return found
 
 
 def folded_normalizations(onx: onnx.ModelProto) -> list[str]:

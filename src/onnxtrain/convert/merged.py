@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import as_in_module, taken_by_nodes
+from onnxtrain.convert.dynamo import as_in_module, held_by_module, taken_by_nodes
 from onnxtrain.convert.tied import is_computed
 
 #: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
@@ -43,8 +43,11 @@ def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     copies of each other; some leave an Identity for each other one. PyTorch's exporter calls it as the parameter that
     it was. What it computed in advance, it computed for each use: there, modules that begin with equal values have a
     weight each, others are tied. Of other exporters, scales and intercepts of zeros and ones are weights of their own.
-    A copy that is the initializer itself is left out.
+    A copy that is the initializer itself is left out. The dynamo exporter leaves no Identity for copies: one is a clone
+    in the module's code.
     """
+    if held_by_module(onx):
+        return {}
     held = {i.name: i for i in onx.graph.initializer}
     outputs = {o.name for o in onx.graph.output}
     copies = [
@@ -73,10 +76,17 @@ def _has_one_value(array: np.ndarray) -> bool:
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
     """Return the module that takes each value, as the names of nodes begin: of /l.0/linear_1/MatMul, /l.0/linear.
 
-    A call after the first has a number at its end, as another module may have.
+    A call after the first has a number at its end, as another module may have. Of a recurrent module each layer is a
+    node: of /r_1/LSTM_1, /r/LSTM_1.
     """
-    names = {x: node.name for node in onx.graph.node if node.op_type != "Identity" for x in node.input}
-    return {x: re.sub(r"_\d+(?=/|$)", "", name.rpartition("/")[0]) for x, name in names.items()}
+    nodes = {x: node for node in onx.graph.node if node.op_type != "Identity" for x in node.input}
+    return {x: _module_of(node) for x, node in nodes.items()}
+
+
+def _module_of(node: onnx.NodeProto) -> str:
+    scope, _, name = node.name.rpartition("/")
+    module = re.sub(r"_\d+(?=/|$)", "", scope)
+    return f"{module}/{name}" if node.op_type in ("GRU", "LSTM", "RNN") else module
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:

@@ -32,9 +32,9 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     found = []
     if lost := lost_parameters(onx):
         found.append(
-            f"PyTorch's exporter left out {_some(lost)}: sums with 0, products with 1, and layers that begin equal and "
-            "take the same rows. PyTorch trains these parameters; torch.onnx.export(..., dynamo=True, optimize=False) "
-            "keeps them."
+            f"PyTorch's exporter left out {_some(lost)}: sums with 0, products with 1, layers that begin equal and "
+            "take the same rows, and views of parameters that begin equal. PyTorch trains these parameters; "
+            "torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
         )
     if folded := folded_normalizations(onx):
         found.append(
