@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
@@ -184,15 +186,26 @@ def test_entries_are_removed_where_a_conversion_fails(monkeypatch):
     conversions._ENTRIES.release()
 
 
+def warned_of_other_labels(machine, X):
+    """Expect a warning with the number of rows in which the probabilities choose another class than the machine."""
+    likely = machine.classes_[machine.predict_proba(X).argmax(axis=1)] if hasattr(machine, "predict_proba") else None
+    differing = 0 if likely is None else int((likely != machine.predict(X)).sum())
+    remedy = r"CalibratedClassifierCV\(\w+\(\), ensemble=False\)"
+    message = f"predict is not that of the model handed over in {differing} of {len(X)} rows.*{remedy}"
+    return pytest.warns(UserWarning, match=message) if differing else nullcontext()
+
+
 @pytest.mark.parametrize("target", [Y, Y == 0], ids=["three classes", "two"])
 @pytest.mark.parametrize("kind", [SVC, NuSVC])
 def test_probabilities_of_support_vectors_are_those_of_the_estimator(kind, target):
     machine = kind(probability=True, random_state=0).fit(X, target)
     expected = machine.predict_proba(X)
     for source in (machine, skl2onnx.to_onnx(machine, X[:1].astype(np.float32), options={"zipmap": False})):
-        tuned = OrtGradientClassifier(source, learning_rate=1e-12, **ONE).fit(X, target)
+        with warned_of_other_labels(machine, X):
+            tuned = OrtGradientClassifier(source, learning_rate=1e-12, **ONE).fit(X, target)
         np.testing.assert_allclose(tuned.predict_proba(X), expected, atol=1e-5)
-    tuned = OrtGradientClassifier(machine, max_iter=20, random_state=0).fit(X, target)
+    with warned_of_other_labels(machine, X):  # of rows that are known as well
+        tuned = OrtGradientClassifier(machine, max_iter=20, random_state=0).fit(X, target)
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=1e-5)
 
@@ -320,16 +333,33 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
         with pytest.raises(ModelError, match=f"'probabilities' cannot be trained.* {remedy}"):
             OrtGradientClassifier(onx, **ONE).fit(X2, y)
         return
-    tuned = OrtGradientClassifier(onx, learning_rate=1e-12, **ONE).fit(X2, y)
+    with warned_of_other_labels(machine, X2):
+        tuned = OrtGradientClassifier(onx, learning_rate=1e-12, **ONE).fit(X2, y)
     assert tuned.score(X2, y) == pytest.approx(machine.score(X2, y), abs=0.02)  # probabilities are not the votes
     if probability:
         np.testing.assert_allclose(tuned.predict_proba(X2), machine.predict_proba(X2), atol=5e-3)
     else:
         np.testing.assert_allclose(tuned.decision_function(X2), machine.decision_function(X2), atol=1e-5)
-    trained = OrtGradientClassifier(onx, max_iter=30, random_state=0).fit(X2, y)
+    with warned_of_other_labels(machine, X2):
+        trained = OrtGradientClassifier(onx, max_iter=30, random_state=0).fit(X2, y)
     label = run(trained.get_trained_onnx(), {"X": X2.astype(np.float32)})[0]
     assert np.mean(label == trained.predict(X2)) > 0.9
     assert trained.score(X2, y) > 0.8
+
+
+@pytest.mark.parametrize("n_rows, kind", [(400, SVC), (400, NuSVC), (1500, SVC)])
+def test_labels_of_libsvm_are_its_own_or_warned_of(n_rows, kind):
+    """In the long table one row of 1500 has another label, none of a sample of 200 has."""
+    rows, y = make_classification(n_rows, 6, flip_y=0.1, random_state=0)
+    machine = kind(probability=True, random_state=0).fit(rows[:400], y[:400])
+    differs = machine.classes_[machine.predict_proba(rows).argmax(axis=1)] != machine.predict(rows)
+    with warned_of_other_labels(machine, rows):
+        tuned = OrtGradientClassifier(machine, learning_rate=1e-12, **ONE).fit(rows, y)
+    assert np.count_nonzero(tuned.predict(rows) != machine.predict(rows)) == differs.sum()
+    for remedy in (CalibratedClassifierCV(kind(), ensemble=False), kind()):
+        remedy.fit(rows[:400], y[:400])
+        tuned = OrtGradientClassifier(remedy, learning_rate=1e-12, **ONE).fit(rows, y)
+        np.testing.assert_array_equal(tuned.predict(rows), remedy.predict(rows))
 
 
 @pytest.mark.parametrize("target", [Y, Y == 0], ids=["three classes", "two"])

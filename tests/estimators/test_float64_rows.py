@@ -1,5 +1,7 @@
 """Tables of float64, as scikit-learn loads them, in models of float32: equal on all rows, or refused with the reason."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
@@ -17,8 +19,8 @@ from sklearn.ensemble import (
     StackingRegressor,
     VotingRegressor,
 )
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.multioutput import RegressorChain
@@ -169,6 +171,23 @@ def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
     method = "predict_proba" if is_classifier(model) else "predict"
     start = tuned(model, (X, y), dtype="float64")
     np.testing.assert_allclose(getattr(start, method)(X), getattr(model, method)(X), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale, noise", [(2.0, 0.1), (0.5, 0.3)])
+def test_float32_warns_where_predict_loses_the_fifth_digit(scale, noise):
+    """The kernels of ``predict`` lose other digits than those of a step."""
+    X, y = (part[:200] for part in DIABETES)
+    kernel = RBF(scale) + WhiteKernel(noise)
+    model = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True).fit(X, y)
+    expected = model.predict(X)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = tuned(model, (X, y))
+    off = np.abs(start.predict(X) - expected).max() / np.abs(expected).max()
+    messages = [str(w.message) for w in caught if "float32 holds too few digits" in str(w.message)]
+    assert [f"predict differs by {off:.1e}" in message for message in messages] == [True] * (off > 1e-5)
+    exact = tuned(model, (X, y), dtype="float64")
+    np.testing.assert_allclose(exact.predict(X), expected, rtol=1e-9)
 
 
 def test_a_stack_that_sees_the_rows_besides_is_divided_in_front_of_its_trees():

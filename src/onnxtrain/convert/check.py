@@ -366,11 +366,12 @@ def remedy_of(estimator: BaseEstimator) -> str:
 def remedy_of_labels(estimator: BaseEstimator) -> str:
     """Return the likely cause of a difference between the labels of a graph and of an estimator, with its remedy."""
     for found in inside(estimator):
-        if isinstance(found, (SVC, NuSVC)) and len(found.classes_) > 2 and hasattr(found, "predict_proba"):
+        if isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba"):
             name = type(found).__name__
             return (
                 f"{name} predicts by its decision function, to which libsvm fits the probabilities, so that they "
-                f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them."
+                f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them, "
+                f"{name}() without probability=True keeps its labels."
             )
     return remedy_of(estimator)
 

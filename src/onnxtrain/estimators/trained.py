@@ -159,12 +159,15 @@ class TrainedModel:
         for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
             yield found
 
-    def run_once(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return outputs for a few rows by the names of the inputs; weights are inputs of the session as well.
+    def run_once(
+        self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str], *, as_predicted: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return outputs for a few rows by the names of the inputs, by the kernels of steps or those of ``predict``.
 
         Rows with positions, whose outputs may be large, are run by themselves, no others among them.
         """
-        session, known = self._with_inputs(shared=len(self.objective.model) <= LIGHT)
+        shared = len(self.objective.model) <= LIGHT
+        session, known = self._predictor() if as_predicted else self._with_inputs(shared=shared)
         if self.positional:
             rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
             return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
