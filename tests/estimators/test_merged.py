@@ -382,7 +382,7 @@ LACKING = {
             {"Y": ("n", "batch_norm.default](args = (%linear, %p_n_weight, %p_n_bias, %p_n_running_var))")},
             W=W,
         ),
-        "folded BatchNormalization into convolutions: n",
+        "folded BatchNormalization into the layers before: n",
     ),
 }
 
@@ -393,6 +393,34 @@ def test_what_the_exporter_left_out_is_named(name):
     onx, message = LACKING[name]
     with pytest.warns(UserWarning, match=message):
         fitted(onx)
+
+
+#: What the second layer of LINEAR takes, the module's parameters, and the weights that the fit has.
+NAMED = {
+    "the first operand of addmm is added last": (
+        ("g", "addmm.default](args = (%p_g_bias, %p, %p_g_weight))"),
+        "f.weight f.bias g.weight g.bias",
+        {"f.weight": (3, 3), "f.bias": (3,), "g.weight": (3, 3), "g.bias": (3,)},
+    ),
+    "a parameter has the name of a value": (
+        ("", "linear.default](args = (%p, %p_p, %p_f_bias))"),
+        "f.weight f.bias p",
+        {"f.weight": (3, 3), "f.bias": (3,)},
+    ),
+    "a parameter has the name of the input": (
+        ("", "linear.default](args = (%p, %p_X, %p_f_bias))"),
+        "f.weight f.bias X",
+        {"f.weight": (3, 3), "f.bias": (3,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_restored_parameters_have_their_names(name):
+    second, held, shapes = NAMED[name]
+    operations = {"P": ("f", "linear.default](args = (%X, %p_f_weight, %p_f_bias))"), "Y": second}
+    trained = fitted(of_dynamo(LINEAR, held, operations, **{"f.weight": W, "f.bias": V[0]}))
+    assert {w: array.shape for w, array in trained.weights_.items()} == shapes
 
 
 def test_a_file_with_restored_intercepts_is_like_the_one_that_came():

@@ -918,7 +918,7 @@ FURTHER_CALLS = [
     (
         lambda _: C().fit(IRIS, [[1, 2], [2, 3], [1, 3]] * 50),
         DataError,
-        "lists of labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y).",
+        "lists of labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y);",
     ),
     (lambda r: r.score(X, y[:5]), DataError, "X has 442 rows, y has 5."),
     (

@@ -238,8 +238,9 @@ def _names(module: Module, operation: _Operation, missing: Sequence[str], source
     for source in sources:
         again = module.first_viewed.get((source, operation.module), "")
         if (source, views, operation.module) not in module.viewed and (free or again):
-            name = module.viewed[source, views, operation.module] = free.popleft() if free else again
-            module.first_viewed.setdefault((source, operation.module), name)
+            viewed = free.popleft() if free else again
+            module.viewed[source, views, operation.module] = viewed
+            module.first_viewed.setdefault((source, operation.module), viewed)
     return [name for x in sources if (name := module.viewed.get((x, views, operation.module))) is not None]
 
 
