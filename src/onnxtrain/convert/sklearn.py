@@ -53,7 +53,7 @@ _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorT
 #: scored and shown. Scores that no graph has are in them.
 _OF_FITTING = re.compile(
     r"fit|fit_\w+|_fit\w*|partial_fit|score|(get|set)_params|set_\w+_request|get_feature_names_out|predict_log_proba|"
-    r"_parameter_constraints|_abc_impl|_estimator_type|__(?!getattr)\w+__"
+    r"_parameter_constraints|_abc_impl|_estimator_type|_sklearn_auto_wrap_output_keys|__(?!getattr)\w+__"
 )
 
 #: skl2onnx's developers cannot help with a conversion that is ours.
