@@ -1,4 +1,4 @@
-"""Which parameter of a PyTorch module each node takes, as torch.onnx.export(dynamo=True) writes beside the graph.
+"""The parameters of a PyTorch module that each node takes, as torch.onnx.export(dynamo=True) writes beside the graph.
 
 Its optimizer keeps equal initializers of up to 1024 elements once, whether they are one weight or begin with equal
 values, and leaves out intercepts of zeros of Gemm and Conv. Each node still has the operation that it came from, as
@@ -99,7 +99,7 @@ class _Operation:
 
 
 def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
-    """Return what the module held, name: (name in operations, kind); only the dynamo exporter lists that."""
+    """Return the parameters and buffers, name: (name in operations, kind); only the dynamo exporter lists them."""
     if onx.producer_name != "pytorch":
         return {}
     text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
@@ -107,7 +107,7 @@ def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
 
 
 class Module:
-    """What a file of the dynamo exporter says of the module that it was."""
+    """A PyTorch module, as far as a file of the dynamo exporter describes it."""
 
     def __init__(self, onx: onnx.ModelProto):
         self.held = held_by_module(onx)
@@ -121,17 +121,17 @@ class Module:
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
 
     def origins(self, initializer: str) -> set[str]:
-        """Return an initializer and what it was computed from."""
+        """Return an initializer and the values that it was computed from."""
         return {initializer, *self.folded.get(initializer, ())}
 
     @cached_property
     def known(self) -> set[str]:
-        """What the file has, directly or computed in advance."""
+        """The values that the file has, directly or computed in advance."""
         return set().union(*map(self.origins, self.initializers))
 
     @cached_property
     def mentioned(self) -> set[str]:
-        """What operations take."""
+        """The operands of all operations."""
         return {a for operation in self.operations for a in operation.args}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a file does not show of the PyTorch module that it was exported from, where training differs for it."""
+"""Warnings about parameters of a PyTorch module that its file lacks or has in another form, where training differs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
 
 
 def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
-    """Return what to say of weights that PyTorch would train otherwise.
+    """Return warnings about weights that PyTorch would train otherwise.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ _TIE = 1e-4
 
 
 class _Verdict(NamedTuple):
-    """What a comparison found: whether the scores are the estimator's decision function, and warnings."""
+    """The result of a comparison: whether the scores are the estimator's decision function, and warnings."""
 
     decides: bool
     warnings: tuple[str, ...]

@@ -118,7 +118,7 @@ def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made
 
 
 def _in_words(state: Sequence[Mapping[str, Any]], classes: Sequence[Any] | None) -> str:
-    """Return what step.json says of the state, for an error; slots lie as the weights do."""
+    """Return the weights and classes of step.json as an error names them; slots lie as the weights do."""
     weights = (part for value in state for part in value["parts"] if "slot" not in part)
     named = (part["weight"] + (f" {tuple(part['shape'])}" if "shape" in part else "") for part in weights)
     return f"the weights {', '.join(named)}" + ("" if classes is None else f" and the classes {list(classes)}")
