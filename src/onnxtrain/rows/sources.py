@@ -244,8 +244,9 @@ def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str])
             one = pa.unify_schemas([pa.schema([field]) for field in fields], promote_options="permissive")
         except pa.ArrowTypeError as e:
             raise DataError(
-                f"The files hold the column {name!r} in types that do not go together: {e}. Write them alike, or say "
-                "which type it has: from_parquet(pyarrow.dataset.dataset(paths, schema=pyarrow.schema(...)), ...)."
+                f"The files hold the column {name!r} in types that do not go together: {e}. Write them alike, or leave "
+                "the column out by columns=. Where one type holds the values of all, a schema says so: "
+                "from_parquet(pyarrow.dataset.dataset(paths, schema=schema))."
             ) from e
         schema = schema.set(schema.get_field_index(name), one.field(name))
     return schema
