@@ -75,8 +75,11 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     if not len_of(X):
         return None
     weights = _weights(weight, X)
+    labels = np.asarray(y)
+    if labels.ndim == 1 and isinstance(labels[0], str) != isinstance(local.classes_[0], str):  # 0 in scikit-learn 1.6
+        raise DataError(f"Mix of label input types: y holds {labels[0]!r}, the model knows {local.classes_[0]!r}.")
     if local._model.positional:
-        counted = counts(np.asarray(y), local.ignore_index)
+        counted = counts(labels, local.ignore_index)
         weights = weights * counted.reshape(len(counted), -1).sum(axis=1)
     of = float(weights.sum())
     return (local.score(X, y, weight) * of, of) if of else None
