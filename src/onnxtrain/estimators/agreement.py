@@ -393,7 +393,7 @@ def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray]
 def _compare_with_classifier(
     model: TrainedModel, found: Mapping[str, np.ndarray], ask: Callable[[str], Any], decoder: LabelDecoder
 ) -> _Verdict:
-    """Compare probabilities or scores, and labels, with what `ask` returns for the name of a method."""
+    """Compare probabilities or scores, and labels, with the results of methods, which `ask` returns by their names."""
     estimator = model.source.estimator
     if not is_classifier(estimator):
         return _Verdict(True, ())

@@ -91,7 +91,7 @@ def dependents(
 
 
 def carried(value: ir.Value, op_types: Container[str], *, any_operand: bool = False) -> list[ir.Value]:
-    """Return a value and its other forms: what operators of ai.onnx make of it one after the other, each once.
+    """Return a value and its other forms, which operators of ai.onnx make of it one after the other, each once.
 
     Parameters
     ----------

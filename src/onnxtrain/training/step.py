@@ -205,9 +205,8 @@ def build_step(
     inputs |= {"label": g.label, "weight": g.weight}
     moved = [*counters.values(), *weights.values(), *slots.values()]
     outputs = _outputs(g, moved, inputs.get("ones"), cpu_kernels=capabilities.cpu_kernels)
-    in_place: frozenset[str] = frozenset()
-    if batches is None and not capabilities.holds_data:
-        in_place = _in_place(weights.values(), slots.values(), outputs)
+    moves = batches is None and not capabilities.holds_data
+    in_place = _in_place(weights.values(), slots.values(), outputs) if moves else frozenset()
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
     n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
