@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPRegressor
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.ortgradient import OrtGradientForwardBackward
 from onnxtrain.runtime.device import Device
-from onnxtrain.runtime.session import LazySession, Place, open_session, run_session
+from onnxtrain.runtime.session import KeptSession, Place, open_session, run_session
 
 pytestmark = [
     pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork"),
@@ -120,11 +120,11 @@ PRODUCT = onnx.parser.parse_model(
 
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
 def test_sessions_of_every_kind_are_dropped_in_a_child(drops):
-    lazy, content = LazySession(), PRODUCT.SerializeToString()
-    lazy.open(lambda: open_session(PRODUCT, n_threads=2))
+    kept, content = KeptSession(), PRODUCT.SerializeToString()
+    kept.keep(open_session(PRODUCT, n_threads=2), {})
     held = [
         open_session(PRODUCT, n_threads=2),
-        lazy,
+        kept,
         OrtGradientForwardBackward(PRODUCT).new_instance(),
         Place(Device("cpu"), 2).open(content),
     ]
@@ -134,13 +134,9 @@ def test_sessions_of_every_kind_are_dropped_in_a_child(drops):
         if drops:
             held.clear()
             gc.collect()
-        return [
-            run_session(session, feeds)[0]
-            for session in (
-                Place(Device("cpu"), 2).open(content),
-                lazy.open(lambda: open_session(PRODUCT, n_threads=2)),
-            )
-        ]
+        assert kept.find({}) is None  # it is of the parent
+        kept.keep(open_session(PRODUCT, n_threads=2), {})
+        return [run_session(session, feeds)[0] for session in (Place(Device("cpu"), 2).open(content), kept.find({}))]
 
     for found in in_a_child(work):
         np.testing.assert_array_equal(found, [[1, 2], [3, 4], [5, 6]])

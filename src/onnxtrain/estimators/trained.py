@@ -22,7 +22,7 @@ from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import LazySession, Place, run_session
+from onnxtrain.runtime.session import KeptSession, Place, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
@@ -79,7 +79,7 @@ class TrainedModel:
     n_threads: int | None
     front: Cut | None = field(default=None, repr=False)
     shown: bool = False
-    _session: LazySession = field(default_factory=LazySession, init=False, repr=False, compare=False)
+    _session: KeptSession = field(default_factory=KeptSession, init=False, repr=False, compare=False)
 
     @property
     def rest(self) -> Objective:
@@ -187,12 +187,12 @@ class TrainedModel:
             return self._with_inputs(shared=True, work=work)
         if not large and len(self.source.model.onnx) <= LIGHT:  # sessions that are shared are kept
             return self._with_inputs(shared=True)
-
-        def make() -> Any:
-            place = self.place.for_work(work)
-            return place.open(self._filled(), shared=False, thorough=large)
-
-        return self._session.open(make, self.weights if self.shown else None), {}
+        may_change = self.weights if self.shown else {}
+        session = self._session.find(may_change)
+        if session is None:
+            session = self.place.for_work(work).open(self._filled(), shared=False, thorough=large)
+            self._session.keep(session, may_change)
+        return session, {}
 
     def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session on the model whose weights are inputs, and their values."""

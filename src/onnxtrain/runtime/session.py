@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -225,36 +225,27 @@ class Place:
         return session
 
 
-class LazySession:
-    """A session that is opened when it is first needed and never pickled, with copies of arrays that are inside."""
+class KeptSession:
+    """The session of an object that may be pickled or forked, and copies of the arrays inside that may have changed."""
 
     def __init__(self) -> None:
         self._session: onnxruntime.InferenceSession | None = None
         self._process: int | None = None
         self._inside: dict[str, np.ndarray] = {}
 
-    def open(
-        self, make: Callable[[], onnxruntime.InferenceSession], inside: Mapping[str, np.ndarray] | None = None
-    ) -> onnxruntime.InferenceSession:
-        """Return the session, made by `make` the first time in this process.
+    def find(self, inside: Mapping[str, np.ndarray]) -> onnxruntime.InferenceSession | None:
+        """Return the session if this process has opened one with equal arrays inside; NaN is equal to nothing."""
+        is_own = self._process == os.getpid() and inside.keys() == self._inside.keys()
+        is_same = is_own and all(np.array_equal(array, self._inside[name]) for name, array in inside.items())
+        return self._session if is_same else None
 
-        Arrays that somebody may change are given as `inside`: where they have changed the session is made anew.
-        """
-        if inside is not None and not self._holds(inside):
-            self._session = None
-            self._inside = {name: np.array(array) for name, array in inside.items()}
-        if self._session is None or self._process != os.getpid():
-            self._session, self._process = make(), os.getpid()
-        return self._session
+    def keep(self, session: onnxruntime.InferenceSession, inside: Mapping[str, np.ndarray]) -> None:
+        """Keep a session that has these arrays inside."""
+        self._session, self._process = session, os.getpid()
+        self._inside = {name: np.array(array) for name, array in inside.items()}
 
-    def _holds(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        # equal copies may hold NaN: then it is made anew each time
-        return arrays.keys() == self._inside.keys() and all(
-            np.array_equal(array, self._inside[name]) for name, array in arrays.items()
-        )
-
-    def __reduce__(self) -> tuple[type[LazySession], tuple[()]]:
-        return LazySession, ()
+    def __reduce__(self) -> tuple[type[KeptSession], tuple[()]]:
+        return KeptSession, ()
 
 
 def run(
