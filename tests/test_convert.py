@@ -248,6 +248,10 @@ def test_a_name_with_brackets_is_itself():
         {"transformer": MinMaxScaler()},
         {"transformer": MaxAbsScaler()},
         {"transformer": FunctionTransformer()},
+        {"transformer": StandardScaler(with_mean=False)},
+        {"transformer": StandardScaler(with_std=False)},
+        {"transformer": RobustScaler(with_centering=False)},
+        {"transformer": RobustScaler(with_scaling=False)},
         {"func": np.log, "inverse_func": np.exp},
         {"func": np.exp, "inverse_func": np.log},
         {"func": np.log1p, "inverse_func": np.expm1},
@@ -276,9 +280,25 @@ def test_the_power_of_a_target_is_undone(method, standardize):
     compared(TransformedTargetRegressor(LinearRegression(), transformer=transformer).fit(X, both), X)
 
 
-def test_a_target_that_cannot_be_transformed_back_in_onnx():
+class Bounded(StandardScaler):
+    """It undoes the transformation in another way, which rows within the bounds do not show."""
+
+    def inverse_transform(self, X, copy=None):
+        return np.minimum(super().inverse_transform(X, copy), 100)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"func": np.cbrt, "inverse_func": lambda y: y**3},
+        {"transformer": Bounded()},
+        {"transformer": FunctionTransformer(np.log2, np.exp, inv_kw_args={"where": True}, check_inverse=False)},
+    ],
+    ids=["another function", "another transformer", "arguments of the function"],
+)
+def test_a_target_that_cannot_be_transformed_back_in_onnx(options):
     X = np.linspace(0, 1, 12).reshape(6, 2)
-    model = TransformedTargetRegressor(LinearRegression(), func=np.cbrt, inverse_func=lambda y: y**3).fit(X, X[:, 0])
+    model = TransformedTargetRegressor(LinearRegression(), check_inverse=False, **options).fit(X, X[:, 0] + 1.0)
     with pytest.raises(ConversionError, match=r"of the target cannot be undone in ONNX.*OrtGradientRegressor\(fitted"):
         compared(model, X)
 

@@ -944,6 +944,13 @@ FURTHER_CALLS = [
         "X has 3 features, Ridge takes 10.",
     ),
     (lambda r: r.score(X, y[None]), DataError, "y lies on its side: give y.ravel()."),
+    (lambda r: r.score(X, [np.nan, *y[1:]]), DataError, "Input contains NaN. It is in y: leave out the rows without a"),
+    (lambda r: r.score(X, np.c_[y, y]), DataError, "y_true and y_pred have different number of output (2!=1)"),
+    (
+        np.errstate(invalid="ignore")(lambda _: C().fit(IRIS, SPECIES).score(IRIS, [np.nan] * 150)),
+        DataError,
+        "contains NaN. Leave out the rows without a",
+    ),
     (
         lambda _: R().fit(X, pd.DataFrame({"y": ["low"] * 442})),
         DataError,

@@ -190,6 +190,7 @@ _REMEDIES = {
     "Input contains NaN": (
         ". It is in y: leave out the rows without a label, known = ~pandas.isna(y), fit(X[known], y[known])."
     ),
+    "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
     "Input X contains NaN": (
         "\nAn imputer inside the model that is handed over is in its file, too: make_pipeline(SimpleImputer(), model)."
     ),
@@ -246,7 +247,8 @@ def as_data_error() -> Iterator[None]:
         raise
     except (TypeError, ValueError) as e:
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
-        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(f"{e}{remedy}") from e
+        found = str(e).removesuffix(".") if remedy.startswith(".") else str(e)
+        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(f"{found}{remedy}") from e
 
 
 def random_state_of(estimator: Estimator) -> np.random.RandomState:

@@ -457,24 +457,30 @@ def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: s
 
 def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
     """Return the nodes, an operator and a constant each, that undo the transformation of y."""
-    if isinstance(transformer, StandardScaler):
-        yield from (("Mul", transformer.scale_), ("Add", transformer.mean_))
-    elif isinstance(transformer, RobustScaler):
-        yield from (("Mul", transformer.scale_), ("Add", transformer.center_))
-    elif isinstance(transformer, MinMaxScaler):
+    kind = type(transformer)  # a subclass that transforms as its parent does has been replaced by one of the parent
+    if kind is StandardScaler:
+        yield from _moved(transformer.scale_, transformer.mean_ if transformer.with_mean else None)
+    elif kind is RobustScaler:
+        yield from _moved(transformer.scale_, transformer.center_)
+    elif kind is MinMaxScaler:
         yield from (("Sub", transformer.min_), ("Div", transformer.scale_))
-    elif isinstance(transformer, MaxAbsScaler):
+    elif kind is MaxAbsScaler:
         yield ("Mul", transformer.scale_)
-    elif isinstance(transformer, PowerTransformer) and not np.isin(transformer.lambdas_, [0, 2]).any():
+    elif kind is PowerTransformer and not np.isin(transformer.lambdas_, [0, 2]).any():
         yield from _inverse(transformer._scaler) if transformer.standardize else ()
-    elif isinstance(transformer, FunctionTransformer) and transformer.inverse_func in _FUNCTIONS:
+    elif kind is FunctionTransformer and transformer.inverse_func in _FUNCTIONS and not transformer.inv_kw_args:
         yield from _FUNCTIONS[transformer.inverse_func]
     else:
-        what = getattr(transformer, "inverse_func", None) or type(transformer).__name__
+        what = getattr(transformer, "inverse_func", None) or kind.__name__
         raise ConversionError(
             f"TransformedTargetRegressor: {what} of the target cannot be undone in ONNX. Train the regressor inside: "
             "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...)."
         )
+
+
+def _moved(scale: np.ndarray | None, mean: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the nodes that scale and shift by what a scaler has learned: None where it does not."""
+    yield from ((op_type, x) for op_type, x in (("Mul", scale), ("Add", mean)) if x is not None)
 
 
 _ONE = np.ones(1)
