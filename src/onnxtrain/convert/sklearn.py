@@ -33,7 +33,7 @@ from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_k
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
-from onnxtrain.graph import OPSET, assign, find_schema
+from onnxtrain.graph import OPSET, assign, find_schema, names_in, unique_name, values_in
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -104,13 +104,20 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
 
 
 def _with_names_of_columns(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
-    """Return the model with inputs that are named as the columns: skl2onnx writes ``a_b`` for ``a b``."""
+    """Return the model with inputs that are named as the columns, and no other value that is.
+
+    skl2onnx writes ``a_b`` for ``a b``, and ``label2`` for a column ``label``, as an output is named.
+    """
     names = [name for name, _ in input_types(X)]
     if names == [value.name for value in onx.graph.input] or len(names) != len(onx.graph.input):
         return onx
     model = ir.from_proto(onx)
+    taken = names_in(model.graph) | {*names}
+    for value in {*values_in(model.graph)} - {*model.graph.inputs}:
+        if value.name in names:
+            value.name = unique_name(value.name, taken)
     for value, name in zip(model.graph.inputs, names, strict=True):
-        value.name = name  # no other value has it: skl2onnx makes names of letters, digits and _ alone
+        value.name = name
     return ir.to_proto(model)
 
 
