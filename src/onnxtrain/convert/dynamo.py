@@ -1,9 +1,18 @@
 """The parameters of a PyTorch module that each node takes, as torch.onnx.export(dynamo=True) writes beside the graph.
 
-Its optimizer keeps equal initializers of up to 1024 elements once, whether they are one weight or begin with equal
-values, and leaves out intercepts of zeros of Gemm and Conv. Each node still has the operation that it came from, as
-``%linear_1 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_f_weight, %p_f_bias))``, and the graph
-has the list of the module's parameters.
+The graph has the list of what the module held, a line each, and each node the operation that it came from::
+
+    p_f_weight: PARAMETER target='f.weight'
+    %linear_1 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_f_weight, %p_f_bias))
+
+The exporter's optimizer changes the graph and leaves these texts as they were:
+
+* Equal initializers of up to 1024 elements are kept once, whether they are one parameter or begin with equal values.
+  The node has the name of another layer's parameter where its operation has the layer's own.
+* Intercepts of zeros of Gemm and Conv are left out. The node has two inputs, its operation three.
+* What depends on parameters alone is computed in advance. The initializer says from what: :func:`tied.folded_from`.
+
+:func:`as_in_module` gives the nodes back what their operations say. What is not in the file at all: :mod:`unseen`.
 """
 
 from __future__ import annotations
@@ -39,16 +48,6 @@ _AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
 
 #: Operations of PyTorch whose first operand is added last: addmm(b, x, w) is x w + b.
 _ADDED_LAST = re.compile(r"aten\.b?add\w+\.")
-
-#: Sums and products that are left out where the other operand is the scalar 0 or 1.
-_ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
-
-#: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
-_MOVES = re.compile(
-    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
-    r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
-    r"gather|zeros)(_\d+)*"
-)
 
 #: The operators of recurrent layers, where they take what, and how a module calls it: weight_ih_l1 is of its layer 1.
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -114,10 +113,8 @@ class Module:
         self.initializers = {i.name: i for i in onx.graph.initializer if i.data_type in _REAL} if self.held else {}
         self.folded = folded_from(onx) if self.held else {}
         self.operations = _operations(onx, self.held) if self.held else []
-        #: The parameters that operations take views of, by what the file has, the names of the views, and the module.
-        self.viewed: dict[tuple[str, tuple[str, ...], str], str] = {}
-        self.first_viewed: dict[tuple[str, str], str] = {}
         self.nodes = onx.graph.node
+        self.names = {i.name for i in onx.graph.initializer}
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
 
     def origins(self, initializer: str) -> set[str]:
@@ -150,19 +147,16 @@ class Module:
         return [name for name, (_, kind) in self.held.items() if name in absent and kind == "PARAMETER"]
 
     @cached_property
-    def free(self) -> defaultdict[str, deque[str]]:
-        """The unmentioned parameters of each module that no view was found of yet."""
-        found: defaultdict[str, deque[str]] = defaultdict(deque)
-        for name in self.unmentioned:
-            found[name.rpartition(".")[0]].append(name)
-        return found
-
-    @cached_property
     def shared(self) -> set[str]:
         """The initializers of the module that several nodes take, or one node several times."""
         nodes = [node for operation in self.operations for node in operation.nodes]
         counts = Counter(x for node in nodes for x in node.input)
         return {x for x in self.initializers if counts[x] > 1 and not self.origins(x).isdisjoint(self.held)}
+
+
+def holder_of(parameter: str) -> str:
+    """Return the module that holds a parameter: ``f`` holds ``f.weight``."""
+    return parameter.rpartition(".")[0]
 
 
 def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> list[_Operation]:
@@ -185,17 +179,44 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
     return list(found.values())
 
 
-def taken_by_nodes(onx: onnx.ModelProto) -> list[Taken]:
+class _Views:
+    """The parameters that operations take views of, which the file does not name.
+
+    Those of a module that nothing mentions are given out in their order, one for each pair of an initializer that the
+    file has and of views of it; where there are no more, the first one again.
+    """
+
+    def __init__(self, module: Module):
+        self._free: defaultdict[str, deque[str]] = defaultdict(deque)
+        for name in module.unmentioned:
+            self._free[holder_of(name)].append(name)
+        self._first: dict[tuple[str, str], str] = {}
+        self._found: dict[tuple[str, tuple[str, ...], str], str] = {}
+
+    def parameter(self, initializer: str, views: tuple[str, ...], module: str) -> str | None:
+        """Return the parameter that a module takes these views of, where the file has another's initializer."""
+        free = self._free[module]
+        name = free[0] if free else self._first.get((initializer, module))
+        key = initializer, views, module
+        if key not in self._found and name is not None:
+            self._found[key] = name
+            self._first.setdefault((initializer, module), name)
+            if free:
+                free.popleft()
+        return self._found.get(key)
+
+
+def taken_by_nodes(module: Module) -> list[Taken]:
     """Return the parameters and buffers that nodes take by another name than the module's, or not at all."""
-    module = Module(onx)
-    others = module.made | {i.name for i in onx.graph.initializer if i.name not in module.initializers}
-    found = [taken for operation in module.operations for taken in _taken(module, operation)]
+    others = module.made | (module.names - module.initializers.keys())
+    views = _Views(module)
+    found = [taken for operation in module.operations for taken in _taken(module, operation, views)]
     found = [taken for taken in found if taken.name not in others]  # a value of the graph may have its name
     sources: dict[str, str] = {}
     return [taken for taken in found if sources.setdefault(taken.name, taken.source) == taken.source]
 
 
-def _taken(module: Module, operation: _Operation) -> Iterator[Taken]:
+def _taken(module: Module, operation: _Operation, views: _Views) -> Iterator[Taken]:
     layers = [node for node in operation.nodes if node.op_type in _RECURRENT]
     if layers:
         yield from _of_layers(module, operation, layers)
@@ -206,7 +227,7 @@ def _taken(module: Module, operation: _Operation) -> Iterator[Taken]:
         yield from _constants(module, operation, uses)
         return
     sources = list(dict.fromkeys(source for _, _, source in uses))
-    names = missing if len(uses) <= len(missing) else _names(module, operation, missing, sources)
+    names = missing if len(uses) <= len(missing) else _names(module, operation, missing, sources, views)
     places = range(len(uses)) if names is missing else [sources.index(source) for _, _, source in uses]
     if len(sources) <= len(names):
         for (node, i, source), place in zip(uses, places, strict=True):
@@ -229,19 +250,15 @@ def _of_layers(module: Module, operation: _Operation, nodes: Sequence[onnx.NodeP
                 yield Taken(name, node.output[0], i, x, module.held[name][1])
 
 
-def _names(module: Module, operation: _Operation, missing: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
+def _names(
+    module: Module, operation: _Operation, missing: Sequence[str], sources: Sequence[str], views: _Views
+) -> Sequence[str]:
     """Return the parameters of an operation, which may take views of them, that the file has as `sources`."""
     if len(missing) >= len(sources) or module.takes_known(operation):
         return missing
-    views = tuple(a for a in operation.args if a not in module.made and a not in module.known)
-    free = module.free[operation.module]
-    for source in sources:
-        again = module.first_viewed.get((source, operation.module), "")
-        if (source, views, operation.module) not in module.viewed and (free or again):
-            viewed = free.popleft() if free else again
-            module.viewed[source, views, operation.module] = viewed
-            module.first_viewed.setdefault((source, operation.module), viewed)
-    return [name for x in sources if (name := module.viewed.get((x, views, operation.module))) is not None]
+    absent = tuple(a for a in operation.args if a not in module.made and a not in module.known)
+    found = (views.parameter(source, absent, operation.module) for source in sources)
+    return [name for name in found if name is not None]
 
 
 def _constants(module: Module, operation: _Operation, uses: Sequence[tuple[str, int, str]]) -> Iterator[Taken]:
@@ -305,84 +322,12 @@ def _zeros(node: onnx.NodeProto, w: onnx.TensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(zeros)
 
 
-def settled(onx: onnx.ModelProto) -> set[str]:
+def settled(module: Module) -> set[str]:
     """Return the initializers of a model :func:`as_in_module` of which each use is known."""
-    module = Module(onx)
     foreign = {
         source
         for operation in module.operations
         for _, _, source in _foreign_uses(module, operation)
-        if all(name.rpartition(".")[0] != operation.module for name in module.origins(source) & module.held.keys())
+        if all(holder_of(name) != operation.module for name in module.origins(source) & module.held.keys())
     }
     return {x for x in module.initializers if not module.origins(x).isdisjoint(module.held)} - foreign
-
-
-def lost_parameters(onx: onnx.ModelProto) -> list[str]:
-    """Return the parameters that the exporter's optimizer left out, as far as the file shows.
-
-    It drops sums with the scalar 0 and products with the scalar 1, and computes layers once that are equal and take the
-    same rows, and views of equal parameters. A parameter that no operation takes may also be unused, or tied to one
-    that its module takes.
-    """
-    module = Module(onx)
-    if not module.unmentioned:
-        return []
-    called = {operation.module for operation in module.operations}
-    tied = {f"{o.module}.{a.rpartition('.')[2]}" for o in module.operations for a in o.args if a in module.held}
-    by_weights = {node.output[0] for o in module.operations if module.held.keys() & {*o.args} for node in o.nodes}
-    absent = {a for o in module.operations for a in o.tensors} & {*module.mentioned} - module.made - module.known - {
-        *module.held
-    }
-    dropped = any(map(_ARITHMETIC.fullmatch, absent))
-    joined = any(
-        _stem(a) == _stem(x) and x not in o.args
-        for o in module.operations
-        for a in absent.intersection(o.tensors)
-        for node in o.nodes
-        for x in by_weights.intersection(node.input)
-    )
-    folded = {*folded_normalizations(onx)}
-    found = {taken.name for taken in taken_by_nodes(onx)}
-    lost = [p for p in module.unmentioned if p not in tied | found and p.rpartition(".")[0] not in folded]
-    viewed = _takes_views_of_others(module)
-    return [p for p in lost if joined or p.rpartition(".")[0] in viewed or (dropped and p.rpartition(".")[0] in called)]
-
-
-def _takes_views_of_others(module: Module) -> set[str]:
-    """Return the modules that take, in place of a view that the file lacks, one of another module's parameter."""
-    found = set()
-    for operation in module.operations:
-        for x in () if module.takes_known(operation) else {x for node in operation.nodes for x in node.input}:
-            source = x
-            while source in module.views:
-                source = module.views[source]
-            owners = {name.rpartition(".")[0] for name in module.origins(source) & module.held.keys()}
-            if source != x and owners and operation.module not in owners:
-                found.add(operation.module)
-    return found
-
-
-def folded_normalizations(onx: onnx.ModelProto) -> list[str]:
-    """Return the layers of BatchNormalization that the exporter's optimizer folded into others."""
-    module = Module(onx)
-    layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
-    found = {taken.name for taken in taken_by_nodes(onx)} | module.known
-    return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" not in found]
-
-
-def computed_in_advance(onx: onnx.ModelProto) -> list[str]:
-    """Return the initializers that the exporter computed from parameters, other than by moving their elements."""
-    module = Module(onx)
-    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
-    return [
-        name
-        for name, sources in module.folded.items()
-        if name in module.initializers
-        and not parameters.isdisjoint(sources)
-        and not all(x in module.held or _MOVES.fullmatch(x) for x in (name, *sources))
-    ]
-
-
-def _stem(name: str) -> str:
-    """Return the name of an operation without its number."""
-    return re.sub(r"_\d+$", "", name)

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import as_in_module, held_by_module, taken_by_nodes
+from onnxtrain.convert.dynamo import Module, as_in_module, held_by_module, taken_by_nodes
 from onnxtrain.convert.tied import is_computed
 
 #: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
@@ -91,7 +91,7 @@ def _module_of(node: onnx.NodeProto) -> str:
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which weights are those of its layers, as far as the exporter says so."""
-    return separate_copies(as_in_module(onx, taken_by_nodes(onx)), owners_of_copies(onx))
+    return separate_copies(as_in_module(onx, taken_by_nodes(Module(onx))), owners_of_copies(onx))
 
 
 def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.ModelProto:
@@ -208,7 +208,7 @@ def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights
 
 def with_trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Return a model in which the weights that were trained are those of its layers, all else as it came."""
-    taken = [t for t in taken_by_nodes(onx) if weights.keys() & {t.name, t.source}]
+    taken = [t for t in taken_by_nodes(Module(onx)) if weights.keys() & {t.name, t.source}]
     return separate_copies(as_in_module(onx, taken), _trained_copies(onx, weights))
 
 

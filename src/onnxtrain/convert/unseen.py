@@ -7,7 +7,17 @@ from collections.abc import Collection
 
 import onnx
 
-from onnxtrain.convert.dynamo import computed_in_advance, folded_normalizations, lost_parameters
+from onnxtrain.convert.dynamo import Module, holder_of, taken_by_nodes
+
+#: Sums and products that are left out where the other operand is the scalar 0 or 1.
+_ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
+
+#: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
+_MOVES = re.compile(
+    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
+    r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
+    r"gather|zeros)(_\d+)*"
+)
 
 #: Weights of convolutions that torch.onnx.export(dynamo=False) computed: parameters keep their names.
 _FOLDED = re.compile(r"onnx::Conv(Transpose)?_\d+")
@@ -30,18 +40,21 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     if onx.producer_name != "pytorch":
         return []
     found = []
-    if lost := lost_parameters(onx):
+    module = Module(onx)
+    taken = {t.name for t in taken_by_nodes(module)}
+    layers = _folded_normalizations(module, taken)
+    if lost := _left_out(module, taken, layers):
         found.append(
             f"PyTorch's exporter left out {_some(lost)}: sums with 0, products with 1, layers that begin equal and "
             "take the same rows, and views of parameters that begin equal. PyTorch trains these parameters; "
             "torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
         )
-    if folded := folded_normalizations(onx):
+    if layers:
         found.append(
-            f"PyTorch's exporter folded BatchNormalization into the layers before: {_some(folded)}. The products are "
+            f"PyTorch's exporter folded BatchNormalization into the layers before: {_some(layers)}. The products are "
             "trained, PyTorch trains their factors; torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
         )
-    if computed := [name for name in computed_in_advance(onx) if name in trained]:
+    if computed := [name for name in _computed_in_advance(module) if name in trained]:
         found.append(
             f"PyTorch's exporter computed {_some(computed)} in advance, as of parametrizations. The results are "
             "trained, not what they come from; torch.onnx.export(..., dynamo=True, optimize=False) keeps that."
@@ -59,6 +72,82 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
             "learns them, name them in weights_to_train besides the others."
         )
     return found
+
+
+def _left_out(module: Module, taken: Collection[str], folded: Collection[str]) -> list[str]:
+    """Return the parameters that the exporter's optimizer left out, as far as the file shows.
+
+    It drops sums with the scalar 0 and products with the scalar 1, and computes layers once that are equal and take the
+    same rows, and views of equal parameters. A parameter that no operation takes may also be unused, or tied to one
+    that its module takes: where nothing shows that it was left out, it is not among them.
+    """
+    if not module.unmentioned:
+        return []
+    tied = {f"{o.module}.{a.rpartition('.')[2]}" for o in module.operations for a in o.args if a in module.held}
+    untaken = [p for p in module.unmentioned if p not in tied and p not in taken and holder_of(p) not in folded]
+    absent = _absent_results(module)
+    if _takes_equal_layers(module, absent):
+        return untaken
+    drops = any(map(_ARITHMETIC.fullmatch, absent))
+    called = {operation.module for operation in module.operations} if drops else set()
+    affected = called | _takes_views_of_others(module)
+    return [p for p in untaken if holder_of(p) in affected]
+
+
+def _absent_results(module: Module) -> set[str]:
+    """Return the tensors that operations take, and the file neither has nor computes."""
+    tensors = {a for operation in module.operations for a in operation.tensors}
+    return tensors & module.mentioned - module.made - module.known - module.held.keys()
+
+
+def _takes_equal_layers(module: Module, absent: Collection[str]) -> bool:
+    """Whether an operation takes, in place of an absent result, that of a like operation on weights."""
+    by_weights = {node.output[0] for o in module.operations if module.held.keys() & {*o.args} for node in o.nodes}
+    return any(
+        _stem(a) == _stem(x) and x not in operation.args
+        for operation in module.operations
+        for a in operation.tensors.intersection(absent)
+        for node in operation.nodes
+        for x in by_weights.intersection(node.input)
+    )
+
+
+def _takes_views_of_others(module: Module) -> set[str]:
+    """Return the modules that take, in place of a view that the file lacks, one of another module's parameter."""
+    found = set()
+    for operation in module.operations:
+        for x in () if module.takes_known(operation) else {x for node in operation.nodes for x in node.input}:
+            source = x
+            while source in module.views:
+                source = module.views[source]
+            owners = {holder_of(name) for name in module.origins(source) & module.held.keys()}
+            if source != x and owners and operation.module not in owners:
+                found.add(operation.module)
+    return found
+
+
+def _folded_normalizations(module: Module, taken: Collection[str]) -> list[str]:
+    """Return the layers of BatchNormalization that the exporter's optimizer folded into others."""
+    layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
+    gone = module.held.keys() - module.known - {*taken}
+    return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" in gone]
+
+
+def _computed_in_advance(module: Module) -> list[str]:
+    """Return the initializers that the exporter computed from parameters, other than by moving their elements."""
+    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
+    return [
+        name
+        for name, sources in module.folded.items()
+        if name in module.initializers
+        and not parameters.isdisjoint(sources)
+        and not all(x in module.held or _MOVES.fullmatch(x) for x in (name, *sources))
+    ]
+
+
+def _stem(name: str) -> str:
+    """Return the name of an operation without its number."""
+    return re.sub(r"_\d+$", "", name)
 
 
 def _some(names: Collection[str]) -> str:

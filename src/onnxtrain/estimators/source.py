@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 
 from onnxtrain import graph
 from onnxtrain.convert import Binding
-from onnxtrain.convert.dynamo import settled
+from onnxtrain.convert.dynamo import Module, settled
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
@@ -175,7 +175,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     owners = owners_of_copies(proto)
     own = with_own_copies(proto)
     found = rewrite_model(tied(own))
-    found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(own)))
+    found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
         given, shape = declared.get(value.name), value.type.tensor_type.shape
