@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -158,6 +159,47 @@ REFUSED = {
     "Gaussian process": (GaussianProcessClassifier(1e4 * RBF(1e3), optimizer=None), CLASSES["wine"]),
     "a large offset": (LinearRegression(), (DIABETES[0] + 1e5, DIABETES[1])),
 }
+
+
+#: Measured to a tenth: the middle of two such numbers, where a split lies, is another one.
+TENTHS = np.round(np.random.default_rng(0).normal(50, 15, (600, 3)), 1)
+BEHIND_SCALING = {
+    "a tree": DecisionTreeRegressor(random_state=0),
+    "a forest": RandomForestRegressor(5, random_state=0),
+    "boosting": GradientBoostingClassifier(n_estimators=5, random_state=0),
+    "histograms": HistGradientBoostingRegressor(max_iter=5, random_state=0),
+    "histograms of classes": HistGradientBoostingClassifier(max_iter=5, random_state=0),
+}
+
+
+@pytest.mark.parametrize("as_table", [np.asarray, pd.DataFrame, np.float32], ids=["array", "frame", "float32"])
+@pytest.mark.parametrize("name", BEHIND_SCALING)
+def test_held_out_decimals_behind_a_scaler_stay_on_their_sides(name, as_table):
+    y = TENTHS @ [1.0, -2.0, 0.5]
+    model = make_pipeline(StandardScaler(), clone(BEHIND_SCALING[name]))
+    y = np.digitize(y, [-40, -10]) if is_classifier(model) else y
+    rows, held_out = as_table(TENTHS[:300]), as_table(TENTHS[300:])
+    found = tuned(model.fit(rows, y[:300]), (rows, y[:300]))
+    predict = "predict_proba" if is_classifier(model) else "predict"
+    expected = getattr(model, predict)(held_out)
+    np.testing.assert_allclose(getattr(found, predict)(held_out), expected, rtol=1e-5, atol=1e-5 * abs(expected).max())
+    assert found.onnx_status_["standardscaler"] == "scikit-learn"
+
+
+@pytest.mark.parametrize("steps", [[], [SimpleImputer()]], ids=["no step", "a step that computes nothing"])
+def test_decimals_in_front_of_a_tree_stay_in_one_graph(steps):
+    model = make_pipeline(*steps, DecisionTreeRegressor(random_state=0)).fit(TENTHS[:300], TENTHS[:300, 0])
+    found = tuned(model, (TENTHS[:300], TENTHS[:300, 0]))
+    assert set(found.onnx_status_.values()) == {"ONNX"}
+    np.testing.assert_allclose(found.predict(TENTHS[300:]), model.predict(TENTHS[300:]), rtol=1e-5)
+
+
+def test_rows_of_many_digits_behind_a_scaler_stay_in_one_graph():
+    rows = np.random.default_rng(1).normal(50, 15, (600, 3))
+    model = make_pipeline(StandardScaler(), DecisionTreeRegressor(random_state=0)).fit(rows[:300], rows[:300, 0])
+    found = tuned(model, (rows[:300], rows[:300, 0]))
+    assert found.onnx_status_["standardscaler"] == "ONNX"
+    np.testing.assert_allclose(found.predict(rows[300:]), model.predict(rows[300:]), rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:float32 rounds the columns:UserWarning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from onnxtrain.convert.columns import (
     by_column,
     feeds_of,
     positional,
+    rows_between,
     some_rows,
 )
 from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside
@@ -87,10 +88,15 @@ def compare(
     if session is None:
         session = open_session(onx.SerializeToString(), "cpu", 1, thorough=False)
     estimator = positional(estimator, X)
+
+    def run(rows: Any) -> dict[str, np.ndarray]:
+        return dict(zip(names, run_session(session, {**feeds_of(onx, rows), **(weights or {})}, names), strict=True))
+
+    if _has_trees_last(estimator):
+        _check_between(estimator, run, X)
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
-        values = run_session(session, {**feeds_of(onx, chosen), **(weights or {})}, names)
-        found, exact = dict(zip(names, values, strict=True)), as_float64(chosen)
+        found, exact = run(chosen), as_float64(chosen)
         known.setdefault("X", exact)
         try:
             check(estimator, found, known["X"], known)
@@ -98,6 +104,35 @@ def compare(
             if known["X"] is not exact:
                 raise
             _check_rounded(estimator, found, chosen, known, e)
+
+
+def _has_trees_last(estimator: BaseEstimator) -> bool:
+    """Whether trees split what steps in front have computed."""
+    return isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
+
+
+def _check_between(estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], X: Any) -> None:
+    """Compare a pipeline that ends in trees with its graph on decimals between the rows of `X`.
+
+    Splits lie in the middle of two rows that the trees were fitted on. There what the steps in front compute in float32
+    falls to another side than in float64: of no row of the fit, and of some in any other table of such decimals.
+    """
+    rows = rows_between(X)
+    if rows is None:
+        return
+    answers: Answers = {}
+    try:
+        _ask(estimator, "predict", as_float64(rows), answers)
+    except ConversionError:  # a number may be a category that the estimator does not know
+        return
+    try:
+        check(estimator, run(rows), as_float64(rows), answers)
+    except ConversionError:
+        raise ConversionError(
+            f"The graph of {type(estimator).__name__} is the estimator on X, and not on all decimals between its rows: "
+            "what the steps in front compute of some falls to the other side of a split in float32. Trees need no "
+            "scaling: without these steps it is one graph."
+        ) from None
 
 
 def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
@@ -117,8 +152,7 @@ def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
 
 def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answers]]:
     """Return the sizes of the samples that are compared, each with the answers on it."""
-    behind_steps = isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
-    splits = behind_steps or holds(estimator, HISTOGRAMS) or holds_boosted(estimator)
+    splits = _has_trees_last(estimator) or holds(estimator, HISTOGRAMS) or holds_boosted(estimator)
     return [*([(_ROWS_OF_TREES, {})] if splits else []), (COMPARED_ROWS, answers)]
 
 

@@ -15,6 +15,9 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 #: Rows on which graph and estimator are compared.
 COMPARED_ROWS = 200
 
+#: Rows between those of the fit: each value of a column of three digits some times.
+BETWEEN = 2000
+
 #: Entries of sparse rows that are made dense for it.
 _DENSE = 2**21
 
@@ -78,6 +81,45 @@ def some_rows(X: Any, n_rows: int) -> Any:
     if hasattr(X, "toarray"):
         return X[chosen].toarray()
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+
+
+def rows_between(X: Any, n_rows: int = BETWEEN) -> Any:
+    """Return rows of decimals that a table like `X` may have: of the digits of each column, anywhere in its range.
+
+    Columns of more digits, or of text, are those of `X`.
+
+    Returns
+    -------
+    array or DataFrame of `n_rows` rows, None if no column has few digits.
+    """
+    if hasattr(X, "toarray"):
+        return None
+    X = X if hasattr(X, "iloc") else np.asarray(X)
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(0, len(X), n_rows)
+    found = X.iloc[chosen].copy() if hasattr(X, "iloc") else X[chosen]
+    columns: Any = found if hasattr(X, "columns") else found.T
+    all_values: Any = X if hasattr(X, "columns") else X.T
+    changed = False
+    for name in X.columns if hasattr(X, "columns") else range(len(columns)):
+        values = np.asarray(all_values[name])
+        between = _decimals(values, n_rows)
+        if len(between):
+            columns[name] = rng.permutation(np.resize(between, n_rows)).astype(values.dtype)
+            changed = True
+    return found if changed else None
+
+
+def _decimals(values: np.ndarray, n: int) -> np.ndarray:
+    """Return at most n evenly spread decimals in the range of some, none if these have more than four digits behind."""
+    if values.dtype.kind not in "iuf":
+        return values[:0]
+    finite = values[np.isfinite(values)].astype(np.float64)
+    digits = next((d for d in range(5) if np.array_equal(np.round(finite, d).astype(values.dtype), finite)), None)
+    if digits is None or not len(finite):
+        return finite[:0]
+    low, high = float(np.min(finite)), float(np.max(finite))
+    return np.unique(np.round(np.linspace(low, high, min(n, round((high - low) * 10**digits) + 1)), digits))
 
 
 def spread(n: int, n_chosen: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
-from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, some_rows
+from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
@@ -88,10 +88,21 @@ class PreprocessedForm(InputForm):
             return self._columns(X), y
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return the columns before they are rounded to float32, where the trained part does not round them itself."""
+        """Return the columns before they are rounded to float32, where the trained part does not round them itself.
+
+        Behind them stand those of decimals between, which decide where such a row of another table falls.
+        """
         if self.division is None or not holds(self.division.tail, HISTOGRAMS):
             return rows
-        return super().exact(self.front.transform(X), rows)
+        found = super().exact(self.front.transform(X), rows)
+        between = None if found is rows else rows_between(as_pandas(X))
+        if between is None:
+            return found
+        try:
+            columns = self.front.transform(between)
+        except ValueError:  # a number may be a category that a step does not know
+            return found
+        return np.vstack([found, _dense(columns)])
 
     def _columns(self, X: Features) -> Features:
         finite = "allow-nan" if self.allow_nan else True
