@@ -38,6 +38,9 @@ from onnxtrain.runtime.session import run
 
 STEPS = 20
 
+#: What readers look for and find here.
+WORDS = ("supported estimators", "random forest", "SVM", "SVC", "k nearest neighbors", "gaussian process")
+
 #: Learning rates, the first that lowers the loss counts: of rows that are not scaled a step must be small.
 RATES = (1e-3, 1e-4, 1e-5, 1e-6)
 
@@ -361,6 +364,7 @@ def page(results: list[Result]) -> str:
     """Return the page, reStructuredText."""
     counts = {state: sum(r.state == state for r in results) for state in STATES}
     lines = [
+        f".. index:: {', '.join(f'! {word}' for word in WORDS)}", "",
         "Every scikit-learn class", "========================", "",
         ".. This page is written by doc/gen_estimators.py: do not edit.", "",
         "Each class of ``sklearn.utils.all_estimators()`` as it comes, fitted on ``load_diabetes`` or, a classifier, "

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from onnxtrain import differentiable_ops
 
 HEAD = """\
+.. index:: ! opset, ! operator not supported, ! unsupported operator, ! supported operators
+
 Operators with a derivative
 ===========================
 
