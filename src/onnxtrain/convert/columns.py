@@ -15,10 +15,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 #: Rows on which graph and estimator are compared.
 COMPARED_ROWS = 200
 
-#: Rows between those of the fit: each value of a column of three digits some times.
-BETWEEN = 2000
+#: Rows between those of the fit: each value of a column of three digits some times. So many show its digits.
+_BETWEEN, _MEASURED = 2000, 20_000
 
-#: Entries of sparse rows that are made dense for it.
+#: Entries of rows that are made for it, or of sparse ones made dense.
 _DENSE = 2**21
 
 
@@ -83,26 +83,26 @@ def some_rows(X: Any, n_rows: int) -> Any:
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
 
 
-def rows_between(X: Any, n_rows: int = BETWEEN) -> Any:
+def rows_between(X: Any) -> Any:
     """Return rows of decimals that a table like `X` may have: of the digits of each column, anywhere in its range.
 
     Columns of more digits, or of text, are those of `X`.
 
     Returns
     -------
-    array or DataFrame of `n_rows` rows, None if no column has few digits.
+    array or DataFrame, None if no column has few digits.
     """
     if hasattr(X, "toarray"):
         return None
-    X = X if hasattr(X, "iloc") else np.asarray(X)
+    X = some_rows(X, _MEASURED)
+    n_rows = min(_BETWEEN, max(2, _DENSE // X.shape[1]))
     rng = np.random.default_rng(0)
     chosen = rng.integers(0, len(X), n_rows)
     found = X.iloc[chosen].copy() if hasattr(X, "iloc") else X[chosen]
-    columns: Any = found if hasattr(X, "columns") else found.T
-    all_values: Any = X if hasattr(X, "columns") else X.T
+    given, columns = (X, found) if hasattr(X, "columns") else (X.T, found.T)
     changed = False
     for name in X.columns if hasattr(X, "columns") else range(len(columns)):
-        values = np.asarray(all_values[name])
+        values = np.asarray(given[name])
         between = _decimals(values, n_rows)
         if len(between):
             columns[name] = rng.permutation(np.resize(between, n_rows)).astype(values.dtype)
