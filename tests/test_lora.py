@@ -35,6 +35,12 @@ GRAPHS = {
         "WV",
     ),
     "turned by a node": ("t = Transpose(W) h = MatMul(X, t) r = Tanh(h) Y = MatMul(r, V)", (4, 6), (4, 3), "WV"),
+    "turned by no node": (
+        "t = Transpose <perm = [0, 1]> (W) h = MatMul(X, t) r = Tanh(h) Y = MatMul(r, V)",
+        (6, 4),
+        (4, 3),
+        "WV",
+    ),
     "used twice": (
         "a = MatMul(X, W) h = Tanh(a) b = MatMul(h, W) r = Tanh(b) Y = MatMul(r, V)",
         (6, 6),

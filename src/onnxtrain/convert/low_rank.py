@@ -50,25 +50,24 @@ def matrices(model: ir.Model) -> dict[str, Products]:
     return {name: uses for name, uses in found.items() if uses and len({turned for _, turned in uses}) == 1}
 
 
-def _products(model: ir.Model, value: ir.Value, turned: bool = False) -> Products:
+def _products(model: ir.Model, weight: ir.Value) -> Products:
     """Return the products by a matrix; none if it is used in any other way."""
     found: Products = []
-    for node, position in value.uses():
-        y = node.outputs[0]
-        if graph.made_by(y, "MatMul", "Gemm") is not None and position == 1 and node.graph is model.graph:
-            found.append((node, turned != bool(_attribute(node, "transB", 0))))
-        elif graph.made_by(y, "Transpose", "Identity") is not None and not y.is_graph_output():
-            inner = _products(model, y, turned != (node.op_type == "Transpose"))
-            if not inner:
-                return []
-            found += inner
-        else:
+    waiting = [(weight, False)]
+    while waiting:
+        value, turned = waiting.pop()
+        if value.is_graph_output():
             return []
-    return [] if value.is_graph_output() else found
-
-
-def _attribute(node: ir.Node, name: str, default: float) -> float:
-    return node.attributes[name].value if name in node.attributes else default
+        for node, position in value.uses():
+            y = node.outputs[0]
+            if graph.made_by(y, "MatMul", "Gemm") is not None and position == 1 and node.graph is model.graph:
+                found.append((node, turned != bool(graph.attribute(node, "transB", 0))))
+            elif graph.made_by(y, "Transpose", "Identity") is not None:
+                swaps = node.op_type == "Transpose" and list(graph.attribute(node, "perm", (1, 0))) == [1, 0]
+                waiting.append((y, turned != swaps))
+            else:
+                return []
+    return found
 
 
 def with_factors(
@@ -125,10 +124,10 @@ def _add_beside(model: ir.Model, product: ir.Node, a: ir.Value, b: ir.Value, sca
         return found
 
     if product.op_type == "Gemm":
-        factor = scale * _attribute(product, "alpha", 1.0)
-        thin = made("Gemm", [x, a], narrow, alpha=factor, transA=int(_attribute(product, "transA", 0)))
+        factor = scale * graph.attribute(product, "alpha", 1.0)
+        thin = made("Gemm", [x, a], narrow, alpha=factor, transA=int(graph.attribute(product, "transA", 0)))
     else:
-        factor = ir.tensor(np.array(scale, a.dtype.numpy()), dtype=a.dtype)  # type: ignore[union-attr, assignment]
+        factor = ir.tensor(np.array(scale, a.dtype.numpy()), dtype=a.dtype)  # type: ignore[union-attr]
         thin = made("Mul", [made("MatMul", [x, a], narrow), made("Constant", [], [], value=factor)], narrow)
     beside = made(product.op_type, [thin, b], y.shape)
     total = made("Add", [y, beside], y.shape)
