@@ -65,12 +65,9 @@ def unmasked(X: Any, name: str) -> Any:
 
 def _lazy(X: Any) -> Lazy | None:
     """Return how a collection is read, None for one that is in memory."""
-    kind = type(X)
-    return next((make(X) for library, names, make in _KINDS if _is(kind, library, names)), None)
-
-
-def _is(kind: type, library: str, names: tuple[str, ...]) -> bool:
-    return any(c.__module__.partition(".")[0] == library and c.__name__ in names for c in kind.__mro__)
+    names = ((c.__module__.partition(".")[0], c.__name__) for c in type(X).__mro__)
+    kind = next((_KINDS[name] for name in names if name in _KINDS), None)
+    return None if kind is None else kind(X)
 
 
 def _dask_array(X: Any) -> Lazy:
@@ -122,16 +119,20 @@ def _copying(X: Any) -> dict[str, bool]:
     return {} if hasattr(X, "chunks") else {"zero_copy_only": False}
 
 
-#: Library and names of the classes, and how such a collection is read.
-_KINDS: tuple[tuple[str, tuple[str, ...], Callable[[Any], Lazy]], ...] = (
-    ("dask", ("Array",), _dask_array),
-    ("dask", ("FrameBase", "DataFrame", "Series"), _dask_frame),
-    ("zarr", ("Array",), _zarr_array),
-    ("polars", ("LazyFrame",), _polars_frame),
-    ("pyarrow", ("Dataset",), _arrow_dataset),
-    ("pyarrow", ("Table", "RecordBatch"), _arrow_table),
-    ("pyarrow", ("Array", "ChunkedArray"), _arrow_column),
-)
+#: How such a collection is read, by the library and the name of its class.
+_KINDS: dict[tuple[str, str], Callable[[Any], Lazy]] = {
+    ("dask", "Array"): _dask_array,
+    ("dask", "FrameBase"): _dask_frame,
+    ("dask", "DataFrame"): _dask_frame,
+    ("dask", "Series"): _dask_frame,
+    ("zarr", "Array"): _zarr_array,
+    ("polars", "LazyFrame"): _polars_frame,
+    ("pyarrow", "Dataset"): _arrow_dataset,
+    ("pyarrow", "Table"): _arrow_table,
+    ("pyarrow", "RecordBatch"): _arrow_table,
+    ("pyarrow", "Array"): _arrow_column,
+    ("pyarrow", "ChunkedArray"): _arrow_column,
+}
 
 
 def _first_module(X: Any) -> Any:
