@@ -1,4 +1,4 @@
-"""The gradient of a model: the public interface of :mod:`onnxtrain.autodiff`; random values for its inputs."""
+"""The gradient of a model, the public interface of :mod:`onnxtrain.autodiff`, and random values for its inputs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ INTEGERS = 10
 
 
 class DerivativeOptions(IntFlag):
-    """Options for the inputs and outputs of the graph returned by :func:`onnx_derivative`.
+    """Options for the inputs and outputs of the graph that :func:`onnx_derivative` returns.
 
     Parameters
     ----------
     *values : int
-        The value of an option; they are combined by ``|``.
+        The value of an option; options are combined by ``|``.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class DerivativeOptions(IntFlag):
     KeepOutputs = 2
     #: The incoming gradients are ones; requires KeepOutputs.
     FillGrad = 4
-    #: The graph already computes a loss: it is the first output, followed by its gradients.
+    #: The graph already computes a loss: the loss is the first output, followed by its gradients.
     Loss = 8
 
 
@@ -69,52 +69,49 @@ def onnx_derivative(
     *,
     builder: str = "builtin",
 ) -> onnx.ModelProto:
-    r"""Return the graph of the gradient of an ONNX model, in standard operators.
+    r"""Return the gradient graph of an ONNX model, in standard operators.
 
     For outputs :math:`y_k` and incoming gradients :math:`\bar y_k`, each input or
     weight :math:`x` gets
 
     .. math:: \bar x = \sum_k \left(\frac{\partial y_k}{\partial x}\right)^{\!\top} \bar y_k
 
-    Inputs of the result are those of `onx`, then the weights, then
-    ``<output>_grad`` for each floating-point output. Outputs are ``<input>_grad``, then
-    ``<weight>_grad``, in the requested order, then the outputs kept by `options`. A name that
-    is taken gets a numeric suffix. Constants of a derivative are Constant nodes: the
-    floating-point initializers of the result are the weights of `onx`. A value that the outputs
-    depend on only through non-differentiable operators (Shape, Greater, ArgMax, ...), or not at
-    all, has a gradient of zeros.
+    The inputs of the result are those of `onx`, then the weights, then ``<output>_grad`` for each floating-point
+    output. Its outputs are ``<input>_grad``, then ``<weight>_grad``, in the requested order, then the outputs kept by
+    `options`. A name that is already used gets a numeric suffix. Constants of the derivative are Constant nodes, so
+    that the floating-point initializers of the result are the weights of `onx`. A value that the outputs depend on only
+    through non-differentiable operators (Shape, Greater, ArgMax, ...), or not at all, has a gradient of zeros.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        It is not changed.
+        The model; it is not changed.
     weights : sequence of str, optional
         Initializers to differentiate; None for all floating-point ones, ``[]`` for none.
     inputs : sequence of str, optional
         Inputs to differentiate; None for all floating-point ones, ``[]`` for none.
     options : DerivativeOptions
-        With ``Loss``, the weights keep their values: they are inputs with a default.
+        The inputs and outputs of the result. With ``Loss``, the weights are inputs whose defaults are their values.
     loss : str, optional
-        With ``Loss``, the result to differentiate; several elements are summed.
+        With ``Loss``, the name of the value to differentiate; its elements are summed.
     label : str or sequence of str, optional
-        With ``Loss``, inputs without a gradient.
+        With ``Loss``, the names of inputs that get no gradient.
     path_name : path, optional
         The result is also written there.
     verbose : int
         1 prints the differentiated values and the number of nodes.
     builder : {"builtin", "onnxruntime-training"}
-        The rules of :mod:`onnxtrain.autodiff`, or onnxruntime-training, whose
-        graphs only it can run.
+        The rules of :mod:`onnxtrain.autodiff`, or onnxruntime-training, which alone can run the graphs that it builds.
 
     Returns
     -------
     onnx.ModelProto
-        Its metadata, producer and documentation are those of `onx`.
+        The gradient graph, with the metadata, producer and documentation of `onx`.
 
     Raises
     ------
     GradientError
-        An operator on the way has no derivative.
+        An operator between a weight or an input and the outputs has no derivative.
     WeightError, ModelError
         A weight, an input or the loss is unknown or not floating-point.
     ParameterError, ArgumentTypeError
@@ -152,7 +149,7 @@ def onnx_derivative(
 
 
 def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Return a model, and its large weights, which are beside it as long as somebody has them."""
+    """Return a model, and its large weights, which stay valid only while they are referenced."""
     elsewhere: dict[str, np.ndarray] = {}
     proto, held = graphs.detached(graphs.read(onx, elsewhere))
     return proto, held | elsewhere
@@ -161,7 +158,7 @@ def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarra
 def gradients(
     model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value], *, builder: str = "builtin"
 ) -> list[ir.Value]:
-    """Append to a graph the gradient of one of its values and return it, one value per `wrt`.
+    """Append the gradient of a value to its graph and return it, one value per entry of `wrt`.
 
     Parameters
     ----------
@@ -175,7 +172,7 @@ def gradients(
     Raises
     ------
     WeightError
-        Values of `wrt` that `output` does not depend on; all are named.
+        `output` does not depend on some values of `wrt`; the message names all of them.
     GradientError
         An operator on the way has no derivative.
     """
@@ -196,7 +193,7 @@ def gradients(
     return [found[v] for v in wrt]
 
 
-#: Options that contradict each other, and why.
+#: Tests for options that contradict each other, and the reasons.
 _CONTRADICTIONS: tuple[tuple[Callable[[DerivativeOptions], bool], str], ...] = (
     (
         lambda o: o.KeepYieldOp in o and o != o.KeepYieldOp,
@@ -231,7 +228,7 @@ def _checked(options: object, loss: object, label: object, builder: str) -> Deri
 
 @dataclass(frozen=True)
 class _Asked:
-    """The values of a model to differentiate, and those that the derivative starts from."""
+    """The values of a model to differentiate, and the outputs from which differentiation starts."""
 
     inputs: list[ir.Value]
     weights: list[ir.Value]
@@ -273,7 +270,7 @@ def _asked(
 
 
 def _append_gradients(model: ir.Model, asked: _Asked, options: DerivativeOptions) -> list[tuple[str, ir.Value]]:
-    """Append the backward pass and return the outputs of the result: the loss, the gradients, the outputs kept."""
+    """Append the backward pass and return the outputs of the result: the loss, the gradients, the kept outputs."""
     _weights_become_inputs(model, asked.weights, keep_values=asked.loss is not None)
     op = graphs.builder(model).op
     nodes, own, wrt = list(model.graph), set(model.graph.initializers.values()), asked.wrt
@@ -325,7 +322,7 @@ def _yielded(
 
 
 def _behind_yield(op: Op, value: ir.Value, dy: ir.Value, *, depends: bool) -> ir.Value:
-    """Return a gradient in the form TrainingAgent requires: computed in the backward pass, not an input of it."""
+    """Return a gradient as TrainingAgent requires: computed in the backward pass, not one of its inputs."""
     if not depends:
         shape = graphs.depending_on(op, op.Shape(value), dy)
         zero = ir.tensor(np.zeros(1, value.dtype.numpy()), name="zero")  # type: ignore[union-attr]
@@ -421,25 +418,25 @@ def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.Mod
 def random_feed(
     inputs: Iterable[Any], batch: int = 10, empty_dimension: int = 1, random_state: Any = None
 ) -> dict[str, np.ndarray]:
-    """Draw a random value for each input of a model, to run it without data.
+    """Draw a random value for each input of a model, in order to run it without data.
 
-    Floating-point values are standard normal, integers uniform between 0 and 9, booleans fair.
+    Floating-point values are standard normal, integers uniform in 0 to 9, booleans uniform.
 
     Parameters
     ----------
     inputs : iterable
         ``onx.graph.input``, or ``session.get_inputs()``.
     batch : int
-        Length of a first axis that is unknown, and of every other axis of the same name.
+        The length of an unknown first axis, and of every other axis of the same name.
     empty_dimension : int
-        Length of any other unknown axis.
+        The length of any other unknown axis.
     random_state : int, numpy.random.Generator or None
         The same int gives the same feed.
 
     Raises
     ------
     ArgumentTypeError
-        `inputs` are no descriptions of inputs.
+        `inputs` are not descriptions of inputs.
     DataError
         An input holds strings or is not a tensor.
 

@@ -1,4 +1,4 @@
-"""The base class of both estimators: parameters, ``fit``, ``partial_fit``, copies."""
+"""The base class of both estimators: parameters, ``fit``, ``partial_fit``, cloning and pickling."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onnxtrain.optim import Optimizer, Schedule
     from onnxtrain.training.state import Listener, TrainingState
 
-#: Attributes that fit sets.
+#: Attributes that ``fit`` sets.
 _LEARNED = frozenset(
     """
     best_iteration_ best_loss_ classes_ feature_names_in_ loss_curve_ n_features_in_ n_iter_ validation_loss_curve_
@@ -46,7 +46,7 @@ _LEARNED = frozenset(
 )
 
 
-#: What other libraries call our methods and attributes.
+#: Names that other libraries give to our methods and attributes, with what to use instead.
 _OF_OTHERS = {
     "compile": "loss and solver are parameters of the estimator",
     "evaluate": "score(X, y) does it, or losses(X, y)",
@@ -73,7 +73,7 @@ _OF_OTHERS = {
 
 
 class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimator, ABC):
-    """Base class of the estimators; the parameters are documented there."""
+    """Base class of the estimators; its subclasses document the parameters."""
 
     def __init__(
         self,
@@ -157,21 +157,22 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
     # overridden by subclasses -----------------------------------------------
 
-    #: The trained model, how far its training is, and the parameters that decided on the model; a fit sets them.
+    #: The trained model, the state of its training, and the parameters from which the model was built; ``fit`` sets
+    #: them.
     _trained: TrainedModel
     _state: TrainingState
     _begun_with: dict[str, Any]
 
-    #: The targets of the last fit: of a classifier its labels.
+    #: The targets of the last fit; for a classifier, its labels.
     _targets: Targets
 
-    #: Whether the scores are the results of `decision_function` of the estimator that was handed over, if it has one.
+    #: Whether the scores equal those of `decision_function` of the given estimator, if it has this method.
     _decides = True
 
-    #: The kind of the output according to the user; a parameter of the classifier, as is the next.
+    #: The kind of the output as the user declares it; this attribute and the next are parameters of the classifier.
     output_is: str | None = None
 
-    #: The axis of the classes of an output with positions, according to the user.
+    #: The class axis of an output with positions, as the user declares it.
     class_axis: int | None = None
 
     @property
@@ -181,14 +182,14 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
     @abstractmethod
     def _default_estimator(self) -> BaseEstimator:
-        """Return the estimator that ``estimator=None`` stands for."""
+        """Return the estimator that is used if ``estimator=None``."""
 
     @abstractmethod
     def _new_targets(self, y: ArrayLike, *, positional: bool) -> Targets:
-        """Return targets of the kind of `y`, of which nothing has been learned yet."""
+        """Return targets of the kind of `y` that have not been fitted yet."""
 
     def _expecting(self, classes: np.ndarray | None) -> AbstractContextManager[None]:
-        """Let the first rows lack some of the classes while this is open; a regressor has none."""
+        """Return a context in which the first rows may lack some of the classes; a regressor has no classes."""
         return nullcontext()
 
     def __sklearn_tags__(self) -> Tags:
@@ -223,31 +224,29 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            For an ONNX model with several inputs :class:`~onnxtrain.Inputs`, a mapping or a frame with their names;
-            here and in all other methods. Rows that do not fit in memory are given in parts, without y:
+            The rows. For an ONNX model with several inputs, :class:`~onnxtrain.Inputs`, a mapping or a frame whose keys
+            are the names of the inputs. Rows that do not fit in memory are given in parts, without y, see
             :mod:`onnxtrain.rows`.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            For multilabel targets, an indicator matrix, which may be sparse.
+            The targets. For multilabel targets, an indicator matrix, which may be sparse.
         sample_weight : array-like of shape (n_samples,), optional
-            Not negative. A row of weight zero is ignored.
+            Weights of the rows, not negative. A row of weight zero is ignored.
         X_val, y_val, sample_weight_val : array-like, optional
-            The validation set. Its loss is computed after each epoch: the weights of the best epoch
-            are kept, and training stops as with ``early_stopping``, which would hold
-            out rows of X itself.
+            The validation set. Its loss is computed after each epoch. The weights of the best epoch are kept, and
+            training stops as with ``early_stopping``, but no rows of X are held out.
         callback : callable, optional
-            ``callback(info)`` after each epoch, with an :class:`~onnxtrain.training.state.EpochInfo`:
-            epoch, step, loss, validation_loss, learning_rate, time, weights. Training stops
-            where it returns True. Callbacks of scikit-learn are set by ``set_callbacks``.
+            ``callback(info)`` is called after each epoch with an :class:`~onnxtrain.training.state.EpochInfo`: epoch,
+            step, loss, validation_loss, learning_rate, time, weights. Training stops if it returns True. Callbacks of
+            scikit-learn are set by ``set_callbacks``.
         checkpoint : path, optional
-            Every `every` epochs the state of the fit is written to this file, in one piece or
-            not at all. :func:`onnxtrain.load` reads it too.
+            The state of the fit is written to this file every `every` epochs, atomically. :func:`onnxtrain.load` reads
+            the file too.
         every : int
-            Epochs between two files.
+            The number of epochs between two checkpoints.
         resume : bool
-            Go on from the file `checkpoint` where it is there, else begin: a fit that was
-            killed, called again with the same rows and parameters, ends at the same bits as
-            one that was not. `max_iter` may be another one. A fit that had ended is not
-            run again.
+            Continue from the file `checkpoint` if it exists, else start from the beginning. A killed fit that is called
+            again with the same rows and parameters ends at the same bits as an uninterrupted fit. `max_iter` may
+            differ. A fit that had ended is not run again.
 
         Returns
         -------
@@ -259,10 +258,11 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         ConversionError, ModelError, WeightError
             The estimator or the ONNX model cannot be trained.
         ConvergenceError
-            The loss became infinite or NaN. The better weights of the start and the best epoch are in place.
+            The loss became infinite or NaN. The estimator holds the initial weights or those of the best epoch,
+            whichever have the lower loss.
         FileError
-            The checkpoint could not be written at last, on a full disk for example: until then that is a warning.
-            The estimator is fitted.
+            The checkpoint could not be written at the end of the fit, for example because the disk is full; earlier
+            failures are warnings. The estimator is fitted.
 
         Examples
         --------
@@ -292,15 +292,15 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
     def partial_fit(
         self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
+        """Train on the rows for one epoch, continuing from the current weights and optimizer state.
 
-        The learning rate goes on as well; a schedule that needs a length has that of ``max_iter`` calls with as
-        many rows.
+        The learning rate continues as well. A schedule that needs a length assumes ``max_iter`` calls with as many
+        rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
-            Of the features of the first call. Each call looks through all parts before its epoch, as ``fit`` does.
+            The rows, with the features of the first call. Like ``fit``, each call checks all parts before its epoch.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
@@ -309,7 +309,7 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         Returns
         -------
         self
-            After one epoch more.
+            The estimator, trained for one more epoch.
 
         Examples
         --------
@@ -327,14 +327,14 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
     @property
     def _model(self) -> TrainedModel:
-        """The trained model, run as the parameters say now."""
+        """The trained model, on the device and with the number of threads that the parameters name now."""
         if not self.__sklearn_is_fitted__():  # the check takes a tenth of a small prediction
             check_is_fitted(self)
         self._trained = self._trained.on(self.device, self.n_threads)
         return self._trained
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError with a hint; Python calls this for attributes that are missing."""
+        """Raise an AttributeError with a hint; Python calls this method for missing attributes."""
         if name in _LEARNED and not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has {name} once it is fitted: call fit.", name=name, obj=self)
         if name in ("save", "load"):
@@ -343,12 +343,12 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         if name in _OF_OTHERS:
             said = f"{type(self).__name__} has no {name}: {_OF_OTHERS[name]}."
             raise AttributeError(said, name=name, obj=self)
-        return object.__getattribute__(self, name)  # again: a property may have a reason of its own
+        return object.__getattribute__(self, name)  # once more: a property may raise its own message
 
     # copies -----------------------------------------------------------------
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy; an estimator inside that is fitted stays fitted, to be fine-tuned."""
+        """Return an unfitted copy; a fitted `estimator` parameter stays fitted, so that it can be fine-tuned."""
         copied = super().__sklearn_clone__()
         if self.estimator is not None and not is_onnx(self.estimator) and is_fitted(self.estimator):
             copied.estimator = copy.deepcopy(self.estimator)
@@ -358,7 +358,7 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         return {**super().__getstate__(), "_onnxtrain_version": __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state of a pickle; a version that differs is warned of."""
+        """Restore the state of a pickle; warn if another version wrote it."""
         written_by = state.pop("_onnxtrain_version", "unknown")
         if written_by != __version__:
             warn(

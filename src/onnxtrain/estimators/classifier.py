@@ -1,4 +1,4 @@
-"""Classification: scikit-learn's classifiers and ONNX models trained with any loss."""
+"""Classification: train scikit-learn's classifiers and ONNX models with any loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
-    """Whether the loss is one of probabilities, or the link of the model is that of such a loss of scores."""
+    """Whether probabilities are defined: the loss is a likelihood, or the model's link belongs to such a loss."""
     if self.__sklearn_is_fitted__():
         loss, likely = self._trained.objective.loss, self._targets.decoder(self._trained).likely
     else:
@@ -56,68 +56,65 @@ def _has_scores(self: OrtGradientClassifier) -> bool:
 
 
 class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):
-    r"""Train a classifier, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
+    r"""Train a classifier, any scikit-learn estimator or ONNX model, by gradient descent with onnxruntime.
 
-    The objective is that of :class:`OrtGradientRegressor`, with a loss :math:`\ell` of
-    the class and of the scores in front of the Sigmoid or Softmax of the model. So
-    ``l2 = 1 / (2 * C * n_samples)`` gives :class:`~sklearn.linear_model.LogisticRegression`.
+    The objective is that of :class:`OrtGradientRegressor`, with a loss :math:`\ell` of the class and of the scores, the
+    input of the model's final Sigmoid or Softmax. So ``l2 = 1 / (2 * C * n_samples)`` gives
+    :class:`~sklearn.linear_model.LogisticRegression`.
 
-    y may be a multilabel indicator matrix of K labels. Each label is then a binary problem
-    with a score of its own, and the loss of a row is the sum over them, as in
-    :class:`~sklearn.neural_network.MLPClassifier`:
+    y may be a multilabel indicator matrix of K labels. Each label is then a binary problem with its own score, and the
+    loss of a row is the sum over the labels, as in :class:`~sklearn.neural_network.MLPClassifier`:
 
     .. math:: \ell_i = \sum_{k=1}^{K} \ell(y_{ik}, s_{ik})
 
-    An output of three or more axes has positions: tokens (n, t, K), pixels (n, K, h, w). y has a label for each, (n, t)
-    or (n, h, w), and the loss of a row is the mean over its positions p that count, those whose label is not
-    `ignore_index`:
+    An output of three or more axes has positions: tokens (n, t, K), pixels (n, K, h, w). y has a label for each
+    position, (n, t) or (n, h, w). The loss of a row is the mean over its positions p whose label is not `ignore_index`:
 
     .. math:: \ell_i = \frac{\sum_p v_{ip}\, \ell(y_{ip}, s_{ip})}{\sum_p v_{ip}}
 
-    with v the weight of the class (`class_weight`), or 1. A row counts as its positions do, with the weight
-    :math:`w_i \sum_p v_{ip}`, so that the objective is a mean over all positions of the batch, that of PyTorch's
-    ``CrossEntropyLoss``. ``sample_weight = 1 / (y != -100).sum(axis=1)`` gives each row the same weight instead.
-    Labels of the shape of the output are a binary problem for each entry.
+    where v is the weight of the class (`class_weight`), or 1. The weight of a row is :math:`w_i \sum_p v_{ip}`, so that
+    the objective is a mean over all positions of the batch, as in PyTorch's ``CrossEntropyLoss``.
+    ``sample_weight = 1 / (y != -100).sum(axis=1)`` gives each row the same weight instead. If y has the shape of the
+    output, each entry is a binary problem.
 
     Parameters
     ----------
     estimator : estimator, onnx.ModelProto, bytes or path, optional
-        None is a :class:`~sklearn.linear_model.LogisticRegression`, for labels one for each as
-        an MLPClassifier without a hidden layer. An ONNX model has one column of scores or
-        probabilities a class, or one column for two classes, or gives only the class that has
-        the largest; for labels, one column of scores or of Sigmoids each, or so many outputs
-        of one column.
+        The model to train. None is a :class:`~sklearn.linear_model.LogisticRegression`; for multilabel targets, an
+        MLPClassifier without a hidden layer. The output of an ONNX model has one column of scores or probabilities per
+        class, or one column for two classes, or is the class with the largest score. For multilabel targets, it has one
+        column of scores or Sigmoids per label, or the model has one output of one column per label.
     loss : str or callable
-        ``"log"``, ``"hinge"``, ``"squared_hinge"``, ``"modified_huber"``, ``"focal"``, one
-        of your own registered with :func:`onnxtrain.loss`, or a function
-        ``(op, y_true, y_pred) -> (n, 1)`` of the index of the class and the scores.
+        ``"log"``, ``"hinge"``, ``"squared_hinge"``, ``"modified_huber"``, ``"focal"``, the name of your own loss
+        registered with :func:`onnxtrain.loss`, or a function ``(op, y_true, y_pred) -> (n, 1)`` of the class index and
+        the scores.
     loss_params, l1, l2, penalty, weights_to_train, init, solver, learning_rate
         As :class:`OrtGradientRegressor`.
     batch_size, max_iter, shuffle, tol, n_iter_no_change
         As :class:`OrtGradientRegressor`.
     early_stopping, validation_fraction
-        As :class:`OrtGradientRegressor`; the rows held out are stratified by class, not by labels.
+        As :class:`OrtGradientRegressor`. The held-out rows are stratified by class, but not for multilabel targets.
     clip_norm, warm_start, device, n_threads, dtype, gradient_builder, output
         As :class:`OrtGradientRegressor`.
     random_state, verbose
         As :class:`OrtGradientRegressor`.
     class_weight : dict, list of dict, "balanced" or None
-        Weights of the classes, multiplied with the sample weights. ``"balanced"``:
-        ``n_samples / (n_classes * count of the class)``, of rows whose weight is not zero. Of labels a dictionary
-        ``{0: a, 1: b}`` each, whose weights are multiplied, see
-        :func:`~sklearn.utils.class_weight.compute_sample_weight`.
-        Of positions the weights of their classes; ``"balanced"`` ones are those of the first rows, in later calls of
-        ``partial_fit``, or of ``fit`` with `warm_start`, too. Set anew between calls, they are the new ones.
+        Weights of the classes, multiplied with the sample weights. ``"balanced"``: ``n_samples / (n_classes * count of
+        the class)``, counted on rows of nonzero weight. For multilabel targets, one dictionary ``{0: a, 1: b}`` per
+        label; the weights of a row's labels are multiplied, see
+        :func:`~sklearn.utils.class_weight.compute_sample_weight`. With positions, each position has the weight of its
+        class; ``"balanced"`` weights are computed on the rows of the first call and kept in later calls of
+        ``partial_fit``, or of ``fit`` with `warm_start`, unless the parameter is set to a new value.
     average, l1_method
         As :class:`OrtGradientRegressor`.
     output_is : {"scores", "probabilities"} or None
-        The kind of the output of the model. None: probabilities if the graph ends in Softmax or Sigmoid or is proven
-        to lie in [0, 1], scores if it ends in a layer that makes scores; if the graph does not show it, the rows
-        decide: those of probabilities lie in [0, 1] and sum to one.
+        The kind of the model's output. None: probabilities if the graph ends in Softmax or Sigmoid or its output
+        provably lies in [0, 1]; scores if it ends in a layer whose output is scores. If the graph does not show it, the
+        outputs on the training rows decide: probabilities lie in [0, 1] and sum to one.
     head : {"keep", "new"}
-        ``"new"``: the last linear layer of an ONNX model is replaced by one of as many outputs as y has classes, or
-        labels, its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"``
-        trains it alone.
+        ``"new"``: replace the last linear layer of an ONNX model by a layer with one output per class or label of y,
+        its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"`` trains only
+        this layer.
     features, inputs, batch_axis, pad
         As :class:`OrtGradientRegressor`.
     accumulate : int
@@ -125,10 +122,10 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     on_interrupt : {"keep", "raise"}
         As :class:`OrtGradientRegressor`.
     class_axis : int, optional
-        The axis of the classes of an output of three or more axes. None: found from the shapes of output and y.
+        The class axis of an output of three or more axes. None: inferred from the shapes of the output and y.
     ignore_index : int, str or None
-        The label of positions that do not count: padding, pixels without a label. It is never among the classes. Of
-        an output of two axes every label counts.
+        The label of positions that the loss ignores: padding, pixels without a label. It is never one of the classes.
+        For an output of two axes it has no effect: every label counts.
 
     Attributes
     ----------
@@ -139,12 +136,12 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     best_loss_ : float
         The lowest validation loss if there is a validation set, else the lowest training loss.
     best_iteration_ : int
-        The epoch it belongs to, from 1.
+        The epoch of ``best_loss_``, from 1.
     n_iter_ : int
-        Epochs that were run.
+        The number of epochs that were run.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        If X had names.
+        The names of the features, if X had names.
 
     See Also
     --------
@@ -251,7 +248,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels, in the order of the columns of the scores; for multilabel targets, indices of the columns.
+        """The classes, in the order of the columns of the scores; for multilabel targets, the column indices.
 
         Examples
         --------
@@ -265,7 +262,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
 
     @property  # type: ignore[override]  # it takes labels only
     def _targets(self) -> Labels:
-        """The labels of the last fit, with the parameters as they are now."""
+        """The labels of the last fit, with the current values of `class_weight` and `ignore_index`."""
         return replace(self._labels, class_weight=self.class_weight, ignore_index=self.ignore_index)
 
     @_targets.setter
@@ -287,7 +284,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         labels = vars(self).get("_labels")
         if labels is None or not labels.n_labels:
             return LogisticRegression()
-        # one for each label, with the penalty of LogisticRegression, as one layer: 50 times faster than 100 estimators
+        # one layer is 50 times faster than 100 LogisticRegressions; alpha=1 is their penalty
         return MLPClassifier(hidden_layer_sizes=(), solver="lbfgs", alpha=1.0)
 
     def __sklearn_tags__(self) -> Tags:
@@ -303,24 +300,25 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         classes: Sequence[Any] | np.ndarray | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Train on the rows for one epoch, going on from the weights and the memory of the optimizer.
+        """Train on the rows for one epoch, continuing from the current weights and optimizer state.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
-            As in ``fit``. Each call looks through all parts before its epoch.
+            As in ``fit``. Each call checks all parts before its epoch.
         y : {array-like, sparse matrix} of shape (n_samples,), (n_samples, n_labels) or (n_samples, ...)
             As in ``fit``.
         classes : array-like of shape (n_classes,), optional
-            All classes of later calls, in the first call; those of y if left out. A new head has an output for each.
-            For multilabel targets their number follows from y: ``classes`` has as many entries.
+            All classes that later calls may have, given in the first call; by default, the classes of y. A new head has
+            an output for each class. For multilabel targets, the number of labels follows from y, and ``classes`` must
+            have as many entries.
         sample_weight : array-like of shape (n_samples,), optional
             Not negative.
 
         Returns
         -------
         self
-            After one epoch more.
+            The estimator, trained for one more epoch.
 
         Examples
         --------
@@ -353,7 +351,9 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     @given(_has_scores)
     @names_its_arguments
     def decision_function(self, X: ArrayLike | Parts) -> np.ndarray:
-        """Return the scores: positive for the second of two classes, else one column a class or a label.
+        """Return the scores: one column for two classes, positive for the second; else one column per class or label.
+
+        If the model has a score for each of two classes, the result is the second score minus the first.
 
         Of a model with a score for each of two classes, it is the second less the first.
 
@@ -365,11 +365,11 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         Returns
         -------
         ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_labels)
-            With positions, of the shape of the output; without the axis of the classes if there are two.
+            With positions, the shape of the output, without the class axis if there are two classes.
 
         Examples
         --------
-        The second class is the one behind the first in ``classes_``:
+        The second class is ``classes_[1]``:
 
         >>> from onnxtrain import OrtGradientClassifier
         >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
@@ -393,10 +393,10 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     @given(_gives_probabilities)
     @names_its_arguments
     def predict_proba(self, X: ArrayLike | Parts) -> np.ndarray:
-        """Return the probability of each class, or of each label that the row has it.
+        """Return the probability of each class; for multilabel targets, the probability of each label.
 
-        Those of the classes sum to one: of a model with a Sigmoid for each class they are the Sigmoids divided by
-        their sum, which are those that the loss trains.
+        The probabilities of the classes sum to one. For a model with a Sigmoid per class, they are the Sigmoids divided
+        by their sum, as in the loss that is trained.
 
         Parameters
         ----------
@@ -406,7 +406,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         Returns
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
-            With positions, of the shape of the output, with two classes for a single score.
+            With positions, the shape of the output; a single score gives two classes.
 
         Examples
         --------
@@ -437,8 +437,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
-            With positions, one for each of them, in the shape of the labels.
-            Multilabel predictions are a CSR matrix if y was sparse in ``fit``.
+            With positions, one prediction per position, in the shape of y. Multilabel predictions are a CSR matrix if y
+            was sparse in ``fit``.
 
         Examples
         --------
@@ -459,16 +459,16 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
 
     @names_its_arguments
     def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy; with positions, over all of them whose label is not `ignore_index`.
+        """Return the accuracy; with positions, over all positions whose label is not `ignore_index`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
             As in ``fit``.
-        y : array-like of shape (n_samples,), (n_samples, n_labels) or that of the predictions
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or the shape of the predictions
             As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
-            Of the rows.
+            Weights of the rows.
 
         Returns
         -------
@@ -500,7 +500,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         Returns
         -------
         ndarray of shape (n_samples, n_classes) or (n_samples, n_labels)
-            A column for each, in the order of ``classes_``.
+            One column per class or label, in the order of ``classes_``.
 
         Examples
         --------

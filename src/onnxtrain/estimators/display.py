@@ -1,4 +1,4 @@
-"""Plots of a training, by the conventions of scikit-learn's displays."""
+"""Plots of training, in the form of scikit-learn's displays."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _axes(ax: Any) -> Any:
 
 
 def _trained(model: Any) -> Estimator:
-    """Return the estimator of ours that a search found, or that is the last step of a pipeline.
+    """Return the estimator of this package inside a search or at the end of a pipeline.
 
     Raises
     ------
     ArgumentTypeError
-        There is none in it.
+        It contains no estimator of this package.
     NotFittedError
     """
     found = getattr(model, "best_estimator_", model)
@@ -48,22 +48,22 @@ def _trained(model: Any) -> Estimator:
 
 
 class LossCurveDisplay:
-    """The training loss of each epoch, and the validation loss and the learning rate if present.
+    """A plot of the training loss per epoch and, if present, of the validation loss and the learning rate.
 
     Parameters
     ----------
     loss_curve, validation_loss_curve : sequence of float
-        A value for each epoch.
+        The loss of each epoch.
     best_iteration : int, optional
         The epoch whose weights were kept, from 1.
     learning_rate_curve : sequence of float
-        Drawn on an axis of its own.
+        The learning rate of each epoch, drawn on a second axis.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
     rate_ax_ : matplotlib Axes or None
-        That of the learning rate.
+        The axis of the learning rate.
     figure_ : matplotlib Figure
     lines_ : list of matplotlib Line2D
 
@@ -97,7 +97,7 @@ class LossCurveDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Estimator, *, rate: bool = False, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the curves of a fitted estimator; further arguments go to matplotlib's ``plot``.
+        """Draw the loss curves of a fitted estimator.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class LossCurveDisplay:
         return cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the curves; further arguments go to matplotlib's ``plot``.
+        """Draw the loss curves.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class LossCurveDisplay:
         return self
 
     def _plot_rate(self) -> Any:
-        """Draw the learning rate on an axis to the right."""
+        """Draw the learning rate on a second axis at the right."""
         axes = self.ax_.twinx()
         epochs = np.arange(1, len(self.learning_rate_curve) + 1)
         self.lines_ += axes.plot(epochs, self.learning_rate_curve, color="0.6", linestyle="--", linewidth=1)
@@ -175,7 +175,7 @@ class LossCurveDisplay:
 
 
 class WeightsDisplay:
-    """The distribution of each trained weight, one box a name.
+    """A box plot of the distribution of each trained weight.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class WeightsDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the weights of a fitted estimator; further arguments go to matplotlib's ``boxplot``.
+        """Draw the weights of a fitted estimator.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class WeightsDisplay:
         return cls(_trained(estimator).weights_).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
-        """Draw the boxes; further arguments go to matplotlib's ``boxplot``.
+        """Draw the boxes.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The evaluation of a fitted estimator on rows: outputs, losses, gradients."""
+"""Evaluation of a fitted estimator on rows: outputs, losses, gradients."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from onnxtrain.rows.parts import Parts
 
 
 class EvaluableEstimator(OrtGradientEstimator):
-    """An estimator whose trained model is run on rows: losses, gradients, intermediate results."""
+    """An estimator that runs its trained model on rows: losses, gradients, intermediate results."""
 
     @abstractmethod
     def predict(self, X: ArrayLike | Parts) -> np.ndarray:
-        """Return the predictions for rows."""
+        """Return the predictions for the rows."""
 
     @names_its_arguments
     def losses(
@@ -37,12 +37,12 @@ class EvaluableEstimator(OrtGradientEstimator):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
-            Each loss is multiplied by the weight of its row.
+            The loss of each row is multiplied by the weight of the row.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            In the units of the loss.
+            The losses.
 
         Examples
         --------
@@ -61,24 +61,25 @@ class EvaluableEstimator(OrtGradientEstimator):
 
     @names_its_arguments
     def gradient(self, X: ArrayLike, y: ArrayLike | None = None, wrt: str = "X") -> np.ndarray:
-        """Return the gradient with respect to the rows.
+        """Return the gradient of the loss, or of the output, with respect to the rows.
 
-        If scikit-learn runs the first steps of a pipeline (:attr:`onnx_status_`), with respect to what these return.
+        If scikit-learn runs the first steps of a pipeline (:attr:`onnx_status_`), the gradient is with respect to the
+        output of these steps.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             As in ``fit``.
         y : array-like, optional
-            With it, the gradient of the loss of each row; without, of each score (of a
-            classifier) or output.
+            If given, the gradient is that of the loss of each row. Otherwise it is that of each score (of a classifier)
+            or each output (of a regressor).
         wrt : str
             ``"X"``, or the name of an input of the model.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_scores)
-            The last axis is present for several scores without y.
+            The last axis is present if there are several scores and y is not given.
 
         Examples
         --------
@@ -106,7 +107,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             As in ``fit``.
         output : str
-            The name of a result in :meth:`get_trained_onnx`.
+            The name of a value in the graph of :meth:`get_trained_onnx`.
 
         Returns
         -------
@@ -116,7 +117,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         Raises
         ------
         ModelError
-            There is no such result.
+            The model has no value of this name.
 
         Examples
         --------
@@ -135,7 +136,7 @@ class EvaluableEstimator(OrtGradientEstimator):
     def _scored(
         self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return the targets that count, the predictions for them and their weights; those of all parts together."""
+        """Return the targets that count, their predictions and their weights, concatenated over all parts."""
         check_is_fitted(self)
         found = []
         for part in deferred.given.labelled(X, y, sample_weight):
@@ -146,15 +147,15 @@ class EvaluableEstimator(OrtGradientEstimator):
         return targets, predictions, weights
 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
-        """Return checked rows and their labels for the loss."""
+        """Return the checked rows and their encoded labels."""
         model = self._model
         rows = deferred.given.check_rows(self, X, y, None, model)
         return rows.X, self._targets.encode(rows.y, model)
 
     def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return an output of the trained model for rows, passed through `read`.
+        """Return an output of the trained model for the rows, after `read` is applied.
 
-        The output is float32 for float32 rows and float64 for all others, as of scikit-learn's estimators.
+        As in scikit-learn, the output is float32 for float32 rows and float64 otherwise.
         """
         model = self._model
         found = []

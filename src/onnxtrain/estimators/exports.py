@@ -1,4 +1,4 @@
-"""The exports of a fitted estimator: ONNX, scikit-learn's own, the step of training for other runtimes."""
+"""Exports of a fitted estimator: ONNX, scikit-learn, the training step for other runtimes."""
 
 from __future__ import annotations
 
@@ -20,37 +20,40 @@ if TYPE_CHECKING:
 
 
 class ExportableEstimator(OrtGradientEstimator):
-    """An estimator that is written as other models and files once it is fitted."""
+    """An estimator that can be written as other models and files once it is fitted."""
 
     @names_its_arguments
     def get_trained_onnx(
         self, part: str = "whole", *, labels: bool = False, path: str | os.PathLike[str] | None = None
     ) -> onnx.ModelProto:
-        """Return the model with the trained weights: the inputs and outputs it came with, labels included.
+        """Return the model with the trained weights; an ONNX model keeps its inputs and outputs, labels included.
+
+        Its predictions equal those of the estimator up to the rounding of its floating-point type.
 
         It predicts as the estimator, up to the rounding of its type.
 
         Parameters
         ----------
         part : {"whole", "tail"}
-            ``"tail"``: the graph alone, without the steps of a pipeline in front of it that scikit-learn runs
-            (:attr:`onnx_status_`); its rows are what these steps return.
+            ``"tail"``: only the graph, without the first steps of a pipeline, which scikit-learn runs
+            (:attr:`onnx_status_`); the input of the graph is the output of these steps.
         labels : bool
-            Of a classifier that came as ONNX: the outputs are ``label``, texts or int64, and ``probabilities`` (n, K),
-            or ``scores`` where the loss has no probabilities; a model that gives labels already has its own.
+            For a classifier that was given as ONNX: replace the outputs by ``label``, strings or int64, and
+            ``probabilities`` (n, K), or ``scores`` if the loss has no probabilities. A model that already returns
+            labels keeps its own outputs.
         path : path, optional
-            Where the model is written to as well. Weights that came in files beside the model are written to files of
-            the same names there; where another model has such a file, the new one's begins with the name of the model.
+            The model is also written to this file. Weights that came in external data files are written to files of the
+            same names beside it; if another model uses a file of this name, the name of the new model is put in front.
 
         Returns
         -------
         onnx.ModelProto
-            A new one; the model that was handed over is unchanged.
+            A new model; the given model is unchanged.
 
         Raises
         ------
         ExportError
-            ONNX does not run all steps of the pipeline as scikit-learn does.
+            A step of the pipeline is run by scikit-learn because ONNX does not compute it in the same way.
         FileError
             The file cannot be written.
 
@@ -78,17 +81,17 @@ class ExportableEstimator(OrtGradientEstimator):
         return onx
 
     def to_sklearn(self) -> Any:
-        """Return a fitted copy of the scikit-learn estimator, its learned attributes replaced by the trained weights.
+        """Return a fitted copy of the scikit-learn estimator whose learned attributes hold the trained weights.
 
         Returns
         -------
         estimator or pipeline
-            Of the class that was handed over.
+            An estimator of the given class.
 
         Raises
         ------
         ExportError
-            The model was an ONNX file, or a weight has no place in the estimator.
+            The model was given as ONNX, or a weight has no corresponding attribute in the estimator.
 
         Examples
         --------
@@ -103,36 +106,38 @@ class ExportableEstimator(OrtGradientEstimator):
 
     @names_its_arguments
     def export_training_step(self, folder: str | os.PathLike, *, target: str = "cpu") -> None:
-        """Write the training step to files that any onnxruntime runs: in a browser, on a telephone, on another server.
+        """Write the training step to files that any onnxruntime runs: in a browser, on a phone, on another server.
 
-        ``step.onnx`` is a step of training from where the estimator stands (``fit`` with ``max_iter=0`` for the start):
-        rows, ``y``, the sample weights if the last fit had some, ``learning_rate`` and the state go in; ``loss`` and
-        the next state come out. The only rule a runner needs: what ``next_S`` gives is fed to ``S``.
+        ``step.onnx`` is one training step; training continues from the current state of the estimator (``fit`` with
+        ``max_iter=0`` gives the initial state). Its inputs are the rows, ``y``, the sample weights if the last fit had
+        some, ``learning_rate`` and the state. Its outputs are ``loss`` and the next state. A runner needs only one
+        rule: feed the output ``next_S`` to the input ``S``.
 
-        * ``init.onnx`` has no inputs; it returns the state, with the step number ``step``.
-        * ``before.onnx``, if there is a part of the model in front of the trained weights, is run once a row: its
-          outputs are the rows of the step.
+        * ``init.onnx`` has no inputs and returns the state, which includes the step number ``step``.
+        * ``before.onnx`` is present if a part of the model does not depend on trained weights. It is run once per row;
+          its outputs are the rows of the step.
         * ``predict.onnx`` is the whole model; it reads its weights from the state.
-        * ``step.json`` says which value is which, the classes that the labels 0, 1, ... stand for, the label of a
-          position without one (``no_label``: -1, in a regression ``"NaN"``; ``ignore_index`` is not fed), the parts of
-          packed state, and what is left to the host: the schedule of the learning rate, shuffling, stopping.
+        * ``step.json`` describes the values, the classes that the labels 0, 1, ... stand for, the label of an ignored
+          position (``no_label``: -1, in a regression ``"NaN"``; ``ignore_index`` is not fed), the parts of packed
+          state, and what the host must do: the learning rate schedule, shuffling, stopping.
 
-        Penalties, clipping and the optimizer are in the graph; the batch may have any size. If rows have positions, the
-        weight of one is the number of those that count, times its sample weight; a label of -1, or NaN, does not count.
+        Penalties, clipping and the optimizer are in the graph. The batch may have any size. If rows have positions, the
+        weight of a row is its sample weight times the number of its positions whose label is not -1 or NaN.
 
         Parameters
         ----------
         folder : path
-            Made if it is missing; files of these names are replaced.
+            Created if it is missing; files of these names are replaced.
         target : {"cpu", "webgpu"}
-            ``"cpu"`` runs everywhere, WebAssembly too; on the rows of ``fit``, at its learning rates, the weights are
-            those of ``fit``, bit by bit. ``"webgpu"`` is for GPUs: no float64, each weight for itself.
+            ``"cpu"`` runs everywhere, including WebAssembly; with the rows and learning rates of ``fit``, the weights
+            equal those of ``fit`` bit by bit. ``"webgpu"`` is for GPUs: no float64, and weights are not packed into one
+            tensor.
 
         Raises
         ------
         ExportError
-            The solver has no steps (``"lbfgs"``), the rows are sparse or texts, scikit-learn runs a part of the
-            pipeline, or the target lacks an operator.
+            The solver is ``"lbfgs"``, the rows are sparse or strings, scikit-learn runs a part of the pipeline, or the
+            target lacks an operator.
         FileError
             The folder cannot be written.
 
@@ -159,21 +164,23 @@ class ExportableEstimator(OrtGradientEstimator):
         deferred.step_files.write(folder, self, target)
 
     def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
-        """Return the graphs with which training would go on, as they are derived, to be looked at or run.
+        """Return the graphs of the training objective, its gradient and its step, as they are derived.
 
-        The step that ``fit`` runs computes the same with fewer nodes; :meth:`export_training_step` writes that one,
-        with a description of its state.
+        They start from the current weights and can be inspected or run.
+
+        The step that ``fit`` runs is equivalent and has fewer nodes; :meth:`export_training_step` writes it, with a
+        description of its state.
 
         Returns
         -------
         dict of str to onnx.ModelProto
-            ``"model"``, the part that is trained; ``"loss"``, the objective of a batch; ``"gradient"``, the objective
-            and ``<weight>_grad`` for each trained weight; ``"step"``, the objective and the next state, not with
-            ``"lbfgs"``. Weights and strengths of penalties are inputs with their present values as defaults. Left to
-            be fed are the rows; ``label``, indices of classes for a classifier, ``label_1`` if the model has a
-            ``label``; the sample weights if ``fit`` had some; and ``share``, one over the number of rows, or over the
-            sum of their weights; of a step also the memory of the optimizer, and ``scalar_0``, ..., what its
-            ``scalar_table`` says of this step.
+            ``"model"``, the trained part of the model; ``"loss"``, the objective of a batch; ``"gradient"``, the
+            objective and ``<weight>_grad`` for each trained weight; ``"step"``, the objective and the next state,
+            absent for ``"lbfgs"``. Weights and penalty strengths are inputs with their current values as defaults. The
+            other inputs are the rows; ``label``, class indices for a classifier (named ``label_1`` if the model has a
+            ``label``); the sample weights if ``fit`` had some; and ``share``, one over the number of rows, or over the
+            sum of their weights. The inputs of a step are also the optimizer state and ``scalar_0``, ..., the entries
+            of the optimizer's ``scalar_table`` for this step.
 
         Raises
         ------
@@ -201,31 +208,31 @@ class ExportableEstimator(OrtGradientEstimator):
         return deferred.graphs.training_graphs(self)
 
     def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:
-        """Go on from the state that the files of :meth:`export_training_step` have reached elsewhere.
+        """Continue from the state that the files of :meth:`export_training_step` have reached elsewhere.
 
-        Afterwards ``predict``, ``to_sklearn``, ``partial_fit`` and another export begin there. Curves of the loss stay
-        those of the fits in this process.
+        Afterwards ``predict``, ``to_sklearn``, ``partial_fit`` and a further export use this state. The loss curves
+        stay those of the fits in this process.
 
         Parameters
         ----------
         state : mapping of str to array-like, or path
-            The arrays by the names of ``init.onnx``; or a file, ``.npz`` of numpy or ``.onnx`` of the runner for
-            JavaScript; or a folder with ``state.npz`` or ``state.onnx``.
+            The arrays, by the output names of ``init.onnx``; or a file, ``.npz`` of numpy or ``.onnx`` of the
+            JavaScript runner; or a folder with ``state.npz`` or ``state.onnx``.
 
         Returns
         -------
         self
-            At that state.
+            The estimator with this state.
 
         Raises
         ------
         DataError
-            A name or a shape is not that of the step of this estimator, a value is not finite, or ``step.json``, if it
-            lies beside the file, says that weights or classes are those of another one.
+            A name or a shape does not match the step of this estimator, a value is not finite, or ``step.json`` beside
+            the file describes weights or classes of another estimator.
 
         Examples
         --------
-        The state of one estimator goes on in another, as it would after training elsewhere:
+        Another estimator continues from the state, as it would after training elsewhere:
 
         >>> import os, tempfile
         >>> import onnxruntime

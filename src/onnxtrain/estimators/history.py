@@ -1,4 +1,4 @@
-"""The course of a training: losses and rates by epoch, and how it ended."""
+"""The history of training: losses and learning rates per epoch, and how training ended."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class History:
     loss : tuple of float
         The objective, averaged over each epoch.
     validation_loss : tuple of float
-        After each epoch that had a validation set; NaN for the others, empty if none had one.
+        The validation loss after each epoch; NaN for epochs without a validation set, empty if no epoch had one.
     learning_rate : tuple of float
-        Of the last step of each epoch; of an iteration of L-BFGS 1.
+        The learning rate of the last step of each epoch; 1 for an iteration of L-BFGS.
     best_epoch : int
         The epoch with the lowest monitored loss, from 1.
     ending : str
-        ``"stopped after 12 of 30: best epoch 2"``, and why.
+        How the last fit ended and why, such as ``"stopped after 12 of 30: best epoch 2"``.
     """
 
     loss: tuple[float, ...]
@@ -42,7 +42,7 @@ class History:
         return f"<History of {len(self)} epochs: {self.ending}>"
 
     def to_frame(self) -> Any:
-        """Return a pandas frame with a row for each epoch.
+        """Return a pandas frame with one row per epoch.
 
         Examples
         --------
@@ -60,12 +60,12 @@ class History:
 
 
 def history_of(state: TrainingState) -> History:
-    """Return the history that a state has recorded."""
+    """Return the history that a training state has recorded."""
     n, ending = state.epoch, state.ending or f"{state.epoch} epochs"
     validation = _for_each(state.validation_loss_curve, n) if state.validation_loss_curve else ()
     return History(tuple(state.loss_curve), validation, _for_each(state.rates, n), state.best_epoch, ending)
 
 
 def _for_each(values: list[float], n: int) -> tuple[float, ...]:
-    """Return values of the last epochs as one for each; those before have none."""
+    """Return values of the last epochs as one value per epoch, NaN for the epochs before."""
     return (*[np.nan] * (n - len(values)), *values)

@@ -1,4 +1,4 @@
-"""Rows of a model with several inputs: one value for each, with an entry for each row."""
+"""Rows of a model with several inputs: one array per input, with one entry per row."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from onnxtrain.registry import did_you_mean
 
 
 class Inputs:
-    """Rows of a model with several inputs, which scikit-learn cuts as it cuts an array.
+    """Rows of a model with several inputs, which scikit-learn can index like an array.
 
-    So ``cross_val_score``, ``GridSearchCV``, ``train_test_split`` and ``Pipeline`` take models of several inputs. A
-    dictionary cannot be cut: its length is the number of inputs.
+    So ``cross_val_score``, ``GridSearchCV``, ``train_test_split`` and ``Pipeline`` accept models with several inputs.
+    They cannot split a dictionary, whose length is the number of inputs.
 
     Parameters
     ----------
     *unnamed : object
-        Nothing: an input without a name is an error.
+        Not used: an input without a name is an error.
     **inputs : array-like
-        By the name of the input, each with an entry for each row, along the first axis: an array, a memory map, a
-        sparse matrix, a tensor of PyTorch, a frame, or a list, whose entries may be of different lengths. They stay
-        what they are: nothing is copied, and no memory map is read, before rows are taken.
+        The values of each input, by name, with one entry per row along the first axis: an array, a memory map, a sparse
+        matrix, a PyTorch tensor, a frame, or a list, whose entries may have different lengths. Nothing is copied, and
+        no memory map is read, before rows are taken.
 
     Attributes
     ----------
@@ -93,12 +93,12 @@ class Inputs:
         return list(self._inputs)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the values of one input by its name, one row by its number as a dictionary, or some of the rows."""
+        """Return the values of an input by its name, one row by its index as a dictionary, or a subset of the rows."""
         if isinstance(key, str):
             if key not in self._inputs:
                 raise DataError(f"There is no input {key!r}. {did_you_mean(key, self._inputs)}")
             return self._inputs[key]
-        if isinstance(key, tuple):  # scikit-learn takes rows by X[rows, ...]
+        if isinstance(key, tuple):  # scikit-learn indexes rows by X[rows, ...]
             key, *others = key
             if any(part is not Ellipsis and part != slice(None) for part in others):
                 raise DataError("Rows of Inputs are cut along their first axis only.")
@@ -134,7 +134,7 @@ def _fixed(name: str) -> str:
 
 
 def _positions(key: Any, n: int) -> slice | np.ndarray:
-    """Return the rows of a key as an increasing slice, or as their indices."""
+    """Convert a key to an increasing slice or to row indices."""
     if isinstance(key, slice):
         return key if key.step is None or key.step > 0 else np.arange(n)[key]
     rows = np.asarray(key)

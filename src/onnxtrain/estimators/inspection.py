@@ -1,4 +1,4 @@
-"""The inspection of a fitted estimator: weights, history, a table of its layers, diagrams."""
+"""Inspection of a fitted estimator: weights, history, a table of its layers, diagrams."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.summary import Summary
 
 
-#: The methods by which skl2onnx asks for the nodes.
+#: The methods that skl2onnx calls to convert an estimator.
 _OF_SKL2ONNX = {"onnx_parser", "onnx_shape_calculator", "onnx_converter"}
 
 
 def _holds_estimator(estimator: OrtGradientEstimator) -> bool:
-    """Whether an estimator is fitted, and has trained an estimator of scikit-learn."""
+    """Whether an estimator is fitted and trained a scikit-learn estimator, not an ONNX model."""
     return estimator.__sklearn_is_fitted__() and estimator._trained.source.estimator is not None
 
 
 class InspectableEstimator(OrtGradientEstimator):
-    """An estimator that shows its model once it is fitted: attributes, tables, diagrams."""
+    """An estimator that shows its trained model: attributes, tables, diagrams."""
 
     @property
     def weights_(self) -> dict[str, np.ndarray]:
-        """The trained weights, a dictionary of arrays by name; predictions follow changes there.
+        """The trained weights, a dictionary of arrays by name; changing an array changes the predictions.
 
-        Training goes on from them too; with `average`, from the weights that the mean is taken of.
+        Training continues from the changed arrays too; with `average`, it continues from the unaveraged weights.
 
         Examples
         --------
@@ -50,7 +50,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def history_(self) -> History:
-        """The losses and rates by epoch, and how the last fit ended; ``history_.to_frame()`` is a pandas frame.
+        """The losses and learning rates of all epochs, and how the last fit ended; ``to_frame()`` gives a pandas frame.
 
         Examples
         --------
@@ -66,14 +66,14 @@ class InspectableEstimator(OrtGradientEstimator):
         return history_of(self._state)
 
     def summary(self) -> Summary:
-        """Return a table of the layers: operators, shapes, parameters, trained or frozen, and who runs which step.
+        """Return a table of the layers: operators, shapes, parameters, trained or frozen, and the runtime of each step.
 
-        It prints as text, and a notebook shows it as HTML.
+        The table prints as text; a notebook shows it as HTML.
 
         Returns
         -------
         Summary
-            With ``layers``, ``steps``, ``n_parameters`` and ``n_trained`` as attributes.
+            The table, with the attributes ``layers``, ``steps``, ``n_parameters`` and ``n_trained``.
 
         Examples
         --------
@@ -102,7 +102,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """The coefficients, in the shape of the estimator that was trained.
+        """The coefficients, in the shape that the trained scikit-learn estimator gives them.
 
         Examples
         --------
@@ -115,7 +115,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def intercept_(self) -> Any:
-        """The intercepts, in the shape of the estimator that was trained.
+        """The intercepts, in the shape that the trained scikit-learn estimator gives them.
 
         Examples
         --------
@@ -139,11 +139,11 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def front_(self) -> Pipeline | None:
-        """The fitted steps that scikit-learn runs, as a pipeline that transforms rows; None if there are none.
+        """The pipeline of fitted first steps that scikit-learn runs and that are not trained; None if there are none.
 
         Examples
         --------
-        The whole pipeline is ONNX here, nothing is left in front:
+        Here the whole pipeline is converted to ONNX:
 
         >>> from sklearn.linear_model import Ridge
         >>> from sklearn.pipeline import make_pipeline
@@ -158,7 +158,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def onnx_status_(self) -> dict[str, str]:
-        """``"ONNX"`` or ``"scikit-learn"``, whichever runs a step, by the name of the step; one step for a model.
+        """For each step, by name, who runs it: ``"ONNX"`` or ``"scikit-learn"``; an ONNX model is a single step.
 
         Examples
         --------
@@ -175,15 +175,15 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @available_if(_holds_estimator)
     def _sk_visual_block_(self) -> Any:
-        """Return the diagram of scikit-learn, in which the steps are in two parts, by that which runs them."""
+        """Return scikit-learn's diagram, with the steps grouped by the library that runs them."""
         model = self._trained
         front = [] if model.form.front is None else [("scikit-learn", model.form.front)]
-        trained = clone(model.source.estimator)  # without attributes, which would be those before training
+        trained = clone(model.source.estimator)  # a clone, because the fitted attributes are those from before training
         steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
         return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()
 
     def _repr_html_inner(self) -> str:
-        """Return the diagram of scikit-learn, and the summary if fitted."""
+        """Return scikit-learn's diagram and, if the estimator is fitted, the summary."""
         return super()._repr_html_inner() + self._fitted_html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
@@ -191,7 +191,7 @@ class InspectableEstimator(OrtGradientEstimator):
         return bundle | {"text/html": bundle["text/html"] + self._fitted_html()} if "text/html" in bundle else bundle
 
     def _fitted_html(self) -> str:
-        """Return the summary as HTML, folded under the line that says how training ended; nothing if not fitted."""
+        """Return the summary as HTML, collapsed under a line that says how training ended; empty if not fitted."""
         if not self.__sklearn_is_fitted__():
             return ""
         summary = self.summary()
@@ -199,6 +199,6 @@ class InspectableEstimator(OrtGradientEstimator):
         return f"<details><summary>{html.escape(line)}</summary>{summary._repr_html_()}</details>"
 
     def __dir__(self) -> list[str]:
-        """Leave out the names that are not for users: the protocol of skl2onnx, parameters of the other estimator."""
+        """Leave out names that are not for users: skl2onnx's protocol and the parameters of the other class."""
         others = {"output_is", "class_axis"} - set(self._get_param_names())
         return sorted({*super().__dir__()} - others - _OF_SKL2ONNX)

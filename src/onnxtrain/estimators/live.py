@@ -1,4 +1,4 @@
-"""A plot of the loss that grows while a fit runs."""
+"""A plot of the loss that is updated while a fit runs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from onnxtrain.training.state import EpochInfo
 
 
 class LiveLossCurve:
-    """A callback for ``fit``: draws the loss of each epoch while training runs.
+    """A callback for ``fit`` that draws the loss after each epoch.
 
-    In a notebook the picture is replaced in place; with a `path` it is written there. Elsewhere nothing is drawn, and
-    the values are kept for :meth:`plot`. Given to several fits, those of a search, it draws the earlier ones in gray.
+    In a notebook the figure is updated in place. If `path` is given, the figure is written to this file. Otherwise
+    nothing is drawn, and the values are kept for :meth:`plot`. If several fits use the same callback, as in a search,
+    the curves of the earlier fits are gray.
 
     Parameters
     ----------
     path : path, optional
-        A file of matplotlib's, ``"loss.png"`` or ``"loss.svg"``, that is written anew each time.
+        The file of the figure, such as ``"loss.png"`` or ``"loss.svg"``; it is overwritten each time.
     every : int
-        Draw after every so many epochs of a fit.
+        The number of epochs between two drawings.
     rate : bool
         Draw the learning rate as well.
 
@@ -31,9 +32,9 @@ class LiveLossCurve:
     loss : list of float
     validation_loss : list of float
     learning_rate : list of float
-        Those of the fit that runs, or was the last.
+        The values of the current or last fit.
     earlier : list of list of float
-        The losses of the fits before it.
+        The losses of the earlier fits.
 
     Examples
     --------
@@ -59,8 +60,8 @@ class LiveLossCurve:
         self._shown: Any = None
 
     def __call__(self, info: EpochInfo) -> None:
-        """Take the losses after an epoch; never stop the fit."""
-        if info.epoch <= self._epoch:  # of another fit
+        """Record the losses of an epoch and draw them; training never stops because of this callback."""
+        if info.epoch <= self._epoch:  # another fit has begun
             self.earlier.append(self.loss)
             self.loss, self.validation_loss, self.learning_rate = [], [], []
         self._epoch = info.epoch
@@ -77,12 +78,12 @@ class LiveLossCurve:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where it is drawn; new ones if left out.
+            The axes to draw on; by default, new axes.
 
         Returns
         -------
         LossCurveDisplay
-            With the artists as attributes.
+            The display, with the artists as attributes.
 
         Examples
         --------
@@ -116,7 +117,7 @@ class LiveLossCurve:
 
 
 def _notebook_display() -> Any:
-    """Return IPython's ``display`` if this process is a kernel of a notebook: a terminal shows no pictures."""
+    """Return IPython's ``display`` in a notebook kernel, else None: a terminal shows no figures."""
     if "ipykernel" not in sys.modules:
         return None
     from IPython.display import display

@@ -1,4 +1,4 @@
-"""LoRA as a value of ``weights_to_train``: low-rank factors are trained instead of the weights beside them."""
+"""LoRA, a value of ``weights_to_train``: low-rank factors are trained instead of the weight matrices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from onnxtrain.training.selection import select_weights
 
 
 class LoRA(NamesItsParameters, BaseEstimator):
-    r"""Low-rank adaptation, for ``weights_to_train``: two thin factors are trained beside each chosen weight matrix.
+    r"""Low-rank adaptation, for ``weights_to_train``: two low-rank factors are trained for each chosen weight matrix.
 
     .. math:: x W \quad\text{becomes}\quad x W + \frac{\alpha}{r}\,(x A)\,B
 
-    with A of shape (p, r) and B of shape (r, q) for a layer of p features and q outputs, in ``weights_`` under the
-    names ``W.lora_A`` and ``W.lora_B``. At first A is uniform in :math:`\pm 1/\sqrt{p}`, drawn by ``random_state``, and
-    B is zero, as in peft: training starts at the predictions of the model. All other weights stay as they are.
+    with A of shape (p, r) and B of shape (r, q) for a layer of p features and q outputs. ``weights_`` names them
+    ``W.lora_A`` and ``W.lora_B``. As in peft, A is initialised uniformly in :math:`\pm 1/\sqrt{p}`, drawn by
+    ``random_state``, and B is initialised to zero, so that training starts from the predictions of the model. All other
+    weights stay unchanged.
 
     Parameters
     ----------
@@ -35,19 +36,19 @@ class LoRA(NamesItsParameters, BaseEstimator):
     alpha : float, default 16
         :math:`\alpha`.
     weights : str or sequence of str
-        The weight matrices that get factors, as ``weights_to_train`` takes them: names, patterns, steps, a leading
-        minus to exclude. ``"*"`` is every one that would be trained by default. A weight matrix is one by which a
-        MatMul or a Gemm multiplies rows, and which nothing else uses.
+        The weight matrices that get factors, in the form of ``weights_to_train``: names, patterns, steps, a leading
+        minus to exclude. ``"*"``: every matrix that would be trained by default. Only a matrix by which a MatMul or a
+        Gemm multiplies rows, and which no other node uses, can get factors.
     besides : str or sequence of str, optional
-        Weights that are trained as they are, in the same words; ``"head"`` is the last layer. None: with
-        ``head="new"`` that layer, else none. They get no factors.
+        Weights that are trained themselves, without factors, in the same form; ``"head"`` is the last layer. None: the
+        new layer if ``head="new"``, else none.
     merge : bool
-        Of the exported ONNX model: True is the model that came, with :math:`W + \frac{\alpha}{r} A B` in place of W;
-        False has the factors beside W. It may be changed after ``fit``. ``to_sklearn`` always merges.
+        How the model is exported to ONNX. True: with :math:`W + \frac{\alpha}{r} A B` in place of W. False: with the
+        factors as separate weights. The parameter may be changed after ``fit``. ``to_sklearn`` always merges.
 
     Notes
     -----
-    ``l1``, ``l2`` and the decay of AdamW are on the factors, as in peft, not on their product.
+    As in peft, ``l1``, ``l2`` and the weight decay of AdamW apply to the factors, not to their product.
 
     References
     ----------
@@ -55,7 +56,7 @@ class LoRA(NamesItsParameters, BaseEstimator):
 
     Examples
     --------
-    The hidden layer of 64 by 32 weights is adapted by 2 (64 + 32) of them:
+    The hidden layer of 64 by 32 weights is adapted by factors of 2 (64 + 32) weights:
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -91,14 +92,14 @@ class LoRA(NamesItsParameters, BaseEstimator):
 def adapted(
     model: TrainableModel, lora: LoRA, *, head: bool, random_state: np.random.RandomState
 ) -> tuple[TrainableModel, dict[str, np.ndarray]]:
-    """Return a model with low-rank factors, and the initial values of all that is trained.
+    """Return a model with low-rank factors, and the initial values of all weights that are trained.
 
-    `head` says that the last layer is new: it is trained unless ``lora.besides`` names others.
+    `head` says that the last layer is new; it is trained unless ``lora.besides`` names other weights.
 
     Raises
     ------
     WeightError
-        A word of ``lora.weights`` or ``lora.besides`` matches none that it may stand for.
+        A name or pattern of ``lora.weights`` or ``lora.besides`` matches no eligible weight.
     """
     proto = model.graph()
     besides = _besides(model, "head" if lora.besides is None and head else lora.besides)
@@ -115,7 +116,7 @@ def adapted(
         factors.append(LowRank(weight, a, b, float(lora.alpha / lora.rank), turned))
         drawn[a] = (random_state.uniform(-1, 1, (p, lora.rank)) / math.sqrt(p)).astype(dtype)
         drawn[b] = np.zeros((lora.rank, q), dtype)
-    # the model holds zeros for both: fits that differ in what was drawn share its graphs
+    # the model holds zeros for both factors, so that fits with different seeds share the cached graphs
     found = with_factors(proto, factors, {name: np.zeros_like(w) for name, w in drawn.items()})
     if found is None:
         raise ModelError(f"The model has values of the names of factors: {', '.join(drawn)}.")
@@ -130,7 +131,7 @@ def adapted(
 
 
 def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[str]:
-    """Return the weights that are trained as they are."""
+    """Return the names of the weights that are trained themselves, without factors."""
     if wanted is None:
         return []
     if wanted == "head":
@@ -139,14 +140,14 @@ def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[
 
 
 def _of_quantized(model: TrainableModel) -> str:
-    """Return that those of a quantized model get no factors: merged with them they would be quantized once more."""
+    """Return why quantized weights get no factors, as part of a message: merging would quantize them again."""
     if not any(node.op_type == "DequantizeLinear" for node in model.graph().graph.node):
         return ""
     return " beside the quantized ones, which get no factors and are trained as they are by default"
 
 
 def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str]:
-    """Return the matrices that get factors, of those that may."""
+    """Return the eligible matrices that get factors."""
     default = [name for name in names if name in model.default]
     if not names or (lora.weights == "*" and not default):
         raise WeightError(

@@ -1,4 +1,4 @@
-"""Regression: scikit-learn's regressors and ONNX models trained with any loss."""
+"""Regression: train scikit-learn's regressors and ONNX models with any loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):
-    r"""Train a regressor, any scikit-learn estimator or ONNX model, by gradients on onnxruntime.
+    r"""Train a regressor, any scikit-learn estimator or ONNX model, by gradient descent with onnxruntime.
 
     The objective over the rows of a batch is
 
@@ -32,41 +32,36 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         \frac{\sum_i w_i\, \ell(y_i, f(x_i))}{\sum_i w_i}
         + \sum_W \left(\lambda_1 \lVert W \rVert_1 + \lambda_2 \lVert W \rVert_2^2\right)
 
-    where :math:`\ell` is summed over outputs and :math:`W` runs over the weights that
-    multiply, never over intercepts. So ``l2 = alpha / n_samples`` gives
-    :class:`~sklearn.linear_model.Ridge`.
+    where :math:`\ell` is summed over outputs and :math:`W` runs over the multiplicative weights, never over intercepts.
+    So ``l2 = alpha / n_samples`` gives :class:`~sklearn.linear_model.Ridge`.
 
-    An output of three or more axes (images, sequences) has an entry for each channel, pixel or step. y has its shape,
-    and :math:`\ell` is the mean over the entries of a row, NaN in y left out. A row counts as its entries do, with the
-    weight :math:`w_i` times their number, so that the objective is a mean over all entries of the batch, as that of
-    PyTorch's ``MSELoss``.
+    An output of three or more axes (images, sequences) has an entry for each channel, pixel or step. y has the same
+    shape. :math:`\ell` is the mean over the entries of a row that are not NaN in y. The weight of a row is :math:`w_i`
+    times the number of these entries, so that the objective is a mean over all entries of the batch, as in PyTorch's
+    ``MSELoss``.
 
     Parameters
     ----------
     estimator : estimator, onnx.ModelProto, bytes or path, optional
-        The model to train. A fitted estimator is fine-tuned from its weights, and stays
-        fitted in clones; one that is not is cloned and fitted first. None is a
-        :class:`~sklearn.linear_model.LinearRegression`.
+        The model to train. A fitted estimator is fine-tuned from its weights, and stays fitted in clones. An unfitted
+        estimator is cloned and fitted first. None is a :class:`~sklearn.linear_model.LinearRegression`.
     loss : str or callable
-        ``"squared_error"``, ``"absolute_error"``, ``"elastic"``, ``"huber"``,
-        ``"quantile"``, ``"epsilon_insensitive"``, ``"log_cosh"``, ``"poisson"``,
-        ``"gamma"``, ``"tweedie"``, one of your own registered with
-        :func:`onnxtrain.loss`, or a function ``(op, y_true, y_pred) -> (n, 1)``.
+        ``"squared_error"``, ``"absolute_error"``, ``"elastic"``, ``"huber"``, ``"quantile"``,
+        ``"epsilon_insensitive"``, ``"log_cosh"``, ``"poisson"``, ``"gamma"``, ``"tweedie"``, the name of your own loss
+        registered with :func:`onnxtrain.loss`, or a function ``(op, y_true, y_pred) -> (n, 1)``.
     loss_params : dict, optional
         Parameters of the loss, such as ``{"delta": 2.0}``.
     l1, l2 : float
         Strength of the penalties, :math:`\lambda_1` and :math:`\lambda_2`.
     penalty : dict, optional
-        Penalties of single weights, added to those: ``{name: {"l1": a, "l2": b}}`` or
-        ``{name: b}``.
+        Penalties of single weights, added to l1 and l2: ``{name: {"l1": a, "l2": b}}`` or ``{name: b}``.
     weights_to_train : str, sequence of str or LoRA, optional
         Names, patterns (``"*coef*"``) or steps of a pipeline; a leading minus (``"-pca"``) excludes. None: the weights
-        of the predictor, not the statistics of the preprocessing in front of it; of an ONNX model its parameters, not
-        its buffers (:func:`onnxtrain.trainable_weights` tells them apart). ``"all"``: both. ``"head"``: those of the
-        last linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors beside weight matrices.
+        of the predictor, not the statistics of its preprocessing; for an ONNX model, its parameters, not its buffers
+        (:func:`onnxtrain.trainable_weights` tells them apart). ``"all"``: both. ``"head"``: the weights of the last
+        linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors of weight matrices.
     init : {"estimator", "random"}
-        Start from the weights of the estimator, or draw them anew: Glorot uniform,
-        intercepts at zero.
+        Start from the weights of the estimator, or from random weights: Glorot uniform, intercepts zero.
     solver : str or optimizer
         ``"adam"``, ``"sgd"``, ``"adamw"``, ``"rmsprop"``, ``"adagrad"``, an instance such
         as ``SGD(momentum=0.9)`` of :mod:`onnxtrain.optim`, or ``"lbfgs"``: full batch.
@@ -76,76 +71,76 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     batch_size : int or "auto"
         ``"auto"`` is ``min(200, n_samples)``. The last, smaller batch counts too. ``"lbfgs"`` takes all rows.
     max_iter : int
-        Epochs (iterations of lbfgs). Where the loss still falls after them, a fit from drawn weights, or of 200
-        epochs and more, ends with a ConvergenceWarning.
+        The maximum number of epochs (iterations of lbfgs). If the loss still falls at the end, a fit from random
+        weights, or a fit of 200 epochs or more, ends with a ConvergenceWarning.
     shuffle : bool
         Visit the rows in a new order in each epoch.
     tol : float
         The decrease of the loss that counts as progress. lbfgs stops when no entry of the
         gradient is larger than a hundredth of it.
     n_iter_no_change : int
-        Stop after more than so many epochs without progress.
+        Training stops after more than this number of epochs without progress.
     early_stopping : bool
-        Hold out rows as a validation set; the weights of the epoch with its lowest loss are kept.
+        Hold out rows as a validation set, and keep the weights of the epoch with the lowest validation loss.
     validation_fraction : float
-        The part of the rows held out.
+        The fraction of the rows held out.
     clip_norm : float, optional
         Largest global norm of the gradients. Not with ``"lbfgs"``.
     warm_start : bool
-        ``fit`` goes on from the weights and the memory of the optimizer of the last one.
+        ``fit`` continues from the weights and the optimizer state of the last fit.
     device : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"`` (a GPU of any make) or ``"auto"``: a GPU that can be used,
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"`` (a GPU of any vendor) or ``"auto"``: a usable GPU if present,
         else the CPU.
     n_threads : int, optional
-        Threads of one operator. None: one for a small model, else all that this process may use.
+        The number of threads per operator. None: one for a small model, else all that this process may use.
     dtype : {"float32", "float64", "bfloat16", "float16"}
-        Floating-point type of the graph. In half precision only the products of a step compute in
-        that type, from weights and to results in float32; predictions do not.
+        Floating-point type of the graph. The two half-precision types are used only in the matrix products of a
+        training step, whose weights and results stay float32; predictions are computed in float32.
     gradient_builder : {"builtin", "onnxruntime-training"}
-        The gradient builder.
+        Who derives the gradient graph: onnxtrain or onnxruntime-training.
     output : str or int, optional
         The output of the model that enters the loss, if there are several.
     head : {"keep", "new"}
-        ``"new"``: the last linear layer of an ONNX model is replaced by one of as many outputs as y has
-        columns, its weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"``
-        trains it alone.
+        ``"new"``: replace the last linear layer of an ONNX model by a layer with one output per column of y, its
+        weights drawn by `random_state` (:func:`onnxtrain.with_new_head`). ``weights_to_train="head"`` trains only this
+        layer.
     features : str, optional
-        With ``head="new"``: the value of the model that the new layer takes, by name, if it is not the input of
-        the last linear layer; averaged over all axes but that of the features.
+        With ``head="new"``: the name of the value of the model that is the input of the new layer, if this is not the
+        input of the last linear layer. The value is averaged over all axes but the feature axis.
     inputs : dict, optional
-        Inputs of an ONNX model that are the same for all rows, by name: ``{"sr": 16000}``. A scalar fills an input of
-        any shape; a state has length 1 on the axis of its rows. The exported model keeps the input, with the value as
-        its default unless it is as long as the rows.
+        Values of the inputs of an ONNX model that are the same for all rows, by name: ``{"sr": 16000}``. A scalar fills
+        an input of any shape; a state has length 1 on its batch axis. The exported model keeps the input, with the
+        value as its default unless its length is the number of rows.
     batch_axis : dict, optional
-        The axis on which an ONNX model takes the rows of an input, ``{"state": 1}``, where the names of its dimensions
-        do not show it; None: it takes none. A dictionary X holds arrays in the order of axes of the model, everything
-        else has the rows first.
+        The batch axis of an input of an ONNX model, ``{"state": 1}``, if the names of its dimensions do not show it;
+        None: the input has no batch axis. If X is a dictionary, its arrays have the axis order of the model; in all
+        other forms of X the rows are the first axis.
     pad : dict, optional
-        What fills the end of the shorter rows of an input of an ONNX model, up to the longest: ``{"input_ids": 0}``.
-        Masks are filled with 0.
+        The padding value of an input of an ONNX model, ``{"input_ids": 0}``: rows are padded at their end to the length
+        of the longest. Masks are padded with 0.
     random_state : int, RandomState or None
-        Fixes everything that is drawn: weights, order of the rows, rows held out.
+        Seed of all random draws: initial weights, order of the rows, held-out rows.
     verbose : int
         1 shows a progress bar, 2 prints a line per epoch.
     average : bool or float
-        The trained weights are a mean over the epochs, in which noise cancels out: True
-        gives the mean after t epochs a share of ``4 / (t + 3)`` in the new weights, so
-        that late epochs count most; a float below 1 is the decay of an exponential
-        moving average. The validation loss is that of the mean. Training continues from the
-        weights themselves. Not with ``"lbfgs"``.
+        Keep the mean of the weights over the epochs, in which noise cancels out. True: after t epochs the new weights
+        enter the mean with weight ``4 / (t + 3)``, so that late epochs count most. A float below 1 is the decay of an
+        exponential moving average. The validation loss is computed with the mean. Training continues from the
+        unaveraged weights. Not with ``"lbfgs"``.
     l1_method : {"penalty", "proximal"}
-        How the solvers of steps minimise l1, that of `penalty` too. ``"penalty"``: as part of the loss, whose
-        gradient makes weights small but not zero. ``"proximal"``: a soft threshold after each step, see
-        :class:`onnxtrain.optim.Proximal`, leaves weights exactly zero. The minimum and the loss reported are
-        the same. ``"lbfgs"`` gives exact zeros with either.
+        How the stochastic solvers minimise l1, including the l1 terms of `penalty`. ``"penalty"``: as part of the loss,
+        whose gradient makes weights small but not zero. ``"proximal"``: a soft threshold after each step, see
+        :class:`onnxtrain.optim.Proximal`, makes weights exactly zero. The minimum and the reported loss are the same.
+        ``"lbfgs"`` gives exact zeros with either.
     accumulate : int
-        Batches of a step: their gradients are summed before the weights move, as in one batch of as many rows, in the
-        memory of one. The last step of an epoch has the batches that are left. Not with ``"lbfgs"``.
+        The number of batches per step. Their gradients are summed before the weights are updated, as for one large
+        batch, but with the memory of one small batch. The last step of an epoch has the remaining batches. Not with
+        ``"lbfgs"``.
     on_interrupt : {"keep", "raise"}
-        Either way a fit that is interrupted by Ctrl-C leaves the weights of the last complete epoch, with a validation
-        set those of the best one. ``"keep"``: it ends with a warning. ``"raise"``: with KeyboardInterrupt, so that a
-        loop around it ends too. Inside others of scikit-learn, such as a search, a cross-validation or an ensemble, it
-        is always raised, and ends them.
+        What ``fit`` does after Ctrl-C. In both cases the estimator has the weights of the last complete epoch; with a
+        validation set, those of the best epoch. ``"keep"``: the fit ends with a warning. ``"raise"``: it ends with
+        KeyboardInterrupt, so that an enclosing loop ends too. Inside a search, cross-validation or ensemble of
+        scikit-learn, KeyboardInterrupt is always raised.
 
     Attributes
     ----------
@@ -156,16 +151,16 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     best_loss_ : float
         The lowest validation loss if there is a validation set, else the lowest training loss.
     best_iteration_ : int
-        The epoch it belongs to, from 1.
+        The epoch of ``best_loss_``, from 1.
     n_iter_ : int
-        Epochs that were run.
+        The number of epochs that were run.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        If X had names.
+        The names of the features, if X had names.
 
     See Also
     --------
-    OrtGradientClassifier : The same for classes.
+    OrtGradientClassifier : The same for classification.
 
     References
     ----------
@@ -203,9 +198,9 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         if self.estimator is None or is_onnx(self.estimator):
             return True
         tags = get_tags(self.estimator)
-        if tags.target_tags.multi_output or tags.estimator_type != "regressor":  # a transformer has as many as outputs
+        if tags.target_tags.multi_output or tags.estimator_type != "regressor":  # one target per output
             return True
-        # MLPRegressor takes several targets, its tags do not say so; it may be the last step of a pipeline
+        # MLPRegressor takes several targets, but its tags do not say so; it may be the last step of a pipeline
         parts = (self.estimator, *self.estimator.get_params().values())
         return any(hasattr(part, "hidden_layer_sizes") for part in parts)
 
@@ -226,7 +221,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Of three or more axes, in the shape of y.
+            With three or more axes, the shape of y.
 
         Examples
         --------
@@ -247,16 +242,16 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
 
     @names_its_arguments
     def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return R², the coefficient of determination; with three or more axes, of all entries of y but NaN together.
+        """Return R², the coefficient of determination; with three or more axes, over all entries of y that are not NaN.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
             As in ``fit``.
-        y : array-like of shape (n_samples,), (n_samples, n_outputs) or that of the predictions
+        y : array-like of shape (n_samples,), (n_samples, n_outputs) or the shape of the predictions
             As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
-            Of the rows.
+            Weights of the rows.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Trained estimators in files, without pickle: ``save``, ``load``, and their common part with checkpoints."""
+"""Files of trained estimators, without pickle: ``save``, ``load``, and the code they share with checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: Attributes that are learned besides the weights; the others follow from the state.
+#: Learned attributes besides the weights; all others follow from the training state.
 _ATTRIBUTES: dict[str, Any] = {
     **dict.fromkeys(("n_features_in_", "_y_ndim", "_n_labels"), int),
     **dict.fromkeys(("feature_names_in_", "classes_", "_balanced"), np.ndarray),
@@ -45,7 +45,7 @@ _ATTRIBUTES: dict[str, Any] = {
 }
 
 
-#: The names of those that are learned of targets.
+#: The learned attributes of the targets, by their key in the file.
 _OF_TARGETS = {
     "classes_": "classes",
     "_n_labels": "n_labels",
@@ -57,33 +57,30 @@ _OF_TARGETS = {
 
 
 def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os.PathLike) -> None:
-    """Write a fitted estimator to one file: its trained model, its parameters, the memory of the optimizer.
+    """Write a fitted estimator to one file: its trained model, its parameters and the optimizer state.
 
-    The file is an ONNX model that any runtime reads; all the rest lies beside the graph as
-    JSON and tensors. There is no code in it, and nothing that is run when it is read. Steps of a
-    pipeline that scikit-learn runs are kept by skops, which must be installed. The file
-    replaces a file of that name in one piece: there is never half of it. A link to a file
-    stays one, and the file keeps its permissions. Where model and memory of the optimizer are together larger than
-    2 GB, more than an ONNX file may be, the memory is in a file beside it, ``NAME.CHECKSUM.data``: both
-    are moved together.
+    The file is an ONNX model that any runtime reads; everything else is stored beside the graph as JSON and tensors.
+    The file contains no code, and reading it runs none. Steps of a pipeline that scikit-learn runs are stored by skops,
+    which must be installed. The file replaces an existing file atomically and keeps its permissions; a symbolic link
+    stays a link. If the model and the optimizer state together exceed 2 GB, the limit of an ONNX file, the optimizer
+    state is stored beside the file in ``NAME.CHECKSUM.data``; move both files together.
 
     Parameters
     ----------
     estimator : OrtGradientRegressor or OrtGradientClassifier
         Fitted.
     path : path
-        Of the file.
+        The file.
 
     Raises
     ------
     ExportError
-        A parameter is a function (a loss, a learning rate): functions are code. Register
-        a loss with :func:`onnxtrain.loss` and give its name. Or the estimator is of a
-        class of your own.
+        A parameter is a function (a loss, a learning rate), which is code: register a loss with :func:`onnxtrain.loss`
+        and give its name. Or the class of the estimator is not one of this package.
     FileError
         The file cannot be written. Its earlier content is unchanged.
     sklearn.exceptions.NotFittedError
-        There is nothing to keep yet.
+        The estimator is not fitted.
 
     See Also
     --------
@@ -118,24 +115,24 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
 def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradientClassifier | OrtGradientRegressor:
     """Return the estimator that :func:`save`, or a checkpoint of ``fit``, wrote to a file.
 
-    It predicts, and goes on training, as the one that was written. Its parameter
-    ``estimator`` is the trained model as ONNX, or None where it was None: an ONNX model that was handed over is the
-    user's own file with trained weights, and so is ``get_trained_onnx()``. scikit-learn
-    objects are not kept, so that ``to_sklearn`` is at an end. Only the steps of a pipeline that scikit-learn runs
-    (``onnx_status_``) are kept, by skops.
+    The estimator predicts and continues training like the saved one. Its parameter ``estimator`` is the trained model
+    as ONNX, or None if it was None. If an ONNX model was given to the estimator, both this parameter and
+    ``get_trained_onnx()`` are the user's own model with the trained weights. scikit-learn objects are not stored, so
+    ``to_sklearn`` is not available. Only the steps of a pipeline that scikit-learn runs (``onnx_status_``) are stored,
+    by skops.
 
     Parameters
     ----------
     path : path
-        Of the file.
+        The file.
     trusted : sequence of str
-        Types beside those that skops trusts by itself, for such steps: the error names them.
+        For such steps, types to trust besides those that skops trusts by default; the error names them.
 
     Raises
     ------
     ModelError
-        There is no such file; it was cut short or changed; it comes from a newer version
-        of onnxtrain; it names a loss, an optimizer or a function that is not known here.
+        The file does not exist, is truncated or modified, was written by a newer version of onnxtrain, or names an
+        unknown loss, optimizer or function.
 
     See Also
     --------
@@ -178,14 +175,14 @@ def _understood(path: str | os.PathLike) -> Iterator[None]:
 
 
 def _classes() -> dict[str, type]:
-    """Return the estimators that a file may hold, by name."""
+    """Return the estimator classes that a file may hold, by name."""
     from onnxtrain.estimators import OrtGradientClassifier, OrtGradientRegressor  # their fit writes checkpoints
 
     return {c.__name__: c for c in (OrtGradientClassifier, OrtGradientRegressor)}
 
 
 def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:
-    """Return the parameters as JSON; the model that was handed over is not among them."""
+    """Return the parameters as JSON, without the given model."""
     params = estimator.get_params(deep=False)
     del params["estimator"]
     return {name: encoder.encode(value, f"the parameter {name!r}") for name, value in params.items()}
@@ -200,20 +197,20 @@ def write_estimator(
     functions: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write an estimator, fitted or in the middle of it, to a file.
+    """Write an estimator to a file, after a fit or during it.
 
     Parameters
     ----------
     path : path
-        Of the file.
+        The file.
     estimator : OrtGradientRegressor or OrtGradientClassifier
     trained : TrainedModel
     state : TrainingState
-        With the weights.
+        The state of training, with the weights.
     functions : bool
-        As :class:`~onnxtrain.estimators.file_format.Encoder`.
+        As for :class:`~onnxtrain.estimators.file_format.Encoder`.
     more : mapping of str to object, optional
-        Values to be kept with it.
+        Further values to store.
     """
     encoder = Encoder(functions=functions)
     model, weights = trained.source.model, state.result()
@@ -246,7 +243,7 @@ def write_estimator(
 
 
 def _targets_of(kept: Kept, dtype: str, *, classifies: bool) -> Targets:
-    """Return the targets of an estimator in a file."""
+    """Return the targets of an estimator that was read from a file."""
     learned = {name: kept.attributes[key] for key, name in _OF_TARGETS.items() if key in kept.attributes}
     positional = kept.model.positional
     if not classifies:
@@ -256,7 +253,7 @@ def _targets_of(kept: Kept, dtype: str, *, classifies: bool) -> Targets:
 
 
 def _fitted_with(trained: TrainedModel) -> dict[str, Any]:
-    """Return the parameters of the last fit that methods of the estimator read; others may have been set since."""
+    """Return the parameters of the last fit that methods read; the estimator's own may have been set since."""
     objective = trained.objective
     return {
         "dtype": trained.dtype,
@@ -267,13 +264,13 @@ def _fitted_with(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _as_fitted(trained: TrainedModel, dtype: str, **of_loss: Any) -> TrainedModel:
-    """Return a model with the parameters of its last fit."""
+    """Return a trained model with the parameters of its last fit."""
     of_loss["loss_params"] = tuple(sorted(of_loss["loss_params"].items()))
     return replace(trained, dtype=dtype, objective=replace(trained.objective, **of_loss))
 
 
 def _set_since_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
-    """Return the parameters that training began with and that were set anew since; the model is in the file itself."""
+    """Return the initial values of the parameters, except the model, that were changed since training began."""
     now = parameters_of_start(estimator)
     return {
         name: value
@@ -283,7 +280,7 @@ def _set_since_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
 
 
 def _without_copies(own: onnx.ModelProto, whole: onnx.ModelProto, trained: Container[str]) -> np.ndarray:
-    """Return, as bytes, the user's own file without the tensors that the graph in the saved file has as well."""
+    """Return the user's model as bytes, without the tensors that the saved graph also holds."""
     twins = {w.name: w for w in whole.graph.initializer}
     for tensor in own.graph.initializer:
         twin = twins.get(tensor.name)
@@ -297,7 +294,7 @@ def _without_copies(own: onnx.ModelProto, whole: onnx.ModelProto, trained: Conta
 
 
 def _with_copies(content: np.ndarray, whole: onnx.ModelProto) -> bytes:
-    """Return the user's own file again, its trained weights those of the saved graph."""
+    """Return the user's model with the tensors that :func:`_without_copies` removed, taken from the saved graph."""
     own = onnx.load_model_from_string(content.tobytes())
     twins = {w.name: w for w in whole.graph.initializer}
     for tensor in own.graph.initializer:
@@ -308,7 +305,7 @@ def _with_copies(content: np.ndarray, whole: onnx.ModelProto) -> bytes:
 
 
 def _are_alike(a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
-    """Whether two tensors have one type and one shape, and both their bytes in one field, if any."""
+    """Whether two tensors have the same type and shape, and both store their values as raw bytes."""
     plain = not any(len(getattr(t, field)) for t in (a, b) for field in ("float_data", "double_data", "int32_data"))
     return plain and (a.data_type, list(a.dims)) == (b.data_type, list(b.dims)) and b.HasField("raw_data")
 
@@ -328,25 +325,25 @@ def _form_of(parts: Mapping[str, Any], front: np.ndarray | None, trusted: tuple[
 
 
 class Kept:
-    """An estimator in a file.
+    """An estimator that was read from a file.
 
     Attributes
     ----------
     kind : str
         The name of its class.
     params : dict
-        As they were written: functions among them cannot be decoded.
+        The parameters as they were written; functions among them cannot be decoded.
     begun_with : dict
-        Those that were others when training began.
+        The initial values of parameters that were changed since training began.
     attributes, more : dict
         The attributes learned besides the weights, and the values saved with the estimator.
     form : InputForm
     model : TrainableModel
-        With the weights at that point of training.
+        The model, with the weights at that point of training.
     own_file : bytes or None
-        The ONNX model that was handed over.
+        The ONNX model that the user gave.
     layout : mapping of str to mapping
-        Which of its tensors came in files beside it, and where.
+        The location of its tensors that were stored in external data files.
     state : TrainingState
         The state from which training continues.
     has_estimator : bool
@@ -393,12 +390,12 @@ class Kept:
         return found
 
     def decoded_params(self) -> dict[str, Any]:
-        """Return the parameters; a function cannot be decoded, a ModelError says so."""
+        """Return the parameters; raise a ModelError if one of them is a function."""
         return self._decoded(self.params)
 
 
 def _check_types(owner: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Check that values are of the types that annotations name."""
+    """Check that values have the types that annotations name."""
     for name, value in values.items():
         if name in hints and not _is_of(value, hints[name]):
             hint = hints[name]
@@ -407,8 +404,8 @@ def _check_types(owner: str, values: Mapping[str, Any], hints: Mapping[str, Any]
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type: a class, a union, or a container of such."""
-    if hint in (int, float):  # a parameter may be of a type of numpy, and whole where a float is asked for
+    """Whether a value is of a type: a class, a union, or a container with item types."""
+    if hint in (int, float):  # a parameter may have a numpy type, and be an integer where a float is expected
         return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
     kind, parts = get_origin(hint), get_args(hint)
     if kind is UnionType:
@@ -419,7 +416,7 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def _are_of(values: Any, kind: type, hints: tuple[Any, ...]) -> bool:
-    """Whether the items of a container are of the types that its annotation names."""
+    """Whether the items of a container have the types that its annotation names."""
     if issubclass(kind, Mapping):
         return all(_is_of(k, hints[0]) and _is_of(v, hints[1]) for k, v in values.items())
     if kind is tuple and hints[-1] is not ...:
@@ -452,7 +449,7 @@ def _check_state(state: TrainingState) -> None:
 
 
 def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
-    """Return the estimator that was written.
+    """Return the estimator that was written to a file.
 
     Parameters
     ----------

@@ -28,10 +28,9 @@ from onnxtrain.losses.table import Prediction, check_number, loss
 def log(op: Op, y_true: ir.Value, y_pred: ir.Value, *, label_smoothing: float = 0.0, eps: float = 1e-6) -> ir.Value:
     r""":math:`-\log p_y`: :math:`\log(1 + e^{-m})` for two classes, :math:`\log \sum_k e^{s_k} - s_y` for K.
 
-    With label smoothing a, the target is 1 - a + a/K for the true class and a/K for
-    every other class. Of probabilities whose Softmax or Sigmoid is not recognised, one of 0
-    counts as eps, and up to eps the logarithm rises by 0.01: a leaf that is sure of the wrong
-    class has a gradient.
+    With label smoothing a, the target is 1 - a + a/K for the true class and a/K for every other class. If the Softmax
+    or Sigmoid of a model's probabilities is not recognised, a probability of 0 is replaced by eps, and the logarithm
+    rises by 0.01 between 0 and eps. So a tree leaf with probability 0 for the true class still has a gradient.
 
     Source: scikit-learn's ``log_loss``; C. Szegedy et al., Rethinking the Inception Architecture, 2016.
     """

@@ -30,10 +30,10 @@ from onnxtrain.losses.ranges import (
     range_of,
 )
 
-#: The declarations of a classifier's output that a user may give.
+#: The values of the parameter ``output_is``.
 OUTPUT_IS = ("scores", "probabilities")
 
-#: Below it a Sigmoid is 0 in float64.
+#: The Sigmoid of a lower logit is 0 in float64.
 LOWEST_LOGIT = -745.13
 
 
@@ -50,7 +50,7 @@ class Link(enum.Enum):
     PROBABILITY = "probability"  #: probabilities of unknown origin, without scores
 
 
-#: Links of probabilities of classes.
+#: The links of class probabilities.
 OF_CLASSES = (Link.SOFTMAX, Link.NORMALIZED_SIGMOID, Link.SIGMOID, Link.PROBABILITY)
 
 
@@ -66,7 +66,7 @@ class Scores:
     certain: bool = True
 
     def said(self, output: ir.Value, output_is: str | None) -> Scores:
-        """Return the scores, given the kind of the output as declared or as observed in the rows.
+        """Return the scores for an output whose kind the user declared or the rows showed.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ def scores_behind(value: ir.Value, op: Op | None = None, class_axis: int | None 
         Concatenates scores that the graph computes column by column; without
         it such scores are not found.
     class_axis : int, optional
-        For an output of three or more axes, the one of the classes.
+        The class axis of an output of three or more axes.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def scores_behind(value: ir.Value, op: Op | None = None, class_axis: int | None 
 
 
 def _before_rounding(value: ir.Value) -> ir.Value:
-    """Return p if value is p of a few bits, the form of probabilities in quantized models."""
+    """Return p if value is p quantized and dequantized, the form of probabilities in quantized models."""
     p = value
     while (dequantize := made_by(p, "DequantizeLinear")) is not None:
         quantize = made_by(dequantize.inputs[0], "QuantizeLinear")
@@ -216,8 +216,8 @@ def _softmax(value: ir.Value, op: Op | None) -> Scores | None:
 def normalized_sigmoids(op: Op, s: ir.Value) -> ir.Value:
     r"""Return :math:`\sigma(s_k) / \sum_j \sigma(s_j)`, (n, K), as the Softmax of :math:`\log \sigma(s_k)`.
 
-    In float32 all K probabilities are 0 long before they are in float64, and one class is as likely as another.
-    Where they all are in float64, too, the row is uniform: so it is in scikit-learn.
+    Softmax avoids the underflow of all K Sigmoids in float32, after which all classes would be equally likely. If all K
+    underflow in float64 too, the row is uniform, as in scikit-learn.
     """
     log_p = op.Sub(op.Min(s, 0.0), op.Log(op.Add(op.Exp(op.Neg(op.Abs(s))), 1.0)))
     vanish = op.Less(op.ReduceMax(s, [1], keepdims=1), LOWEST_LOGIT)
@@ -276,7 +276,7 @@ def _columns_in_order(value: ir.Value) -> tuple[ir.Value, list[int]]:
 
 
 def _is_below_zero_for_its_class(d: ir.Value) -> bool:
-    """Whether the index of the class is that of d <= 0.
+    """Whether the model predicts the class of column d if d <= 0.
 
     Each column of SVMClassifier is the score of the other class: its label is the second class if d <= 0, and d
     is the second column.
@@ -427,7 +427,7 @@ def _of_product(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def n_scores(value: ir.Value, class_axis: int | None) -> int | None:
-    """Return the number of scores of a row or, for three and more axes, of a position: 1 without an axis of classes."""
+    """Return the number of scores per row or, with three or more axes, per position: 1 without a class axis."""
     if (rank(value) or 0) <= 2:
         return n_columns(value)
     k = 1 if class_axis is None else value.shape[class_axis]  # type: ignore[index]

@@ -72,12 +72,12 @@ def _output_at(outputs: list[ir.Value], position: int, argument: str) -> ir.Valu
 
 
 def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.Value:
-    """Return the only floating-point output, or the scores of the only output of labels."""
+    """Return the only floating-point output, or the scores from which the only output of labels is computed."""
     floats = [v for v in outputs if is_float(v)]
     others = [v for v in outputs if not is_float(v)]
     if len(floats) == 1:
         return floats[0]
-    if labels and len(others) == 1:  # alone, or with an output for each column of the probabilities
+    if labels and len(others) == 1:  # only labels, or also one output per column of the probabilities
         scores = _scores_of_labels(others[0]) if floats else others[0]
         if scores is not None:
             return scores
@@ -93,7 +93,7 @@ def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:
-    """Return the input of the ArgMax that makes the labels, or the binary score compared with 0 or 1/2."""
+    """Return the input of the ArgMax that computes the labels, or the binary score that is compared with 0 or 1/2."""
     index: ir.Value | None = label
     while index is not None and (node := index.producer()) is not None:
         if (node.domain == "ai.onnx.ml") != (node.op_type in ("ArrayFeatureExtractor", "LabelEncoder")):
@@ -122,7 +122,7 @@ def _compared(node: ir.Node) -> ir.Value | None:
     return x if number == (0.5 if is_probability(x) else 0) else None
 
 
-#: Operators that choose a class.
+#: Operators that choose a class index.
 _MAKES_LABELS: Mapping[str, Callable[[ir.Node], ir.Value | None]] = {
     "ArgMax": _largest_of,
     "TopK": _largest_of,
@@ -130,7 +130,7 @@ _MAKES_LABELS: Mapping[str, Callable[[ir.Node], ir.Value | None]] = {
     "GreaterOrEqual": _compared,
 }
 
-#: Operators between the index of a class and its label, and the operand that is the index; the other is a table.
+#: Operators between a class index and its label, and the position of the operand that is the index.
 _BEHIND_INDEX = {
     **dict.fromkeys(("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "LabelEncoder"), 0),
     **dict.fromkeys(("Gather", "ArrayFeatureExtractor"), 1),
@@ -138,9 +138,9 @@ _BEHIND_INDEX = {
 
 
 def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
-    """Append, in place, the probabilities of labels as one value (n, K), from K outputs of two classes each.
+    """Append one value (n, K), the label probabilities, to a graph with K outputs of two classes each, in place.
 
-    MultiOutputClassifier has such outputs, and networks with one head per label.
+    MultiOutputClassifier and networks with one head per label have such outputs.
 
     Parameters
     ----------
@@ -152,15 +152,15 @@ def join_labels(model: ir.Model, op: Op, n_labels: int) -> ir.Value | None:
     Returns
     -------
     onnx_ir.Value or None
-        The scores instead if the outputs are scores. None if there are not K floating-point
-        outputs, or if they are not all of one kind.
+        The joined probabilities, or scores if the outputs are scores. None if there are not K floating-point outputs,
+        or if they are of different kinds.
     """
     outputs = [v for v in model.graph.outputs if is_float(v)]
     found = [scores_behind(v, op) for v in outputs] if 2 <= n_labels == len(outputs) else []
     kinds = {(scores.link, n_columns(scores.value)) for scores in found}
-    if kinds == {(Link.PROBABILITY, 2)}:  # of trees
+    if kinds == {(Link.PROBABILITY, 2)}:  # trees
         return op.Concat(*(_column(op, v, 1) for v in outputs), axis=1)
-    if kinds in ({(Link.SOFTMAX, 2)}, {(Link.EXP, 2)}):  # those of naive Bayes are logarithms of probabilities
+    if kinds in ({(Link.SOFTMAX, 2)}, {(Link.EXP, 2)}):  # EXP: naive Bayes, whose scores are log probabilities
         differences = [op.Sub(_column(op, z.value, 1), _column(op, z.value, 0)) for z in found]
         return op.Sigmoid(op.Concat(*differences, axis=1))
     if kinds not in ({(Link.SIGMOID, 1)}, {(Link.IDENTITY, 1)}):

@@ -1,8 +1,8 @@
-"""Outputs of three and more axes: rows first, then positions, and the classes on one of the axes.
+"""Outputs of three and more axes: the rows, then positions, and one axis for the classes.
 
-A position is a token of a text, a pixel of an image, a step of a sequence. Labels have an entry for each, so they
-lack the axis of the classes: (n, t) for an output (n, t, K), (n, h, w) for (n, K, h, w). Labels of the shape of
-the output have none: each entry is a position, with a value of its own, or a binary problem.
+A position is a token of a text, a pixel of an image or a step of a sequence. Labels have one entry per position, so
+they lack the class axis: (n, t) for an output (n, t, K), (n, h, w) for (n, K, h, w). If labels have the shape of the
+output, there is no class axis: each entry is a position with its own value, or a binary problem.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from onnxtrain.errors import DataError, ParameterError
 
 @dataclass(frozen=True)
 class Layout:
-    """The axes of an output, to read it as a table with the columns of scores that a loss takes.
+    """The axes of an output, and how it is read as a table with the columns of scores that a loss takes.
 
     Attributes
     ----------
     n_axes : int
     class_axis : int or None
-        For three and more axes, the one that labels lack; None: labels have the shape of the output.
+        The axis that labels lack, for an output of three or more axes; None: labels have the shape of the output.
     """
 
     n_axes: int = 2
     class_axis: int | None = None
 
     def table(self, found: np.ndarray) -> np.ndarray:
-        """Return an output as (m, K), m the rows times the positions."""
+        """Return an output as a table (m, K), where m is the number of rows times positions."""
         if self.n_axes == 2:
             return found.reshape(len(found), -1)
         if self.class_axis is None:
@@ -39,13 +39,13 @@ class Layout:
         return np.moveaxis(found, self.class_axis, -1).reshape(-1, found.shape[self.class_axis])
 
     def by_position(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return values of the rows of a table in the shape of the labels, `shape` that of the output."""
+        """Return the values of the rows of a table in the shape of the labels; `shape` is the shape of the output."""
         if self.n_axes == 2:
             return values
         return values.reshape([size for axis, size in enumerate(shape) if axis != self.class_axis])
 
     def by_class(self, table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return a table in the shape of the output, its columns on the axis of the classes; the last if it has none.
+        """Return a table in the shape of the output, with its columns on the class axis; the last column if none.
 
         The number of columns may differ from that of the output.
         """
@@ -58,7 +58,7 @@ class Layout:
 
 
 class Columns(NamedTuple):
-    """The axis of the classes and its length, 0 if the shape of the output does not tell."""
+    """The class axis and its length, 0 if the shape of the output does not show it."""
 
     class_axis: int | None
     width: int

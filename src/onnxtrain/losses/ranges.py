@@ -60,12 +60,12 @@ def range_of(value: ir.Value) -> Range:
 _Operand: TypeAlias = Callable[[int], Range]
 _Rule: TypeAlias = Callable[[ir.Node, _Operand], Range]
 
-#: The number of nodes between a value and the operands that are looked at.
+#: The greatest number of nodes between a value and the operands that are examined.
 _DEPTH = 40
 
 
 def _range(value: ir.Value | None, known: dict[ir.Value, Range], depth: int) -> Range:
-    """Return the range of a value, each computed once."""
+    """Return the range of a value; each value is computed once."""
     if value is None:
         return Range()
     if value not in known:
@@ -80,7 +80,7 @@ def _range(value: ir.Value | None, known: dict[ir.Value, Range], depth: int) -> 
 
 
 def _of_result(value: ir.Value, known: dict[ir.Value, Range], depth: int) -> Range:
-    """Return the range of a value that a node computes."""
+    """Return the range of a value that is the output of a node."""
     node = value.producer()
     if node is None:
         return Range()
@@ -137,7 +137,7 @@ _NORMALIZES: Mapping[str, Callable[[ir.Node], bool]] = {
     "Normalizer": lambda node: node.attributes.get_string("norm", "MAX") == "L1",
 }
 
-#: The operators between the sum of a row and the division by it, a guard against a sum of 0, and how many there may be.
+#: Operators of a guard against division by a sum of 0, between the sum and the division, and their greatest number.
 _GUARDS = frozenset({"Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"})
 _GUARD = 5
 
@@ -156,7 +156,7 @@ def before_normalization(value: ir.Value) -> ir.Value | None:
 
 
 def _summed(value: ir.Value | None) -> Iterator[ir.Value]:
-    """Yield the values whose columns are summed to compute `value`."""
+    """Yield the values whose columns are summed in the computation of `value`."""
     level = [value]
     for _ in range(_GUARD):
         nodes = [node for v in level if v is not None and (node := v.producer()) is not None]
@@ -168,7 +168,7 @@ def _summed(value: ir.Value | None) -> Iterator[ir.Value]:
 
 
 def _added_to(value: ir.Value | None) -> tuple[ir.Value | None, ...]:
-    """Return the operands of a sum: a guard adds 1 to each column if all are 0."""
+    """Return the operands of a sum; a guard against a sum of 0 may add 1 to each column."""
     node = made_by(value, "Add")
     return () if node is None else tuple(node.inputs)
 

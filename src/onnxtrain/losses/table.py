@@ -1,4 +1,4 @@
-"""The table of losses; calling and checking a loss.
+"""The table of losses, and the call of a loss with checks.
 
 A loss is a function ``loss(op, y_true, y_pred, *, parameters) -> value`` that
 returns one value per row, shape (n, 1). ``op`` is an onnxscript builder; Python's
@@ -17,9 +17,9 @@ meaning of ``y_true`` and ``y_pred`` depends on the kind of the loss:
                 of the class          them are the probabilities of the classes
 ==============  ====================  ==========================================
 
-An output of three or more axes has positions besides (tokens, pixels, steps): a loss is called for all of them
-at once, with a row for each, n the number of rows times that of positions. Its ``y_pred`` is (n, K), K the
-length of the axis of the classes, or (n, 1) where labels have the shape of the output.
+An output of three or more axes has positions (tokens, pixels, steps). A loss is called once with one row per position,
+so n is the number of rows times positions. Its ``y_pred`` is (n, K), where K is the length of the class axis, or (n, 1)
+if labels have the shape of the output.
 
 For outputs of Exp, Softmax or Sigmoid, the logarithm and the scores are the
 inputs of these operators, so nothing overflows and no gradient vanishes.
@@ -84,12 +84,12 @@ def loss(
     Parameters
     ----------
     *names : str
-        Each is one that ``loss`` takes.
+        The names that ``loss`` accepts.
     prediction : Prediction or str
         The kind of ``y_pred``: ``"output"``, ``"log_mean"``, ``"scores"`` or ``"likelihood"``.
     least : callable, optional
-        ``least(**parameters) -> (number, allowed)``: the least label for which the loss has a minimum,
-        and whether a label may be it. :class:`~onnxtrain.OrtGradientRegressor` refuses lower ones.
+        ``least(**parameters) -> (number, allowed)``: the infimum of the labels for which the loss has a minimum, and
+        whether a label may equal it. :class:`~onnxtrain.OrtGradientRegressor` refuses lower labels.
     override : bool
         Replace a registered loss of that name.
 
@@ -131,8 +131,8 @@ def find_loss(
     params : mapping, optional
         Parameters of the loss; only their names are checked here.
     classifies : bool
-        For a function that is not in the table: it receives the scores and the
-        index of the class if true, else the output and a label of its shape.
+        Whether a function that is not in the table receives the scores and the class index; otherwise it receives the
+        output and a label of its shape.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def row_loss(
     """
     name, entry = _name(loss), find_loss(loss, params)
     try:
-        if is_of_package(entry.function):  # without Python's operators and functions of numpy
+        if is_of_package(entry.function):  # no losses of this package use Python's operators or numpy's functions
             rows = entry.function(op, y_true, y_pred, **params)
         else:
             own = OperandOp(op, y_pred.dtype)
@@ -194,7 +194,7 @@ def row_loss(
 
 
 def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
-    """Return the remedy for a function that is no loss: one of another library, or one of other arguments."""
+    """Return the remedy for a failed loss function: a loss of another library, or a function of other arguments."""
     theirs = getattr(loss, "__name__", type(loss).__name__)  # MSELoss() of PyTorch has none
     ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
     if ours is not None:

@@ -39,12 +39,12 @@ T = TypeVar("T", bound="type[Optimizer]")
 
 
 def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
-    """Register an optimizer class under names accepted by ``solver``; `override` replaces a registered one.
+    """Register an optimizer class under names that ``solver`` accepts.
 
     Parameters
     ----------
     *names : str
-        Each is one that ``solver`` takes.
+        The names that ``solver`` accepts.
     override : bool
         Replace a registered optimizer of that name.
 
@@ -81,7 +81,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
 
 
 class Optimizer(NamesItsParameters, ABC):
-    """Base class; a subclass is a frozen dataclass of its parameters.
+    """Base class of optimizers; a subclass is a frozen dataclass of its parameters.
 
     It names its state in :attr:`slots` and gives the initial value in :meth:`initial`. :meth:`scalars`
     computes the per-step scalars that all weights share, and :meth:`update` returns the next weight and
@@ -89,7 +89,7 @@ class Optimizer(NamesItsParameters, ABC):
 
     Examples
     --------
-    The sign of the gradient alone decides, as in Rprop:
+    The step depends only on the sign of the gradient, as in Rprop:
 
     >>> from dataclasses import dataclass
     >>> from onnxtrain.optim import Optimizer
@@ -153,7 +153,7 @@ class Optimizer(NamesItsParameters, ABC):
         op : onnxscript builder, or an object with its operators
             It adds nodes: ``op.Add(a, b)``.
         learning_rate, step : onnx_ir.Value, array or float
-            Of the step; steps count from 1.
+            The learning rate and the number of the step, from 1.
 
         Returns
         -------
@@ -185,8 +185,8 @@ class Optimizer(NamesItsParameters, ABC):
         *scalars : onnx_ir.Value
             The results of :meth:`scalars`, of the type of `w`; a wrapper may pass more.
         slope : onnx_ir.Value, optional
-            The gradient of the whole objective if `dw` excludes that of an l1 penalty. It is used
-            for the mean squares. Passed only by :class:`~onnxtrain.optim.Proximal`.
+            The gradient of the whole objective, if `dw` excludes the gradient of an l1 penalty. The mean squares are
+            computed from it. Only :class:`~onnxtrain.optim.Proximal` passes it.
 
         Returns
         -------
@@ -219,7 +219,7 @@ class Optimizer(NamesItsParameters, ABC):
         return self
 
     def pull(self, op: Op, step: Scalar) -> Scalar | None:
-        """Return the sum of the factors of all gradients so far in this step, None if it is 1.
+        """Return the sum of the factors of all gradients so far in this step, or None if the sum is 1.
 
         :class:`~onnxtrain.optim.Proximal` multiplies its threshold by this sum. It is restricted to the
         same operators as :meth:`scalars`.
@@ -234,11 +234,11 @@ class Optimizer(NamesItsParameters, ABC):
         Returns
         -------
         onnx_ir.Value, array or float, or None
-            How far a gradient of 1 in all steps so far moves a weight in this one, at rate 1; None for 1.
+            How far this step moves a weight if all gradients so far are 1 and the learning rate is 1; None for 1.
 
         Examples
         --------
-        A momentum adds up the gradients, plain descent does not:
+        Momentum accumulates the gradients, plain gradient descent does not:
 
         >>> from onnxtrain.optim import SGD
         >>> SGD().pull(None, 1) is None
@@ -247,23 +247,24 @@ class Optimizer(NamesItsParameters, ABC):
         raise NotImplementedError
 
     def metric(self, op: Op, slots: Slots, *scalars: ir.Value) -> ir.Value | None:
-        """Return the elementwise divisor of the gradient in :meth:`update`, from the next slots; None if it is 1.
+        """Return the elementwise divisor of the gradient in :meth:`update`, or None if it is 1.
 
-        The step is the first scalar times the gradient, divided by this metric.
+        The divisor is computed from the next slots. The step is the first scalar times the gradient, divided by this
+        metric.
 
         Parameters
         ----------
         op : onnxscript builder
             It adds nodes: ``op.Add(a, b)``.
         slots : tuple of onnx_ir.Value
-            The next ones.
+            The next slots.
         *scalars : onnx_ir.Value
-            Those of the step.
+            The scalars of the step.
 
         Returns
         -------
         onnx_ir.Value or None
-            Of the shape of a weight.
+            The divisor, in the shape of the weight.
 
         Examples
         --------
@@ -274,19 +275,19 @@ class Optimizer(NamesItsParameters, ABC):
         return None
 
     def scalar_table(self, learning_rates: ArrayLike, steps: ArrayLike) -> np.ndarray:
-        """Return the values of :meth:`scalars` for many steps, precomputed in double.
+        """Return the values of :meth:`scalars` for many steps, computed in float64.
 
-        A training loop that feeds them removes a dozen nodes from the graph of a step.
+        Feeding these values to the step saves a dozen nodes in its graph.
 
         Parameters
         ----------
         learning_rates, steps : array-like of shape (n_steps,)
-            Of each step; steps count from 1.
+            The learning rate and the number of each step, from 1.
 
         Returns
         -------
         numpy.ndarray of shape (n_steps, n_scalars), float64
-            A row for each step.
+            One row per step.
 
         Examples
         --------
@@ -303,7 +304,7 @@ ON_ARRAYS: Any = SimpleNamespace(Add=np.add, Sub=np.subtract, Mul=np.multiply, D
 
 
 def make_optimizer(solver: str | Optimizer) -> Optimizer:
-    """Return an optimizer from its name, or as it is.
+    """Return the optimizer of a name, or the given optimizer.
 
     Parameters
     ----------
@@ -313,7 +314,7 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     Returns
     -------
     Optimizer
-        A frozen value.
+        The optimizer, a frozen value.
 
     Raises
     ------
@@ -344,12 +345,12 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
 def updated(
     optimizer: Optimizer, op: Op, w: ir.Value, dw: ir.Value, slots: Slots, *scalars: ir.Value, **l1: ir.Value
 ) -> list[ir.Value]:
-    """Return the next weight and the next slots, as the method ``update`` of an optimizer has them.
+    """Return the next weight and the next slots from the method ``update`` of an optimizer, checked.
 
     Raises
     ------
     OptimizerError
-        The method takes other arguments, or returns something else.
+        The method takes other arguments or returns another kind of value.
     """
     name, n_slots = type(optimizer).__name__, len(optimizer.slots)
     try:

@@ -311,7 +311,7 @@ class Adagrad(Optimizer):
 
     Examples
     --------
-    The rate falls with the step by `lr_decay`, besides what the sum does:
+    `lr_decay` lowers the rate with the step, in addition to the sum:
 
     >>> from onnxtrain.optim import Adagrad
     >>> Adagrad(lr_decay=1.0).scalar_table([0.1, 0.1], [1, 2]).tolist()
@@ -359,7 +359,8 @@ class Adagrad(Optimizer):
 def _filled(op: Op, beta: float, step: Scalar) -> Scalar:
     r"""Return ``1 - beta ** step``, the total weight of the gradients so far in a decaying average.
 
-    In float32 four digits would be left of it: there it is :math:`1 - e^x = -\tanh(x / 2) (e^x + 1)`.
+    The difference would keep only four digits in float32, so there it is computed as
+    :math:`1 - e^x = -\tanh(x / 2) (e^x + 1)`.
     """
     x = op.Mul(step, math.log(beta) if beta else -math.inf)
     if isinstance(x, ir.Value) and x.dtype == ir.DataType.FLOAT:

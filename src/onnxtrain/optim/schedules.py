@@ -4,10 +4,9 @@ A schedule is a frozen value, called ``schedule(step, n_steps, plateaus)``: `ste
 counts from 0, `n_steps` is the number of planned steps, `plateaus` the number of
 times the loss has stopped falling. :math:`\eta_0` is ``learning_rate``.
 
-Each call of ``fit`` counts its steps from 0, also with ``warm_start``. ``partial_fit`` continues
-the count of the previous call. The plan is ``max_iter`` epochs over the rows of the call: a
-schedule of finite length ends after ``max_iter`` calls of ``partial_fit`` with equally many rows,
-and keeps its final rate.
+Each call of ``fit`` counts its steps from 0, also with ``warm_start``. ``partial_fit`` continues the count of the
+previous call. The planned steps are those of ``max_iter`` epochs over the rows of the call: a schedule of finite length
+ends after ``max_iter`` calls of ``partial_fit`` with equally many rows, and keeps its final rate.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Schedule(NamesItsParameters, ABC):
     Attributes
     ----------
     has_length : bool
-        Whether the schedule is planned over `n_steps` and ends with them.
+        Whether the schedule depends on `n_steps` and reaches its final rate there.
 
     Examples
     --------
@@ -136,8 +135,8 @@ class Optimal(Schedule):
     .. math:: \eta_t = \frac{\eta_0}{1 + \alpha \gamma t}, \qquad
        \gamma = \frac{\omega}{\max(1, 2 (1 + \omega))}, \quad \omega = \alpha^{-1/4}
 
-    :math:`\omega` is the size that weights typically have under an l2 penalty of strength :math:`\alpha`,
-    :math:`\gamma` a rate that suits the slope of the squared error there. scikit-learn's ``"optimal"`` takes
+    :math:`\omega` is the typical size of weights under an l2 penalty of strength :math:`\alpha`, and :math:`\gamma` is
+    a learning rate that suits the slope of the squared error there. scikit-learn's ``"optimal"`` takes
     :math:`\gamma = \omega` and begins with it instead of :math:`\eta_0`.
 
     Parameters
@@ -325,17 +324,17 @@ class Custom(Schedule):
 
 
 def make_schedule(learning_rate: LearningRate) -> Schedule:
-    """Return a schedule from a number, a name, a function of the step, or as it is.
+    """Return a schedule from a number, a name, a schedule or a function of the step.
 
     Parameters
     ----------
     learning_rate : float, str, Schedule or callable
-        A function takes the step, from 0, and returns its rate.
+        A function takes the step, from 0, and returns its learning rate.
 
     Returns
     -------
     Schedule
-        A frozen value.
+        The schedule, a frozen value.
 
     Raises
     ------

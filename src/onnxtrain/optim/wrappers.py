@@ -37,16 +37,16 @@ class Proximal(Optimizer):
     Parameters
     ----------
     optimizer : Optimizer
-        One that defines :meth:`~Optimizer.pull`, as all optimizers of this package do.
+        An optimizer that defines :meth:`~Optimizer.pull`, as all optimizers of this package do.
 
     Raises
     ------
     OptimizerError
-        The optimizer does not define it.
+        The optimizer does not define this method.
 
     Examples
     --------
-    The soft threshold of SGD is the learning rate times the penalty; a momentum of 0.9 multiplies it by 10 in time.
+    The soft threshold of SGD is the learning rate times the penalty; a momentum of 0.9 multiplies it by up to 10.
 
     >>> from onnxtrain.optim import SGD
     >>> Proximal(SGD()).scalar_table([0.1], [1]).tolist()
@@ -80,7 +80,7 @@ class Proximal(Optimizer):
         return self.optimizer.initial(slot)
 
     def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
-        # those of the optimizer and, with a momentum, the step for a constant gradient of 1
+        # the scalars of the optimizer and, with momentum, the step for a constant gradient of 1
         found = self.optimizer.scalars(op, learning_rate, step)
         pull = self.optimizer.pull(op, step)
         return found if pull is None else (*found, op.Mul(found[0], pull))

@@ -1,8 +1,8 @@
-"""Rows in parts: files, row groups and blocks of which a few are in memory at a time.
+"""Rows in parts: files, row groups and blocks, of which only a few are in memory at a time.
 
-``fit`` takes in place of X and y any object with ``__len__``, ``n_rows(i)`` and ``read(i) -> (X, y)`` or
-``(X, y, sample_weight)``; the functions here make such objects of files and of collections of other libraries.
-:class:`Parts` says how a fit goes through them.
+In place of X and y, ``fit`` accepts any object with ``__len__``, ``n_rows(i)`` and ``read(i) -> (X, y)`` or
+``(X, y, sample_weight)``. The functions here make such objects from files and from collections of other libraries.
+:class:`Parts` sets how a fit goes through them.
 """
 
 from onnxtrain.rows.parts import Parts, Source

@@ -1,4 +1,4 @@
-"""Lazy collections of other libraries as arrays and frames in memory, if they fit there."""
+"""Lazy collections of other libraries, read into arrays and frames if they fit in memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 
-#: The largest share of the memory that a collection may take: a fit has copies of the rows besides.
+#: The largest fraction of the memory that a collection may take; a fit also makes copies of the rows.
 _SHARE = 0.25
 
-#: Rows by whose bytes those of all are estimated.
+#: The number of rows from which the bytes of the whole collection are estimated.
 _FEW = 1000
 
 
 class Lazy(NamedTuple):
-    """A collection that is not read yet: its name, its bytes, about, and the function that reads it."""
+    """A collection that is not in memory: its name, its approximate bytes, and the function that reads it."""
 
     name: str
     n_bytes: Callable[[], float]
@@ -27,12 +27,12 @@ class Lazy(NamedTuple):
 
 
 def in_memory(X: Any, name: str = "X") -> Any:
-    """Return a lazy collection of dask, zarr, polars or pyarrow as an array or a frame, anything else as it is.
+    """Return a lazy collection of dask, zarr, polars or pyarrow as an array or a frame; return anything else unchanged.
 
     Raises
     ------
     DataError
-        It takes more than a quarter of the memory, or is an array with masked values.
+        The collection takes more than a quarter of the memory, or X is an array with masked values.
     """
     lazy = _lazy(X)
     if lazy is None:
@@ -48,12 +48,12 @@ def in_memory(X: Any, name: str = "X") -> Any:
 
 
 def unmasked(X: Any, name: str) -> Any:
-    """Return values that are no masked array, or one that masks none: numpy forgets the mask without a word.
+    """Return the values unchanged; raise if some are masked, because numpy would drop the mask silently.
 
     Raises
     ------
     DataError
-        Some are masked.
+        Some values are masked.
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise DataError(
@@ -89,7 +89,7 @@ def _polars_frame(X: Any) -> Lazy:
         head = X.head(_FEW).collect()
         return head.estimated_size() / max(len(head), 1) * n
 
-    def read() -> Any:  # scikit-learn takes the names of columns from frames of pandas
+    def read() -> Any:  # scikit-learn reads column names from pandas frames
         import pandas as pd
 
         frame = X.collect()
@@ -115,7 +115,7 @@ def _arrow_column(X: Any) -> Lazy:
 
 
 def _copying(X: Any) -> dict[str, bool]:
-    """Return the arguments that let an array of pyarrow be copied; one in chunks always is."""
+    """Return the arguments with which a pyarrow array may be copied; a chunked array always may."""
     return {} if hasattr(X, "chunks") else {"zero_copy_only": False}
 
 
@@ -136,7 +136,7 @@ _KINDS: dict[tuple[str, str], Callable[[Any], Lazy]] = {
 
 
 def _first_module(X: Any) -> Any:
-    """Return the library of a collection, which is imported already."""
+    """Return the library of a collection, which is already imported."""
     import sys
 
     return sys.modules[type(X).__module__.partition(".")[0]]
@@ -150,19 +150,19 @@ def _size(n_bytes: float) -> str:
 
 
 def memory_at_hand() -> float:
-    """Return the bytes of memory that this process may use: of the machine, its control group, its own limit."""
+    """Return the bytes of memory that this process may use: the least limit of machine, cgroups and process."""
     return min(_of_machine(), *_of_groups(), *_of_limits(), math.inf)
 
 
 def _of_machine() -> float:
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows does not say it
+    except (AttributeError, ValueError, OSError):  # not available on Windows
         return math.inf
 
 
 def _of_groups(root: str = "/sys/fs/cgroup", of_process: str = "/proc/self/cgroup") -> Iterator[float]:
-    """Yield the limits of the control groups of this process, and of those around them."""
+    """Yield the memory limits of the control groups of this process and of their parents."""
     try:
         with open(of_process) as file:
             lines = [line.strip().split(":", 2) for line in file]
@@ -186,7 +186,7 @@ def _limit_in(path: str) -> float:
 
 
 def _of_limits() -> Iterator[float]:
-    """Yield the limits that the process has set for itself."""
+    """Yield the resource limits of this process."""
     try:
         import resource
     except ImportError:  # Windows

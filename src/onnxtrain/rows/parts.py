@@ -1,4 +1,4 @@
-"""Rows in parts, and their reading: one part after the other, the next one ahead."""
+"""Rows in parts, and reading them one after the other, the next one in advance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows in parts that can be read again and again.
+    """Rows in parts that can be read repeatedly.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Source(Protocol):
         """
 
     def read(self, i: int) -> tuple[Any, ...]:
-        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``, all parts alike; in another thread than ``fit``.
+        """Return a part, ``(X, y)`` or ``(X, y, sample_weight)``, always in one form; called in another thread.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class Source(Protocol):
 
 
 class NoArray:
-    """A base of rows in parts, which numpy would take for one object: cross-validation and pipelines try it."""
+    """Base class of rows in parts that refuse conversion to an array, as cross-validation would try it."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse to become an array.
@@ -98,14 +98,14 @@ class Parts(NoArray):
     source : Source
         Any object with ``__len__``, ``n_rows(i)`` and ``read(i)``.
     open_parts : int
-        The rows of so many parts are mixed at a time. They are in memory, and one that is read ahead. If there are no
-        more parts than these, an epoch is that of the same rows in memory, bit by bit.
+        The number of parts whose rows are shuffled together. These parts, and one that is read ahead, are in memory. If
+        the source has at most `open_parts` parts, an epoch equals that of the same rows in memory, bit by bit.
     sample : int
-        Rows, spread evenly over the parts, on which an estimator that is not fitted is fitted first, and with which
-        the model is compared before training.
+        The number of rows, spread evenly over the parts, on which an unfitted estimator is fitted first, and on which
+        the predictions of the graph and the estimator are compared before training.
     classes : array-like of shape (n_classes,), optional
-        All classes of y. A fit begins with a pass over all parts that finds classes and missing values; with the
-        classes given it looks at `open_parts` of them, unless the rows have weights.
+        All classes of y. By default, a fit begins with a pass over all parts that finds the classes and missing values.
+        If the classes are given, only `open_parts` parts are read, unless the rows have weights.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class Parts(NoArray):
         return self.source.n_rows(i)
 
     def read(self, i: int) -> Part:
-        """Return a part, its lazy collections as arrays or frames.
+        """Return a part, with its lazy collections read into memory.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Parts(NoArray):
         return Part(*(value if value is None else in_memory(value, "a part") for value in found))
 
     def in_order(self) -> Iterator[Part]:
-        """Yield the parts that have rows, the next one read ahead.
+        """Yield the parts that have rows, reading the next one ahead.
 
         Examples
         --------
@@ -197,7 +197,7 @@ class Parts(NoArray):
 
 
 class Part(NamedTuple):
-    """A part of the rows; targets are not needed for predictions."""
+    """One part of the rows; predictions do not need targets."""
 
     X: Any
     y: Any = None
@@ -210,7 +210,7 @@ def with_rows(parts: Parts) -> list[int]:
     Raises
     ------
     DataError
-        None has.
+        No part has rows.
     """
     order = [i for i in range(len(parts)) if _checked(i, parts.n_rows(i))]
     if not order:
@@ -229,12 +229,12 @@ def is_parts(X: object) -> bool:
     return all(callable(getattr(type(X), name, None)) for name in ("__len__", "n_rows", "read"))
 
 
-#: Modules of objects that deal out batches in training loops of other libraries.
+#: Modules of the data loaders of other libraries.
 _LOADERS = ("torch.utils.data", "tensorflow.python.data")
 
 
 def as_parts(X: Any) -> Parts | None:
-    """Return rows in parts, None for anything else.
+    """Return X as parts if it is rows in parts, else None.
 
     Raises
     ------
@@ -259,12 +259,12 @@ def as_parts(X: Any) -> Parts | None:
 
 
 def read_ahead(read: Callable[[int], T], use: Callable[[int, T], R], order: Iterable[int]) -> Generator[R]:
-    """Yield ``use(i, read(i))`` for each part of an order; while one is used, a thread reads the next."""
+    """Yield ``use(i, read(i))`` for each part of `order`; a thread reads the next part meanwhile."""
     todo = list(order)
     with ThreadPoolExecutor(1, "onnxtrain-rows") as thread:
         ahead: list[Future[T]] = [thread.submit(read, i) for i in todo[:1]]
         for n, i in enumerate(todo, 1):
-            found = use(i, ahead.pop().result())  # nothing holds what was read
+            found = use(i, ahead.pop().result())  # no reference to the part remains
             ahead += [thread.submit(read, following) for following in todo[n : n + 1]]
             yield found
             del found

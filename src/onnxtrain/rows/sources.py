@@ -1,4 +1,4 @@
-"""Rows in parts of files and of collections of other libraries: parquet, zarr, dask, files of any form."""
+"""Rows in parts from parquet, zarr, dask and files of any form."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, File
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rows.parts import NoArray
 
-#: The bytes of a part, at most: nine of them fit in a third of a gigabyte.
+#: The largest size of a part in bytes: nine parts fit in a third of a gigabyte.
 _PART_BYTES = 2**25
 
-#: Rows that are written while they are in the cache: whole columns take two and a half times as long.
+#: The number of rows copied at a time, so that they stay in the CPU cache; copying whole columns takes 2.5 times as
+#: long.
 _TOGETHER = 1024
 
 
@@ -40,7 +41,7 @@ def _require(library: str, name: str) -> Any:
 
 @dataclass(frozen=True)
 class _Group:
-    """A row group of a parquet file, or rows of one that is large."""
+    """A row group of a parquet file, or a range of rows of a large row group."""
 
     fragment: Any = field(repr=False)
     start: int
@@ -83,11 +84,11 @@ class ParquetRows(NoArray):
         return (X, y, table[self.weight].to_numpy()) if self.weight else (X, y)
 
     def _table(self, group: _Group, columns: list[str]) -> Any:
-        """Return columns of a part; decimals, which become objects of Python, as floats."""
+        """Return columns of a part; decimals, which would become Python objects, are cast to float64."""
         pa = _require("pyarrow", "pyarrow")
         table = self._read(group, columns)
         floats = [pa.field(f.name, pa.float64()) if pa.types.is_decimal(f.type) else f for f in table.schema]
-        return table.cast(pa.schema(floats, metadata=table.schema.metadata))  # with what pandas wrote: types, its index
+        return table.cast(pa.schema(floats, metadata=table.schema.metadata))  # the metadata of pandas: types and index
 
     def _read(self, group: _Group, columns: list[str]) -> Any:
         if group.whole:
@@ -107,7 +108,7 @@ class ParquetRows(NoArray):
         return self._as_in_schema(pa.Table.from_batches(found), columns)
 
     def _as_in_schema(self, table: Any, columns: list[str]) -> Any:
-        """Return the columns in the types of the schema; one that the file lacks has no values, as in whole groups."""
+        """Return the columns with the types of the schema; a missing column is null, as for whole row groups."""
         pa = _require("pyarrow", "pyarrow")
         fields = [self.schema.field(name) for name in columns]
         arrays = [table[f.name] if f.name in table.column_names else pa.nulls(len(table), f.type) for f in fields]
@@ -116,7 +117,7 @@ class ParquetRows(NoArray):
 
 
 def _frame(table: Any) -> Any:
-    """Return a table as a frame; columns of one type as rows already, which takes time in the thread that reads."""
+    """Return a table as a frame; columns of one numeric type are copied row-major here, in the reading thread."""
     if len(set(table.schema.types)) > 1 or any(column.null_count for column in table.columns):
         return table.to_pandas(split_blocks=True, use_threads=False)
     columns = [column.to_numpy() for column in table.columns]
@@ -138,17 +139,17 @@ def from_parquet(
 ) -> ParquetRows:
     """Return the row groups of parquet files as parts.
 
-    Row groups of more than 32 MB are cut. A piece of one is decoded from the beginning of the row group, so that large
-    row groups take several times as long to read: write files with a smaller ``row_group_size``, of 10 to 30 MB each.
+    Row groups of more than 32 MB are split. Each piece is decoded from the beginning of its row group, so large row
+    groups take several times as long to read. Write files with row groups of 10 to 30 MB (``row_group_size``).
 
     Parameters
     ----------
     source : path, list of paths, or pyarrow.dataset.Dataset
-        Folders may be partitioned.
+        The files; folders may be partitioned.
     label : str or sequence of str, optional
-        The column of y, or its columns; none for rows that are only predicted.
+        The column or columns of y; not needed for predictions.
     columns : sequence of str, optional
-        The features; all others by default.
+        The columns of the features; by default, all columns but the labels and the weight.
     weight : str, optional
         The column of the sample weights.
 
@@ -157,7 +158,7 @@ def from_parquet(
     DependencyError
         pyarrow or pandas is not installed.
     DataError
-        There is no such column.
+        A column does not exist.
 
     Examples
     --------
@@ -178,14 +179,14 @@ def from_parquet(
     _require("pandas", "pandas")
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
     labels = [] if label is None else [label] if isinstance(label, str) else list(label)
-    index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # of a frame: no column of it
+    index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # the index of a frame
     rest = [name for name in dataset.schema.names if name not in (*labels, weight, *index)]
     chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
     _check_columns(dataset, labels, weight, chosen)
     try:
         fragments = _fragments(dataset)
         schema = dataset.schema
-        if dataset is not source:  # of a dataset the user has said what a file without a column means
+        if dataset is not source:  # for a Dataset the user's schema decides what a missing column means
             _check_files(ds, fragments, [*labels, *_some(weight), *chosen])
             schema = _schema_of_all(schema, fragments, [*labels, *_some(weight), *chosen])
         groups = [group for fragment in fragments for group in _groups(fragment)]
@@ -202,7 +203,7 @@ def _some(name: str | None) -> list[str]:
 
 
 def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chosen: Sequence[str]) -> None:
-    """Check the names of the columns of a dataset."""
+    """Check the column names that the user gave."""
     pa, schema = _require("pyarrow", "pyarrow"), dataset.schema
     for name in (*labels, *_some(weight), *chosen):
         if name not in schema.names:
@@ -222,7 +223,7 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
 
 
 def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> None:
-    """Refuse a file that lacks a column: pyarrow would take all of its values for missing."""
+    """Raise if a file lacks a column: pyarrow would treat its values as missing."""
     for fragment in fragments:
         has = {*fragment.physical_schema.names, *ds.get_partition_keys(fragment.partition_expression)}
         if lacks := [name for name in needed if name not in has]:
@@ -234,7 +235,7 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> No
 
 
 def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str]) -> Any:
-    """Return a schema whose types hold the values of all files: pyarrow would cut them to those of the first one."""
+    """Return a schema whose types hold the values of all files; pyarrow would cast to the types of the first."""
     pa = _require("pyarrow", "pyarrow")
     for name in needed:
         fields = [f.physical_schema.field(name) for f in fragments if name in f.physical_schema.names]
@@ -255,7 +256,7 @@ def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str])
 def _fragments(dataset: Any) -> list[Any]:
     try:
         return list(dataset.get_fragments())
-    except ValueError as e:  # of a filtered one: its row groups have rows that it has not
+    except ValueError as e:  # a filtered dataset: its row groups contain rows that the dataset excludes
         if isinstance(e, _require("pyarrow", "pyarrow").ArrowInvalid):
             raise
         raise DataError(
@@ -300,7 +301,7 @@ def _groups(fragment: Any) -> Iterator[_Group]:
 
 @dataclass(frozen=True)
 class ZarrRows(NoArray):
-    """Blocks of arrays that are read by slices, see :func:`from_zarr`."""
+    """Blocks of arrays that are read by slicing, see :func:`from_zarr`."""
 
     X: Any = field(repr=False)
     y: Any = field(repr=False)
@@ -325,14 +326,14 @@ class ZarrRows(NoArray):
 
 
 def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
-    """Return whole chunks of zarr arrays as parts; arrays of h5py, which are cut in the same way, do as well.
+    """Return whole chunks of zarr arrays as parts; arrays of h5py are accepted as well.
 
     Parameters
     ----------
     X : zarr.Array or path
-        A part is as many chunks of rows as 32 MB hold, one at least.
+        The rows. A part has as many chunks of rows as fit in 32 MB, at least one.
     y : zarr.Array, path or ndarray, optional
-        Not needed for rows that are only predicted.
+        The targets; not needed for predictions.
     weight : zarr.Array, path or ndarray, optional
         The sample weights.
 
@@ -379,7 +380,7 @@ def _opened(array: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileRows(NoArray):
-    """Files that a function reads, see :func:`from_files`."""
+    """Files that a user's function reads, see :func:`from_files`."""
 
     files: tuple[Any, ...]
     function: Callable[[Any], tuple[Any, ...]]
@@ -389,7 +390,7 @@ class FileRows(NoArray):
         return len(self.files)
 
     def n_rows(self, i: int) -> int:
-        """Return the number of rows of a file, which is read for it once if that was not given."""
+        """Return the number of rows of a file; the file is read once if its number was not given."""
         if i not in self.lengths:
             found = self.read(i)
             values = found[0] if len(found) < 2 or found[1] is None else found[1]
@@ -418,22 +419,22 @@ def _length(values: Any) -> int:
 def from_files(
     files: Sequence[Any], read: Callable[[Any], tuple[Any, ...]], *, n_rows: Sequence[int] | None = None
 ) -> FileRows:
-    """Return files as parts, one each.
+    """Return files as parts, one part per file.
 
     Parameters
     ----------
     files : sequence
-        Paths, or whatever `read` takes.
+        Paths, or any arguments of `read`.
     read : callable
         ``read(file) -> (X, y)`` or ``(X, y, sample_weight)``: arrays, frames, sparse matrices. It is called in another
         thread.
     n_rows : sequence of int, optional
-        The number of rows of each file. Without, each file is read once more.
+        The number of rows of each file. If not given, each file is read once to count its rows.
 
     Raises
     ------
     DataError
-        `n_rows` has another length than `files`.
+        `n_rows` and `files` have different lengths.
 
     Examples
     --------
@@ -480,12 +481,12 @@ class DaskRows(NoArray):
         return self.lengths[i]
 
     def read(self, i: int) -> tuple[Any, ...]:
-        """Return a partition, computed."""
+        """Compute and return a partition."""
         return _require("dask", "dask").compute(*self.parts[i])
 
 
 def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
-    """Return the partitions of dask collections as parts; each is computed when it is read.
+    """Return the partitions of dask collections as parts; each partition is computed when it is read.
 
     The model is trained in this process; :mod:`onnxtrain.dask` trains on the workers.
 
@@ -494,14 +495,14 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     X : dask array or frame
         The rows, in partitions.
     y, weight : dask array, frame or series, optional
-        In the same partitions. A y is not needed for rows that are only predicted.
+        The targets and sample weights, in the same partitions as X; y is not needed for predictions.
 
     Raises
     ------
     DependencyError
         dask is not installed.
     DataError
-        The collections are cut at different rows.
+        The collections have different partitions.
 
     Examples
     --------
@@ -531,7 +532,7 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
 
 
 def _lengths(value: Any) -> tuple[int, ...]:
-    """Return the number of rows of each block; of frames each one is computed for it."""
+    """Return the number of rows of each block; the blocks of a frame are computed to count their rows."""
     known = getattr(value, "chunks", ((np.nan,),))[0]
     if np.isnan(known).any():
         dask = _require("dask", "dask")
@@ -540,7 +541,7 @@ def _lengths(value: Any) -> tuple[int, ...]:
 
 
 def _partitions(value: Any) -> list[Any]:
-    """Return the blocks of rows of a dask collection, each as a delayed value."""
+    """Return the row blocks of a dask collection, each as a delayed value."""
     if hasattr(value, "numblocks"):
         value = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
         return value.to_delayed().ravel().tolist()
