@@ -157,14 +157,13 @@ CASES = {
     "a class for each pixel": (C, lambda: network(PIXELS), (IMAGES[0], SHADES), {"class_axis": 1}),
     "frozen body": (C, lambda: network(BODY), DIGITS, {"weights_to_train": ["W", "b"]}),
     "new head": (C, lambda: network(BODY), DIGITS, {"head": "new", "weights_to_train": "head"}),
-}  # fmt: skip
-
-#: With sample weights, whose sum the graph takes in double: to 1e-6 (relative to the largest weight).
-WEIGHTED = {
     "network, weighted": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {}),
     "linear, weighted, l2": (R, Ridge, DIABETES, {"l2": 0.1}),
     "balanced": (C, LogisticRegression, IRIS, {"class_weight": "balanced"}),
-}
+}  # fmt: skip
+
+#: With the sample weights WEIGHT.
+WEIGHTED = {"network, weighted", "linear, weighted, l2"}
 #: Products with all rows, of which fit takes a batch at a time, are rounded differently.
 IN_FRONT = {
     "gaps, a graph in the front": (R, lambda: make_pipeline(KNNImputer(), Ridge()).fit(*GAPS), GAPS, {}),
@@ -181,14 +180,14 @@ FRONTS = {
     "neighbours, weights called y",
     "trees",
 }
-ALL = CASES | WEIGHTED | IN_FRONT | DOUBLE
+ALL = CASES | IN_FRONT | DOUBLE
 
 
 def fitted(name, max_iter=0, **changes):
     """Return the estimator of a case, fitted."""
     kind, make, (X, y), params = ALL[name]
     common = {"learning_rate": RATE, "batch_size": 32, "shuffle": False, "random_state": 0, "tol": 0.0}
-    weight = WEIGHT[: len(y)] if name in WEIGHTED and "class_weight" not in params else None
+    weight = WEIGHT[: len(y)] if name in WEIGHTED else None
     return kind(make(), max_iter=max_iter, **common | params | changes).fit(X, y, weight)
 
 

@@ -74,7 +74,8 @@ class Batch(NamedTuple):
         """The sum of their weights."""
         if self.data.weight is None:
             return float(self.n_rows)
-        return np.add.reduceat(self.data.weight[self.rows, 0], [0])[0]  # rounded as those of a gathered step
+        weight = self.data.weight[self.rows, 0]
+        return np.add.reduceat(weight, [0], dtype=np.float64)[0]  # rounded as those of a gathered step
 
     @property
     def piece(self) -> Piece:

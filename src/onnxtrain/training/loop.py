@@ -329,7 +329,7 @@ class StepLoop:
         self.bound.write(self.step.inputs["rows"], order)
         if weight is not None:
             starts = np.arange(0, len(order), self.batch_size)
-            self._set_weights(self._scalars, np.add.reduceat(weight[order, 0], starts))
+            self._set_weights(self._scalars, np.add.reduceat(weight[order, 0], starts, dtype=np.float64))
             self.bound.write(self.step.inputs["scalars"], self._scalars)
 
 
