@@ -1,4 +1,4 @@
-"""A model is compared on some rows, before its training, with the one that was handed over: rate 0 changes nothing."""
+"""Before training, a model is compared on some rows with the user's original: a step of rate 0 must change nothing."""
 
 from __future__ import annotations
 
@@ -31,51 +31,53 @@ from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.training.data import dense
 from onnxtrain.training.objective import multiplications
 
-#: Rows that are examined.
+#: The number of rows that are compared.
 _ROWS = 200
 
-#: Multiplications that all of them may take, 0.02 s for each of two models: two rows of a model that takes more. With
-#: five times as many they took a quarter of a fit of the head of a convolutional network on 2000 images.
+#: The multiplications that all compared rows may take, 0.02 s for each of the two models; of a larger model two rows
+#: are compared. With five times as many, the comparison took a quarter of a fit of the head of a convolutional network
+#: on 2000 images.
 WORK = 2e8
 
-#: Elements that outputs with many positions may have on all of them.
+#: The largest number of elements of an output with positions, on all compared rows.
 _ELEMENTS = 2**22
 
-#: How far sums of probabilities may be from one: float16 leaves that much.
+#: The tolerance of sums of probabilities, for float16.
 SUM = 1e-3
 
-#: Differences relative to the largest value: graphs of float32, and those of half precision trained in float32.
+#: The tolerances relative to the largest value, of float32 graphs and of half-precision graphs trained in float32.
 _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
 
-#: A larger difference is more than last digits: kernels summed with large coefficients of either sign leave it.
+#: A larger difference is not just the last digits; sums of kernels with large coefficients of both signs cause it.
 _LAST_DIGITS = 1e-5
 
-#: A probability below it is as good as none: onnxruntime's Sigmoid is a multiple of 6e-8, another one in each kernel.
+#: If the largest probability is smaller, differences are relative to this: onnxruntime's Sigmoid has steps of 6e-8.
 _RARE = 1e-3
 
-#: A row that changes by more with the other rows of its batch is none; activations that are quantized when they are
-#: known change by less.
+#: A result that changes by more with the other rows of the batch depends on them. Dynamic quantization of activations
+#: changes it by less.
 _MIXED = 0.1
 
-#: libsvm's coupling of pairs, and other iterations that end early.
+#: The tolerance for results of iterations that end early, such as libsvm's pairwise coupling.
 _APPROXIMATE = 1e-2
 
-#: Steps of a quantization by which results may differ: onnxruntime multiplies integers in the file, and floats where
-#: weights are trained, and a sum that is rounded to another integer moves the next ones. A step is 2 / 2^bits of the
-#: largest value. On 15 models of the quantizers of onnxruntime and PyTorch at most two were found.
+#: The number of quantization steps by which results may differ. onnxruntime multiplies integers in the user's file but
+#: floats in the trainable graph, and a sum that is rounded to another integer affects later sums. A step is 2 / 2^bits
+#: of the largest value. On 15 models quantized by onnxruntime and PyTorch the difference was at most two steps.
 _STEPS = 4
 
-#: Probabilities of libsvm are fitted to its decision values, by which it chooses the class: near the border
-#: they choose another, as scikit-learn documents. So many of the rows are a warning, more are an error.
+#: libsvm chooses the class by its decision values and fits its probabilities to them. Near the boundary the most
+#: probable class may be another, as scikit-learn documents. Up to this fraction of the rows gives a warning, more an
+#: error.
 _FEW = 0.1
 
-#: Rows on which such labels are compared, as they are few, and multiplications that these may take: libsvm needs
-#: some 2 s for them.
+#: The number of rows on which such labels, which are rare, are compared, and the multiplications that these rows may
+#: take; libsvm needs about 2 s for them.
 _ROWS_OF_LIBSVM, _WORK_OF_LIBSVM = 5000, 1e9
 
 _OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in dtype='float64'."
 
-#: The same for labels of libsvm.
+#: The remedy for labels of libsvm.
 _OF_LIBSVM = (
     "The file chooses a class by the decision function of a support vector machine, to which libsvm fits the "
     "probabilities: convert CalibratedClassifierCV(SVC(), ensemble=False), which predicts by them, or SVC() without "
@@ -87,12 +89,12 @@ _OTHER_LABELS = (
     "without its output of labels."
 )
 
-#: skl2onnx negates the scores of a support vector machine of two classes, which are its probabilities if it has any.
+#: skl2onnx negates the scores of a binary support vector machine, or its probabilities if it has any.
 _NEGATED = (
     "Its output holds minus the probabilities, as skl2onnx writes with raw_scores=True: convert without raw_scores."
 )
 
-#: Scores of two classes closer than this, relative to the largest score, are a tie in float32.
+#: Two classes whose scores differ by less, relative to the largest score, are tied in float32.
 _TIE = 1e-4
 
 
@@ -104,12 +106,12 @@ class _Verdict(NamedTuple):
 
 
 def some_rows(X: Features, multiplications: float = 0.0) -> Features:
-    """Return rows spread over X, as many as a model of so many multiplications a row runs quickly."""
+    """Return rows spread over X, as many as a model of `multiplications` per row runs quickly."""
     return _spread_rows(X, int(np.clip(WORK / max(multiplications, 1.0), 2, _ROWS)))
 
 
 def _rows_of_libsvm(X: Features, multiplications: float) -> Features:
-    """Return rows spread over X, all of them if they are few: a row close to the border is rare."""
+    """Return rows spread over X, all of them if X is small, because rows close to the boundary are rare."""
     return _spread_rows(X, int(np.clip(_WORK_OF_LIBSVM / max(multiplications, 1.0), _ROWS, _ROWS_OF_LIBSVM)))
 
 
@@ -119,7 +121,7 @@ def _spread_rows(X: Features, n_rows: int) -> Features:
 
 # ----------------------------------------------------- the original model
 
-#: Answers of ONNX models as they came, by model and rows; models that were found to agree.
+#: Outputs of the users' ONNX models, by model and rows; fingerprints of models whose comparison succeeded.
 _ANSWERS: Cache[dict[str, np.ndarray]] = Cache("answers")
 AGREED: Cache[_Verdict] = Cache("agreement")
 
@@ -140,10 +142,10 @@ def _fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], mor
 
 
 def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs of an ONNX model as it came, by plain onnxruntime.
+    """Return the outputs of the user's ONNX model, computed by plain onnxruntime.
 
-    A model that onnxruntime refuses as it came, of an operator that it has in other types only, has none: a warning
-    says that it is not compared.
+    If onnxruntime refuses the original model, because it lacks an operator for a type, the result is empty and a
+    warning says that the model is not compared.
     """
     key = _fingerprint([original], feeds, "as it came")
     known = None if key is None else _ANSWERS.find(key)
@@ -158,14 +160,14 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
 
 
 def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs of an ONNX model by plain onnxruntime, for rows in batches of its size."""
+    """Return the outputs of an ONNX model by plain onnxruntime, for rows in batches of the model's size."""
     proto = onnx.load_model_from_string(original)
     held = {i.name for i in proto.graph.initializer}
     types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
     typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}
     n = len(next(iter(typed.values())))
     size = batch_size(proto) or n
-    rows = np.arange(-(-n // size) * size) % n  # batches of one size, the last one filled
+    rows = np.arange(-(-n // size) * size) % n  # batches of equal size; the last one repeats rows
     weights = graph.held_by_name(proto)
     session = _session_of(
         graph.initializers_as_inputs(proto, list(weights)).SerializeToString() if weights else original
@@ -177,7 +179,7 @@ def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
 
 
 def _session_of(original: bytes) -> Any:
-    """Return a session on an ONNX model as it came; at our opset where its own is too new for onnxruntime."""
+    """Return a session on an ONNX model, converted to our opset if onnxruntime does not support its own."""
     try:
         return open_session(original, "cpu", 1, thorough=False)
     except ModelError:
@@ -185,7 +187,7 @@ def _session_of(original: bytes) -> Any:
 
 
 def _is_rough(original: bytes) -> bool:
-    """Whether probabilities of an ONNX model come from libsvm, whose iteration over pairs of classes ends early."""
+    """Whether the probabilities of an ONNX model come from libsvm, whose pairwise iteration ends early."""
     nodes = onnx.load_model_from_string(original).graph.node
     given = [a for node in nodes if node.op_type == "SVMClassifier" for a in node.attribute]
     return any(a.name == "prob_a" and len(a.floats) > 0 for a in given)
@@ -201,7 +203,7 @@ def _joined(parts: list[np.ndarray], n: int) -> np.ndarray:
 
 
 def _as_array(found: Any) -> np.ndarray:
-    """Return an output as an array: dictionaries of ZipMap as rows of their values."""
+    """Return an output as an array; dictionaries of ZipMap become rows of their values."""
     if isinstance(found, list) and found and isinstance(found[0], dict):
         return np.array([list(row.values()) for row in found])
     return np.asarray(found)
@@ -213,29 +215,30 @@ def _as_array(found: Any) -> np.ndarray:
 def check_start(
     model: TrainedModel, X: Features, decoder: LabelDecoder | None, target: tuple[int, ...] | None = None
 ) -> bool:
-    """Compare the predictions of a model, with its initial weights, on some rows with those of the original model.
+    """Compare the predictions of a model with its initial weights with those of the original model, on some rows.
 
     Parameters
     ----------
     model : TrainedModel
     X : array-like
     decoder : LabelDecoder or None
-        Of a classifier.
+        The decoder of a classifier.
     target : tuple of int, optional
-        The shape of a row of labels for positions.
+        The shape of the labels of a row with positions.
 
     Returns
     -------
     bool
-        Whether the scores are those of the model's ``decision_function``, if it has one: probabilities may be the
-        softmax of others.
+        Whether the scores are the results of the model's ``decision_function``, if it has one; its probabilities may be
+        the softmax of other scores.
 
     Raises
     ------
     ConversionError, ModelError
-        They differ; the message holds the row and both. Or the first axis of the output is not the rows.
+        The predictions differ; the message holds the row and both values. Or the first axis of the output is not that
+        of the rows.
     DataError
-        The output has other positions than the labels.
+        The positions of the output differ from those of the labels.
     """
     if target is not None:
         X = _with_room(model, X, target)
@@ -249,14 +252,14 @@ def check_start(
 
 
 def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Features:
-    """Return rows whose outputs are not too large to compare; check the axes of the output on one row and on two.
+    """Return rows whose outputs are small enough to compare; check the output axes on one row and on two rows.
 
     Raises
     ------
     ModelError
-        Its first axis is not the rows.
+        The first axis of the output is not that of the rows.
     DataError
-        It has other positions than labels of this shape.
+        The positions of the output differ from those of labels of this shape.
     """
     output, layout = model.source.model.output, model.layout
     two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
@@ -279,7 +282,7 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
 
 
 def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
-    """Return the shape of the output for these rows alone."""
+    """Return the shape of the output for the given rows."""
     output = model.source.model.output
     return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
 
@@ -296,7 +299,7 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     if known is not None:
         return known
     outputs = dict.fromkeys([read.output, model.scores])
-    # other kernels of onnxruntime sum in another order: kernel machines lose up to ten times as much by it
+    # onnxruntime's other kernels sum in another order, which loses up to ten times as much accuracy in kernel machines
     found = model.run_once(feeds, list(outputs), as_predicted=source.original is None)
     if not model.positional:
         found = {name: y.reshape(len(y), -1) for name, y in found.items()}
@@ -312,12 +315,12 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
 
 
 def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
-    """Raise a ModelError if the results for a row depend on the other rows of the batch: these are drawn at random."""
+    """Raise a ModelError if the result for a row depends on the other rows of its batch, which are drawn at random."""
     output = model.source.model.output
     n = len(found[output])
     if n < 2:
         return
-    first = (n - n // 2 + 1) // 2  # rows before them, and if there are three or more, rows after them
+    first = (n - n // 2 + 1) // 2  # rows before these and, with three or more rows, rows after them
     middle = slice(first, first + n // 2)
     expected = found[output][middle]
     alone = model.run_once({name: rows[middle] for name, rows in feeds.items()}, [output])[output]
@@ -341,7 +344,7 @@ def _compare_with_onnx(
     feeds: Mapping[str, np.ndarray],
     decoder: LabelDecoder | None,
 ) -> tuple[str, ...]:
-    """Compare outputs on some rows with those of the ONNX model as it came; return warnings."""
+    """Compare outputs on some rows with those of the user's ONNX model; return warnings."""
     original, name = model.source.rows_first(), model.source.model.output
     expected, rough, steps = answers_of_onnx(original, feeds), _is_rough(original), _quantized_steps(original)
     if name in expected:
@@ -370,7 +373,7 @@ def _compare_with_onnx(
 
 
 def _quantized_steps(original: bytes) -> float:
-    """Return by how much a quantized model may differ, relative to the largest value; 0 of any other."""
+    """Return how much a quantized model may differ, relative to the largest value; 0 for other models."""
     bits = activation_bits(onnx.load_model_from_string(original))
     return _STEPS * 2.0 / 2**bits if bits else 0.0
 
@@ -393,7 +396,7 @@ def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray]
 def _compare_with_classifier(
     model: TrainedModel, found: Mapping[str, np.ndarray], ask: Callable[[str], Any], decoder: LabelDecoder
 ) -> _Verdict:
-    """Compare probabilities or scores, and labels, with the results of methods, which `ask` returns by their names."""
+    """Compare probabilities or scores, and labels, with results of the classifier's methods; `ask(name)` gives one."""
     estimator = model.source.estimator
     if not is_classifier(estimator):
         return _Verdict(True, ())
@@ -416,7 +419,7 @@ def _compare_with_classifier(
 
 
 def _are_decisions(scores: np.ndarray, expected: Any) -> bool:
-    """Whether the scores of rows are the results of a decision function, which has one column for two classes."""
+    """Whether the scores equal a decision function, which has one column for two classes."""
     expected = np.asarray(expected, np.float64).reshape(len(scores), -1)
     if scores.shape[1] == 2 and expected.shape[1] == 1:
         scores = scores[:, 1:] - scores[:, :1]
@@ -434,7 +437,7 @@ def _check_values(
     steps: float = 0.0,
     least: float = 1e-30,
 ) -> tuple[str, ...]:
-    """Compare values on the same rows; `least`: as of :func:`~onnxtrain.convert.check.differences`.
+    """Compare values on the same rows; `least` is as for :func:`~onnxtrain.convert.check.differences`.
 
     Returns
     -------
@@ -444,9 +447,9 @@ def _check_values(
     Raises
     ------
     OnnxTrainError
-        Of the class `error`, with the row where they differ most.
+        An instance of `error` that names the row with the largest difference.
     """
-    if isinstance(expected, list):  # the probabilities of each of several labels
+    if isinstance(expected, list):  # multilabel: one array of probabilities per label
         expected = np.column_stack([np.asarray(p)[:, -1] for p in expected])
     expected = np.asarray(expected)
     tolerance = max(_APPROXIMATE if rough else _TOLERANCE, steps)
@@ -458,7 +461,7 @@ def _check_values(
     found = found.reshape(len(found), -1)
     if found.shape != expected.shape:
         if found.shape[1] != 2 or expected.shape[1] != 1:
-            return ()  # another form of the same: the graph was compared where it was made
+            return ()  # another representation; the conversion has already compared this graph
         found = found[:, 1:]
     off = differences(found, expected, least)
     if not off.max(initial=0.0) <= tolerance:
@@ -486,28 +489,28 @@ def _check_labels(
     rough: bool,
     steps: float = 0.0,
 ) -> tuple[str, ...]:
-    """Compare the predicted classes with those of the model that was handed over, ties apart.
+    """Compare the predicted classes with those of the original model, except ties.
 
     Returns
     -------
     tuple of str
-        A warning if probabilities of libsvm choose another class in a few rows.
+        A warning if libsvm's probabilities choose another class for a few rows.
 
     Raises
     ------
     OnnxTrainError
-        Of the class `error`, with the first row where they differ and its scores.
+        An instance of `error` that names the first row whose labels differ, and its scores.
     """
     found = {name: model.layout.table(y) for name, y in found.items()}
     own, scores = decoder.labels(found[model.scores]), decoder.margins(found[model.scores])
     expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected)
     if expected.size != own.size:
-        return ()  # no label for each row
+        return ()  # not one label per row
     labels = _as_classes(expected.reshape(own.shape), decoder.classes)
     if labels is None:
         return ()
     differs = _differ(own, labels, scores, found[model.source.model.output], steps)
-    # close to the border of libsvm's probabilities its decision function is sure: no tie there
+    # where libsvm's probabilities are tied its decision function is not
     reported = _any_label(labels != own) if rough else differs
     if not reported.any():
         return ()
@@ -523,13 +526,13 @@ def _check_labels(
 
 
 def _differ(own: np.ndarray, labels: np.ndarray, scores: np.ndarray, output: np.ndarray, steps: float) -> np.ndarray:
-    """Return the rows whose labels differ, ties apart; scores and output may each be wrong by `steps`."""
+    """Return which rows have different labels, except ties; scores and output may each be wrong by `steps`."""
     tie = max(_TIE, 2 * steps)
     differs = labels != own
     if own.ndim > 1:
         return _any_label(differs & (np.abs(scores) > tie))
     differs &= _gap(scores) > tie * np.abs(scores).max(initial=0.0)
-    if output.shape == scores.shape:  # probabilities are rounded to one where scores still differ
+    if output.shape == scores.shape:  # probabilities may be rounded to one although the scores differ
         differs &= _gap(output) > steps
     return differs
 
@@ -540,13 +543,13 @@ def _any_label(differs: np.ndarray) -> np.ndarray:
 
 
 def _gap(scores: np.ndarray) -> np.ndarray:
-    """Return by how much the largest of each row is above the second largest."""
+    """Return the difference between the largest and the second largest score of each row."""
     best = np.sort(scores, axis=1)
     return best[:, -1] - best[:, -2]
 
 
 def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
-    """Return labels as the classes have them, or by their index; None where they are neither."""
+    """Return the labels as classes; labels may also be class indices. Return None if they are neither."""
     if labels.ndim > 1:
         return labels.astype(np.int64) if labels.dtype.kind in "iubf" else None
     if labels.dtype.kind == "b":

@@ -1,4 +1,4 @@
-"""Values of users as arrays: tensors of other libraries, lists of rows of different lengths, exact casts."""
+"""Conversion of users' values to arrays: tensors of other libraries, rows of different lengths, exact casts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import scipy.sparse
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.registry import did_you_mean
 
-#: Elements of a memory map that are looked at together.
+#: The number of elements of a memory map that are examined at a time.
 _PIECE = 2**24
 
-#: float32 holds every integer up to here.
+#: float32 represents every integer up to this one.
 _COUNTED = 2**24
 
 
 def as_array(values: Any, name: str = "X") -> Any:
-    """Return values as an ndarray, or as the sparse matrix or the frame that they are.
+    """Return values as an ndarray; a sparse matrix or a frame stays one.
 
-    A tensor that needs a gradient, or lies on a GPU, is taken as it is now. Neither a memory map nor a tensor in the
-    memory of the CPU is copied.
+    Tensors that require a gradient are detached, and tensors on a GPU are copied to the CPU. Memory maps and tensors in
+    CPU memory are not copied.
 
     Raises
     ------
     DataError
-        numpy has no such type, as bfloat16.
+        numpy lacks the type of the tensor, such as bfloat16.
     """
     if isinstance(values, np.ndarray) or scipy.sparse.issparse(values) or hasattr(values, "iloc"):
         return values
@@ -44,9 +44,9 @@ def as_array(values: Any, name: str = "X") -> Any:
 
 
 def not_nullable(y: Any) -> Any:
-    """Return y; of a nullable type of pandas whose values are all there, as the integers or booleans that they are.
+    """Return y; nullable pandas integers or booleans without missing values become numpy integers or booleans.
 
-    scikit-learn makes floats of them, and predictions would be floats.
+    scikit-learn would convert them to floats, and predictions would be floats.
     """
     dtype = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
     if dtype is None or dtype.kind not in "iub" or y.isna().any():
@@ -55,19 +55,19 @@ def not_nullable(y: Any) -> Any:
 
 
 def loses_digits(values: Any) -> bool:
-    """Whether an array or a column is of float64, or of integers some of which float32 rounds."""
+    """Whether values are float64, or integers of which float32 rounds some."""
     if values.dtype.kind in "iu":
         return bool(values.size) and max(-int(values.min()), int(values.max())) > _COUNTED
     return values.dtype.kind == "f" and values.dtype.itemsize > 4
 
 
 def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dict[str, float]:
-    """Return `pad` with its values as int or float, each one a value of the type that the input takes.
+    """Return `pad` with its values as int or float, each of the type of its input.
 
     Raises
     ------
     ParameterError
-        `pad` names no input of the model, or fills with no number, or with one that is not of the type of the input.
+        `pad` names an unknown input, or a value is not a number or not of the type of the input.
     """
     for name, fill in (pad or {}).items():
         if name not in types:
@@ -86,7 +86,7 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
 
 
 def _holds(dtype: np.dtype, value: Real) -> bool:
-    """Whether a type has this value; a floating-point type has one close to it."""
+    """Whether a type can represent a value; a floating-point type may round it."""
     if dtype.kind == "f":
         return True
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -94,17 +94,17 @@ def _holds(dtype: np.dtype, value: Real) -> bool:
 
 
 def as_column(name: str, values: Any, pad: Mapping[str, float], length: int | None) -> Any:
-    """Return the values of one input as an array or a CSR matrix: rows of different lengths are padded.
+    """Return the values of one input as an array or a CSR matrix; rows of different lengths are padded.
 
     Parameters
     ----------
     name : str
     values : array-like
-        A list may hold rows of different lengths, and so may an array or a series of objects.
+        A list, or an array or series of objects, may hold rows of different lengths.
     pad : mapping of str to float
-        What fills the end of the shorter rows, by the name of the input; 0 in masks.
+        The padding values, by the name of the input; 0 in masks.
     length : int or None
-        The length that the model declares for a row, to which they are padded.
+        The declared length of a row, to which rows are padded.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _padded(
         ) from cause
     longest = max([*lengths, length or 0])
     dtype = np.result_type(*{row.dtype for row in rows if len(row)} or {np.dtype(np.int64)})
-    if dtype.kind != "f":  # whole numbers in the rows of a floating-point input
+    if dtype.kind != "f":  # integers in the rows of a floating-point input
         dtype = np.result_type(dtype, np.min_scalar_type(fill) if isinstance(fill, int) else np.float64)
     padded = np.full((len(rows), longest, *rows[0].shape[1:]), fill, dtype)
     for place, row in zip(padded, rows, strict=True):
@@ -166,14 +166,14 @@ def _padded(
 
 
 def cast(values: Any, dtype: np.dtype, name: str) -> Any:
-    """Return an array in a type that a model takes; integers and truth values come from equal ones only.
+    """Return an array in a type of the model; casts to integers and booleans must be exact.
 
-    A memory map and a CSR matrix stay in their own type, which is cast by the batch.
+    A memory map and a CSR matrix keep their type; their batches are cast later.
 
     Raises
     ------
     DataError
-        A value is no integer, too large for the type, or no number at all.
+        A value is not an integer, is too large for the type, or is not a number.
     """
     if values.dtype == dtype:
         return values
@@ -195,7 +195,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
 
 
 def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
-    """Return an array of objects or texts in a numeric type."""
+    """Return an array of objects or strings as an array of a numeric type."""
     try:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)

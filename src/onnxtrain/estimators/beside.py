@@ -1,7 +1,7 @@
-"""The tensors of a saved estimator in a file beside it, where all together would be no protobuf message any more.
+"""The data file beside a saved estimator, for tensors that together would exceed the size of a protobuf message.
 
-``line.onnx`` then refers to ``line.onnx.<checksum>.data``. Another content has another name, so that the former pair of
-files is whole until ``line.onnx`` is replaced; only then is the former file of tensors removed.
+``line.onnx`` then refers to ``line.onnx.<checksum>.data``. New content has a new name, so the old pair of files stays
+complete until ``line.onnx`` is replaced; only then is the old data file removed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ import onnx
 from onnxtrain import graph
 from onnxtrain.errors import ExportError, ModelError
 
-#: Bytes from which on tensors go to a file beside: those of a protobuf message, less what stands around its parts.
+#: From this size in bytes tensors go to a data file: the limit of a protobuf message, minus room for the encoding.
 LIMIT = graph.PROTO_LIMIT - 2**20
 
-#: Letters of the checksum in the name of a file.
+#: The number of characters of the checksum in the name of a file.
 _LETTERS = 16
 
 
 def is_too_large(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Iterable[onnx.TensorProto]) -> bool:
-    """Whether a model, a header and tensors are more than a protobuf message may hold.
+    """Whether a model, a header and tensors together exceed the size of a protobuf message.
 
     Raises
     ------
     ExportError
-        The model alone is more.
+        The model alone exceeds this size.
     """
     try:
         size = model.ByteSize()
-    except Exception as e:  # the class differs between implementations of protobuf
+    except Exception as e:  # the class depends on the implementation of protobuf
         raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
     return size + len(json.dumps(header)) + sum(len(t.raw_data) for t in tensors) >= LIMIT
 
 
 def checksum_of(tensors: Iterable[onnx.TensorProto]) -> str:
-    """Return the checksum of the bytes of tensors, one after the other."""
+    """Return the checksum of the concatenated bytes of tensors."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.raw_data)
@@ -54,12 +54,12 @@ def checksum_of(tensors: Iterable[onnx.TensorProto]) -> str:
 
 
 def name_of(path: Path, checksum: str) -> str:
-    """Return the name of the file beside a path."""
+    """Return the name of the data file beside a path."""
     return f"{path.name}.{checksum[:_LETTERS]}.data"
 
 
 def references(tensors: Sequence[onnx.TensorProto], location: str) -> list[onnx.TensorProto]:
-    """Return tensors that refer to a file in which their bytes stand one after the other."""
+    """Return tensors that refer to a data file with their concatenated bytes."""
     found, offset = [], 0
     for tensor in tensors:
         n = len(tensor.raw_data)
@@ -73,42 +73,42 @@ def references(tensors: Sequence[onnx.TensorProto], location: str) -> list[onnx.
 
 
 def belonging_to(path: Path, part: Path | None = None) -> set[Path]:
-    """Return the files beside an estimator's file to which it refers, or to which a partial file of it does."""
+    """Return the data files to which an estimator's file, or a partial file of it, refers."""
     model = part or path
     pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{_LETTERS}}}\.data")
     found = {p for p in path.parent.glob(f"{glob.escape(path.name)}.*.data") if pattern.fullmatch(p.name)}
-    if not found or not model.exists():  # to look for them in the file takes long
+    if not found or not model.exists():  # parsing the file takes long
         return set()
     try:
         named = {place.get("location") for place in graph.layout_of(model).values()}
-    except Exception:  # a file of another kind, which is replaced
+    except Exception:  # another kind of file, which is being replaced
         return set()
     return {p for p in found if p.name in named}
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files; another process may have removed them."""
+    """Remove files; another process may already have removed them."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
 
 
 def take_in(proto: onnx.ModelProto, known: Mapping[str, Any] | None, path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors beside a file by name, and remove, in place, the references to them.
+    """Return the tensors of a data file by name, and remove the references to them from `proto` in place.
 
     Parameters
     ----------
     proto : onnx.ModelProto
-        As parsed.
+        The parsed model.
     known : mapping of str to str, or None
-        Name and checksum of the file beside; None if there is none.
+        The name and the checksum of the data file; None if there is none.
     path : path
-        Of the file with the model, no link.
+        The file with the model, not a link.
 
     Raises
     ------
     ModelError
-        The file is missing, outside the folder, or another one.
+        The data file is missing, outside the folder, or has another content.
     """
     if known is None:
         return {}

@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks, which it has since 1.9."""
+"""scikit-learn's support of callbacks, which exists since version 1.9."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ except ImportError:  # scikit-learn below 1.9
             """A substitute for the mixin of newer versions."""
 
         def with_callbacks(method):
-            """Return the method itself."""
+            """Return the method unchanged."""
             return method
 
 

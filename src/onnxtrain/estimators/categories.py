@@ -1,7 +1,8 @@
-"""Splits of histogram gradient boosting by categories, as splits of columns of 0 and 1.
+"""Splits of histogram gradient boosting by categories, rewritten as splits of 0/1 columns.
 
-An operator of ONNX compares a category with one value; a split asks for a set. So scikit-learn's encoder runs in front,
-and each split gets a column of its own, which is 1 where the category goes right.
+ONNX's tree operators compare a feature with one value, but a split by categories tests membership in a set. So
+scikit-learn's encoder runs before the graph, and each such split gets its own column, which is 1 if the category goes
+to the right.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from onnxtrain.convert.thresholds import HISTOGRAMS
 
-#: Attributes that say how rows are encoded.
+#: The attributes that define the encoding of rows.
 _OF_CATEGORIES = (
     *("categorical_features", "is_categorical_", "_is_categorical_remapped", "_preprocessor"),
     *("n_features_in_", "feature_names_in_"),
 )
 
-#: Codes of a category are smaller; that of a missing or unknown one.
+#: The code of a missing or unknown category; the codes of categories are smaller.
 _MISSING = 256
 
 
 def splits_categories(estimator: object) -> bool:
-    """Whether an estimator is histogram gradient boosting fitted on categories."""
+    """Whether an estimator is histogram gradient boosting that was fitted on categories."""
     return isinstance(estimator, HISTOGRAMS) and getattr(estimator, "is_categorical_", None) is not None
 
 
 class CategorySplits(TransformerMixin, BaseEstimator):
-    """Return encoded columns, and behind them one for each split by categories.
+    """Transform rows to the encoded columns, followed by one column for each split by categories.
 
     Parameters
     ----------
     encoder : transformer
-        Fitted; makes codes of categories.
+        A fitted encoder of categories.
     features : ndarray of int, shape (n_splits,)
-        The column of each split.
+        The column that each split tests.
     right : ndarray of bool, shape (n_splits, 257)
-        Where each code goes, a missing one last.
+        Whether each code goes to the right; the last entry is for missing values.
     """
 
     def __init__(self, encoder: Any, features: np.ndarray, right: np.ndarray):
@@ -52,7 +53,7 @@ class CategorySplits(TransformerMixin, BaseEstimator):
         return True
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Return self: the splits are learned."""
+        """Return self: the splits are given."""
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -65,7 +66,7 @@ class CategorySplits(TransformerMixin, BaseEstimator):
 
 
 def without_categories(estimator: Any) -> tuple[CategorySplits, Any]:
-    """Return the columns that a fitted estimator asks for, and a copy of it that splits these alone."""
+    """Return the transformer to 0/1 columns of a fitted estimator, and a copy of the estimator that splits on them."""
     tail = copy.deepcopy(estimator)
     n_encoded = len(estimator.is_categorical_)
     features, right = [], []
@@ -90,7 +91,7 @@ def without_categories(estimator: Any) -> tuple[CategorySplits, Any]:
 
 
 def with_categories(estimator: Any, trained: Any) -> Any:
-    """Return a copy of a trained tail, as :func:`without_categories` made it, that splits categories again."""
+    """Return a copy of a trained tail of :func:`without_categories` that splits on categories again."""
     copied = copy.deepcopy(trained)
     for tree, other in zip(_trees(copied), _trees(estimator), strict=True):
         values = tree.nodes["value"]

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a fit is written to a file, from which a killed fit resumes."""
+"""Checkpoints: files of the state of a fit, from which a killed fit resumes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from onnxtrain.training.data import HasFingerprint
 from onnxtrain.training.model import learned_constants
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 
-#: Parameters that may differ in a resumed fit: they change only its length or its device, not its trajectory.
+#: Parameters that may differ in a resumed fit, because they change its length or device but not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
 
-#: What to do with a checkpoint of another fit.
+#: The remedy for a checkpoint of another fit.
 _REMEDY = "give another path, or begin anew with resume=False, which replaces the file."
 
 
 class Checkpoint:
-    """The checkpoint file of one fit, or nothing if `path` is None.
+    """The checkpoint file of a fit; does nothing if `path` is None.
 
     A resumed fit repeats the random draws before the first epoch, from the
     same state of the generator.
@@ -38,9 +38,9 @@ class Checkpoint:
     estimator : OrtGradientRegressor or OrtGradientClassifier
     path : path or None
     every : int
-        Epochs between two writings.
+        The number of epochs between two writings.
     resume : bool
-        Go on from the file, if it is there.
+        Continue from the file if it exists.
     """
 
     def __init__(self, estimator: Any, path: str | os.PathLike | None, every: int, resume: bool):
@@ -63,7 +63,7 @@ class Checkpoint:
             _check_same_fit(type(estimator).__name__, self._params, self._kept)
 
     def rng_at(self, moment: str, random_state: np.random.RandomState) -> np.random.RandomState:
-        """Return the generator as it was at a point of the killed fit, else as it is now."""
+        """Return the random generator as it was at a point of the killed fit, or as it is now if there was none."""
         if self._kept is not None:
             random_state = self._kept.more[moment]
         if self.path is not None:
@@ -73,12 +73,12 @@ class Checkpoint:
     def restored(
         self, model: TrainedModel, data: HasFingerprint, validation: HasFingerprint | None
     ) -> tuple[TrainedModel, TrainingState, np.random.RandomState] | None:
-        """Return model, state and generator of the killed fit, None if there was none.
+        """Return the model, state and generator of the killed fit, or None if there was none.
 
         Raises
         ------
         DataError
-            That fit had other rows, or another model.
+            The killed fit had other rows or another model.
         """
         if self.path is None:
             return None
@@ -98,11 +98,11 @@ class Checkpoint:
         return model, kept.state, kept.attributes["_random_state"]
 
     def listeners(self, model: TrainedModel, state: TrainingState) -> list[Listener]:
-        """Return the listener that writes this model and state, if there is a file."""
+        """Return the listener that writes this model and state, if a path was given."""
         return [] if self.path is None else [partial(self._after_epoch, self.path, model, state)]
 
     def _after_epoch(self, path: str | os.PathLike, model: TrainedModel, state: TrainingState, info: EpochInfo) -> bool:
-        """Write the file if it is due; return False, since training need not stop for it."""
+        """Write the file if it is due; return False, because a checkpoint never stops training."""
         done = info.epoch - state.first_epoch
         due = state.stopped or done == self._estimator.max_iter or done % self.every == 0
         if due:
@@ -119,7 +119,7 @@ class Checkpoint:
             self._failed = e
 
     def check_written(self) -> None:
-        """Raise a FileError if the last writing has failed."""
+        """Raise a FileError if the last writing failed."""
         if self._failed is not None:
             raise FileError(
                 f"{self._failed} The checkpoint is older than the estimator, or missing. The estimator is fitted: "
@@ -128,7 +128,7 @@ class Checkpoint:
 
 
 def _check(estimator: Any, path: Any, every: Any) -> None:
-    """Check the arguments of ``fit`` about a checkpoint."""
+    """Check the arguments of ``fit`` that concern the checkpoint."""
     if not isinstance(path, (str, os.PathLike)):
         raise ParameterError(f"checkpoint must be a path, got {path!r}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):

@@ -1,9 +1,9 @@
-"""The modules behind the estimators, each imported at its first use: ``deferred.given.at_hand(X)``.
+"""The modules that the estimators use, each imported at its first use: ``deferred.given.at_hand(X)``.
 
-They bring onnx, onnxruntime, skl2onnx and most of scikit-learn, which takes longer than ``import
-sklearn.neural_network``. An estimator that is made, cloned or shown needs none of them, so the classes of the
-estimators, and nothing else, reach them through this module. They import each other as usual, and none imports
-those classes: ``.importlinter`` holds that.
+They import onnx, onnxruntime, skl2onnx and most of scikit-learn, which takes longer than
+``import sklearn.neural_network``. Constructing, cloning or printing an estimator needs none of them. So only the
+estimator classes use them through this module. These modules import each other as usual and never import the estimator
+classes; ``.importlinter`` enforces this.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "validation",
 ]
 
-#: The packages of modules that are not in ``onnxtrain.estimators``.
+#: The packages of the modules outside ``onnxtrain.estimators``.
 _PACKAGES = {"link": "onnxtrain.losses", "losses": "onnxtrain", "own": "onnxtrain.convert"}
 
 if not TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""A fitted estimator divided: steps that scikit-learn runs, and the estimator that is trained on their columns.
+"""Division of a fitted estimator into first steps, which scikit-learn runs, and an estimator that is trained.
 
-A pipeline is divided in front of the first step that is trained. Of an estimator around pipelines with steps of their
-own, these steps stand side by side in front, and each pipeline inside takes its own of their columns::
+A pipeline is divided before the first trained step. If an estimator contains pipelines, the first steps of all these
+pipelines are run side by side, and each inner estimator takes its part of their columns::
 
     Voting(A -> ridge, B -> tree)  =  [A | B] -> Voting(columns of A -> ridge, columns of B -> tree)
 """
@@ -28,23 +28,23 @@ from onnxtrain.estimators.protocols import allows_nan
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-#: Attributes that hold fitted estimators which see the rows that the holder sees.
+#: Attributes that hold fitted estimators whose input is the input of the holder.
 _MEMBERS = ("estimators_", "calibrated_classifiers_", "best_estimator_", "regressor_")
 
-#: Classes with an attribute `estimator_` that sees these rows.
+#: Classes whose attribute `estimator_` has the same input as the holder.
 _AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTrainingClassifier")
 
-#: Attributes that say which columns the holder takes.
+#: Attributes that define the columns that the holder takes.
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
 
 
 class Fronts(FeatureUnion):
-    """The steps in front of several estimators, side by side."""
+    """The first steps of several estimators, side by side."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """An estimator in two parts: ``tail`` of the columns that ``front`` returns is ``whole`` of the rows.
+    """An estimator in two parts: ``whole`` on the rows equals ``tail`` on the columns that ``front`` returns.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Division:
     front : Pipeline
     tail : fitted estimator
     inside : bool
-        What is inside the last step is divided as well.
+        Whether the members of the last step are divided as well.
     """
 
     whole: Any = field(repr=False)
@@ -62,13 +62,13 @@ class Division:
 
     @property
     def path(self) -> str:
-        """The names of the steps that lead to the first one that is trained."""
+        """The path of step names to the first step that is trained."""
         first = _flat(self.whole)[-1 if self.inside else len(self.front.steps)][1]
         return _path(self.whole, first)
 
     @property
     def trained(self) -> list[str]:
-        """The names of the steps of the tail; those inside others behind the names of these."""
+        """The names of the steps of the tail; nested steps with the names of their parents in front."""
         name, last = _flat(self.whole)[-1]
         if not self.inside:
             return [name for name, _ in _flat(self.whole)[len(self.front.steps) :]]
@@ -77,13 +77,13 @@ class Division:
 
     @property
     def allows_nan(self) -> bool:
-        """Whether the columns of the tail may hold NaN: those that one of its members takes may, if it has some."""
+        """Whether the columns of the tail may hold NaN, because the tail or one of its members allows it."""
         last = _flat(self.whole)[-1][1]
         parts = _parts(last) if self.inside and not splits_categories(last) else {}
         return allows_nan(self.tail) or any(part.allows_nan for part in parts.values())
 
     def around(self, trained: Any) -> Any:
-        """Return a copy of the whole with a trained tail."""
+        """Return a copy of the whole with the trained tail in place."""
         new = [step for _, step in _flat(trained)]
         old = [step for _, step in _flat(self.whole)[-len(new) :]]
         if self.inside:
@@ -92,7 +92,7 @@ class Division:
 
 
 def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
-    """Whether an estimator is a pipeline with steps in front of one that predicts, holds some, or splits categories."""
+    """Whether an estimator is a pipeline of steps and a predictor, holds pipelines, or may split on categories."""
     estimator = thawed(estimator)
     last = _flat(estimator)[-1][1]
     if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
@@ -101,13 +101,13 @@ def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
 
 
 def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:
-    """Return how a fitted estimator can be divided, the largest tail first.
+    """Return the possible divisions of a fitted estimator, the largest tail first.
 
     Parameters
     ----------
     whole : fitted estimator
     weights_to_train : str, sequence of str or LoRA, optional
-        Steps with weights that are named here belong to the tail.
+        Steps whose weights are named here belong to the tail.
     """
     steps = _flat(whole)
     first = _first_named([name for name, _ in steps], weights_to_train)
@@ -132,7 +132,7 @@ def put_in_front(estimator: Any) -> str:
 
 
 def refusal(whole: Any, refused: Exception | None) -> Exception:
-    """Return the error for an estimator of which no part can be trained, from the last one."""
+    """Return the error for an estimator of which no part can be trained, made from the last error."""
     last = _flat(whole)[-1][1]
     if refused is not None and (not _holds_pipelines(last) or _members(last)):
         return refused
@@ -144,12 +144,12 @@ def refusal(whole: Any, refused: Exception | None) -> Exception:
 
 
 def _path(whole: Any, step: Any) -> str:
-    """Return the names of the steps that lead to one."""
+    """Return the path of step names to a step."""
     return next(path for path, found in paths(whole) if found is step)
 
 
 def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
-    """Return the names of the steps in front; those inside others behind the names of these."""
+    """Return the names of the first steps; nested steps with the names of their parents in front."""
     found = []
     for name, step in front.steps:
         if isinstance(step, Fronts):
@@ -161,9 +161,9 @@ def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
 
 
 def _flat(estimator: Any) -> list[tuple[str, Any]]:
-    """Return the steps of a pipeline, those of a pipeline that is the last step instead of it; others as one step.
+    """Return the steps of a pipeline, with a pipeline as last step expanded; another estimator is one step.
 
-    Samplers, which are no steps of scikit-learn's pipelines, are left out.
+    Samplers, which scikit-learn's pipelines do not have, are left out.
     """
     estimator = thawed(estimator)
     if not isinstance(estimator, Pipeline):
@@ -174,19 +174,19 @@ def _flat(estimator: Any) -> list[tuple[str, Any]]:
 
 
 def _holds(estimator: object) -> bool:
-    """Whether an estimator that is no pipeline holds pipelines, or histogram gradient boosting of categories."""
+    """Whether an estimator that is not a pipeline contains pipelines, or histogram gradient boosting on categories."""
     return _holds_pipelines(estimator) or any(splits_categories(found) for found in inside(estimator))
 
 
 def _holds_pipelines(estimator: object) -> bool:
-    """Whether an estimator that is no pipeline has pipelines among its parameters."""
+    """Whether an estimator that is not a pipeline has pipelines among its parameters."""
     if not isinstance(estimator, BaseEstimator) or isinstance(estimator, Pipeline):
         return False
     return any(isinstance(value, Pipeline) for value in estimator.get_params().values())
 
 
 def _first_named(names: Sequence[str], weights_to_train: Any) -> int:
-    """Return the first of the steps with weights that are named, the last step if there is none."""
+    """Return the index of the first step whose weights are named, or of the last step if none is named."""
     chosen = getattr(weights_to_train, "weights", weights_to_train)  # of LoRA
     words = [chosen] if isinstance(chosen, str) else list(chosen or ())
     wanted = [str(word).partition(".")[0] for word in words if not str(word).startswith("-")]
@@ -200,12 +200,12 @@ def _first_named(names: Sequence[str], weights_to_train: Any) -> int:
 
 
 def _members(estimator: Any) -> list[Path]:
-    """Return where an estimator holds those fitted ones that see the rows that it sees."""
+    """Return the paths to the fitted estimators inside an estimator whose input is the input of the estimator."""
     if _holds_fitted(estimator):
         return [("estimator",)]
     if type(estimator).__name__ in _AROUND_ONE:
         return [("estimator_",)]
-    if hasattr(estimator, "order_"):  # the links of a chain see predictions as well
+    if hasattr(estimator, "order_"):  # the members of a chain also see predictions
         return []
     found: list[Path] = []
     for name in _MEMBERS:
@@ -218,14 +218,14 @@ def _members(estimator: Any) -> list[Path]:
 
 
 def _holds_fitted(estimator: Any) -> bool:
-    """Whether an estimator has an attribute `estimator` that is fitted, and sees the rows that it sees."""
+    """Whether the attribute `estimator` is fitted and has the same input as its holder."""
     return thawed(estimator) is not estimator or type(estimator).__name__ == "_CalibratedClassifier"
 
 
 def _parts(estimator: Any) -> dict[Path, Division]:
-    """Return the members of an estimator, each divided; those that do not say how many columns they take are left out.
+    """Return the divided members of an estimator, without those that do not know their number of columns.
 
-    OneVsRestClassifier has such members for classes that no row has.
+    OneVsRestClassifier has such members for classes without rows.
     """
     found = {}
     for path in _members(estimator):
@@ -238,7 +238,7 @@ def _parts(estimator: Any) -> dict[Path, Division]:
 
 
 def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
-    """Return the steps of all members, and a copy of the estimator whose members take their columns."""
+    """Return the first steps of all members, and a copy of the estimator whose members take their columns."""
     if splits_categories(estimator):
         return without_categories(estimator)
     parts = _parts(estimator) if _members(estimator) and _holds(estimator) else {}
@@ -256,7 +256,7 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
     if n_passed_on:
         fronts.append(("rows", Pipeline([("columns", Columns(np.arange(n_passed_on), n_passed_on))])))
         final = estimator.final_estimator_
-        n_seen = final.n_features_in_ + total - n_passed_on  # predictions, the columns of the members, the rows
+        n_seen = final.n_features_in_ + total - n_passed_on  # predictions, columns of the members, passed-on rows
         kept = np.delete(np.arange(n_seen), np.s_[final.n_features_in_ - n_passed_on : n_seen - n_passed_on])
         changed[id(final)] = Pipeline([("columns", Columns(kept, n_seen)), ("final", final)])
     tail = copy.deepcopy(estimator, changed)
@@ -268,19 +268,19 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
 
 
 def _n_passed_on(estimator: Any) -> int:
-    """Return the number of columns of the rows that the last estimator of a stack sees besides the predictions."""
+    """Return the number of columns of the rows that the final estimator of a stack sees besides the predictions."""
     if not getattr(estimator, "passthrough", False):
         return 0
     return int(estimator.final_estimator_.n_features_in_ - sum(estimator._n_feature_outs))
 
 
 def _name(path: Path) -> str:
-    """Return the path to a member in words, as the names of weights have it."""
+    """Return the path to a member as the names of weights spell it."""
     return "_".join(str(key).strip("_") for key in path)
 
 
 def _select(estimator: Any, i: int, part: Division) -> list[tuple[str, Any]]:
-    """Return the step that turns the rows of an estimator into those that its member number i sees, if they differ."""
+    """Return a step that gives member i of an estimator its columns, or no step if it sees the rows unchanged."""
     columns = getattr(estimator, "estimators_features_", None)  # of bagging
     without_names = hasattr(estimator, "feature_names_in_") and not hasattr(part.whole, "feature_names_in_")
     if columns is None and part.front.steps and not without_names:
@@ -290,7 +290,7 @@ def _select(estimator: Any, i: int, part: Division) -> list[tuple[str, Any]]:
 
 
 def _with_fronts(estimator: Any, trained: Any) -> Any:
-    """Return a copy of a trained tail, as :func:`_fronts_of` made it, with the steps of its members back in them."""
+    """Return a copy of a trained tail of :func:`_fronts_of` whose members have their first steps again."""
     if splits_categories(estimator):
         return with_categories(estimator, trained)
     whole = {id(get(trained, p)): part.around(get(trained, p)[-1]) for p, part in _parts(estimator).items()}

@@ -1,4 +1,4 @@
-"""The lines that export a model of another library as ONNX, for the message that refuses the model itself."""
+"""The code that exports a model of another library as ONNX, shown in the message that refuses such a model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from onnxtrain.estimators.protocols import is_frame
 
 
 def how_to_export(model: object, X: Any) -> str:
-    """Return the lines that export a model of another library, as rows like `X` need it; empty for an unknown one.
+    """Return the code that exports a model of another library for rows like `X`; empty for an unknown library.
 
-    Each line can be run as it is, with `model` and `X` under these names.
+    Each line can be run as it is if the variables `model` and `X` exist.
     """
     packages = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
     lines = next((_LINES[package] for package in packages if package in _LINES), None)
@@ -44,9 +44,9 @@ def _of_torch(model: Any, X: Any) -> list[str]:
 
 
 def _of_keras(model: Any, X: Any) -> list[str]:
-    export = 'model.export("model.onnx", format="onnx")'  # of a model that was called
+    export = 'model.export("model.onnx", format="onnx")'  # for a model that has been called
     own, given = [tensor.name for tensor in getattr(model, "inputs", None) or ()], _names(X, set())
-    if not own:  # the first call builds it
+    if not own:  # the first call builds the model
         rows = {name: _keras_tensor(f"X[{name!r}]", X[name]) for name in given}
         return [f"model({_dictionary(rows) if rows else _keras_tensor('X', X)}); {export}"]
     export = f"model(model.inputs); {export}"
@@ -66,7 +66,7 @@ def _booster(library: str) -> Callable[[Any, Any], list[str]]:
     return lambda model, X: [line]
 
 
-#: By the package of a class; the first that fits holds.
+#: The lines by the package of the model's class; the first match is used.
 _LINES: dict[str, Callable[[Any, Any], list[str]]] = {
     "keras": _of_keras,
     "torch": _of_torch,
@@ -76,15 +76,15 @@ _LINES: dict[str, Callable[[Any, Any], list[str]]] = {
 
 
 def _arguments(model: Any) -> set[str]:
-    """Return the names of the arguments of a module."""
+    """Return the argument names of a module's ``forward``."""
     try:
         return set(inspect.signature(model.forward).parameters)
-    except (AttributeError, TypeError, ValueError):  # a compiled module does not say
+    except (AttributeError, TypeError, ValueError):  # unknown for a compiled module
         return set()
 
 
 def _names(X: Any, taken: set[str]) -> list[str]:
-    """Return the names of the values that are given one by one, none for one array."""
+    """Return the names of the values that X gives separately; empty for a single array."""
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X):
         return list(map(str, X.keys()))
     if X is None or not hasattr(X, "columns"):
@@ -98,7 +98,7 @@ def _dictionary(items: Mapping[str, str]) -> str:
 
 
 def _array(code: str, values: Any) -> str:
-    """Return the code of some rows as an array, or as a list of equally long ones."""
+    """Return code for some rows as an array; ragged rows are replaced by two copies of the first row."""
     if _is_ragged(values):
         return f"list({code}[:1]) * 2"
     if scipy.sparse.issparse(values):
@@ -109,14 +109,14 @@ def _array(code: str, values: Any) -> str:
 
 
 def _tensor(code: str, values: Any, dtype: str) -> str:
-    """Return the code of some rows as a tensor, floating-point ones in the type of the weights."""
+    """Return code that gives some rows as a tensor; floating-point rows get the type of the weights."""
     tensor = f"torch.as_tensor({_array(code, values)})"
     found = str(values.dtype) if hasattr(values, "detach") else f"torch.{_sample(values).dtype}"
     return f"{tensor}.to({dtype})" if "float" in found and found != dtype else tensor
 
 
 def _sample(values: Any) -> np.ndarray:
-    """Return a row as an array."""
+    """Return one row as an array."""
     rows = values[:1]
     return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 

@@ -1,10 +1,10 @@
-"""The file of a trained estimator: an ONNX model that any runtime reads, and beside its graph all the rest.
+"""The file format of a trained estimator: an ONNX model that any runtime reads, with additional data.
 
-The rest is a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX
-puts the state of an optimizer; where all would be larger than a protobuf message may be, these are
-in a file beside (:mod:`~onnxtrain.estimators.beside`). Values become JSON and tensors by :class:`Encoder`; reading
-them runs no code of the file's. The last bytes are a checksum of all others, itself an entry
-of ``metadata_props``: bytes appended to a protobuf message are merged into it.
+The additional data are a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX puts the state of
+an optimizer. If the file would exceed the size of a protobuf message, these tensors are in a data file beside it
+(:mod:`~onnxtrain.estimators.beside`). :class:`Encoder` converts values to JSON and tensors; reading them runs no code
+from the file. The last bytes of the file are a checksum of all others. The checksum is encoded as a further entry of
+``metadata_props``, because bytes appended to a protobuf message are merged into the message.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from onnxtrain.optim.schedules import SCHEDULES, Schedule
 #: The version of the format.
 FORMAT = 1
 
-#: Seconds after which nobody is writing a part any more: the largest takes less than a minute.
+#: A partial file older than this many seconds is abandoned; writing the largest takes less than a minute.
 _ABANDONED = 3600
 
 _HEADER = "onnxtrain"
 _CHECKSUM = "onnxtrain.sha256"
 
-#: Kinds that are JSON as they are.
+#: Types that JSON represents directly.
 _PLAIN = (str, int, float, type(None))
 
 
@@ -53,14 +53,14 @@ def _trailer(content: bytes) -> bytes:
 def write(
     path: str | os.PathLike, model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequence[onnx.TensorProto]
 ) -> None:
-    """Write a model, a header and tensors atomically; the tensors beside it if all is more than a message may hold.
+    """Write a model, a header and tensors atomically; the tensors in a data file if a message cannot hold all.
 
     Raises
     ------
     ExportError
-        The model is larger than a protobuf message may be, 2 GiB.
+        The model exceeds the size of a protobuf message, 2 GiB.
     FileError
-        The disk is full, or the folder not to be written to.
+        The disk is full, or the folder is not writable.
     """
     from onnxtrain import __version__
 
@@ -91,10 +91,10 @@ def _write_two(
     tensors: Sequence[onnx.TensorProto],
     former: Collection[Path],
 ) -> Path:
-    """Replace a file, and before it the one beside it, which is returned.
+    """Write the data file, then replace the model's file; return the path of the data file.
 
-    The partial file of the model is there before the tensors are, and refers to them: so :func:`remove_parts` finds
-    them if the process is killed in between.
+    The partial file of the model is written before the data file and refers to it, so that :func:`remove_parts` finds
+    the data file if the process is killed in between.
     """
     checksum = beside.checksum_of(tensors)
     file = path.parent / beside.name_of(path, checksum)
@@ -107,12 +107,12 @@ def _write_two(
         ):
             pass
     except BaseException:
-        beside.remove({file} - {*former} - beside.belonging_to(path))  # the new model may be in place already
+        beside.remove({file} - {*former} - beside.belonging_to(path))  # the new model may already be in place
         raise
     return file
 
 
-#: Of a file that has no format of others.
+#: The remedy for a file that is an ordinary ONNX model.
 _NOT_OURS = " Another ONNX model is not loaded but trained: OrtGradientRegressor(path), OrtGradientClassifier(path)."
 
 
@@ -131,10 +131,10 @@ def _in_folder(path: str | os.PathLike[str]) -> str:
 
 
 def remove_parts(path: str | os.PathLike) -> None:
-    """Remove the files of processes that were killed while writing; other processes may be writing now."""
+    """Remove the partial files of killed processes, but not those that other processes may be writing now."""
     path = Path(os.path.realpath(path))
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with suppress(OSError):  # it is gone, or not ours
+        with suppress(OSError):  # the file is gone or belongs to another user
             if time.time() - part.stat().st_mtime > _ABANDONED:
                 beside.remove(beside.belonging_to(path, part) - beside.belonging_to(path))
                 part.unlink()
@@ -146,7 +146,7 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     Raises
     ------
     ModelError
-        There is no such file, it is not whole, or a newer version wrote it.
+        The file does not exist, is incomplete, or was written by a newer version.
     """
     if graph.is_special(path):
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: it is a device, a pipe or a socket.")
@@ -183,15 +183,14 @@ def _without_state(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class Encoder:
-    """Encode values as JSON; numeric arrays become tensors beside it.
+    """Encodes values as JSON; numeric arrays are collected as tensors.
 
-    JSON's own types stay as they are, every other value is a mapping with one entry,
-    ``{kind: content}``.
+    Values of JSON types are unchanged; every other value becomes a mapping with one entry, ``{kind: content}``.
 
     Parameters
     ----------
     functions : bool
-        Write functions by name, for those who will hand them over again; else they are refused.
+        Whether functions are written by name, if the user will pass them again; otherwise they are refused.
 
     Attributes
     ----------
@@ -208,7 +207,7 @@ class Encoder:
         Raises
         ------
         ExportError
-            It is of a kind that a file cannot hold; `what` says which value it was.
+            The file format cannot store a value of this type; `what` names the value in the message.
         """
         if isinstance(value, np.generic):
             return str(value) if isinstance(value, np.str_) else {"scalar": self.add_tensor(np.asarray(value), what)}
@@ -271,7 +270,7 @@ class Encoder:
 
 
 class Decoder:
-    """Decode the values that :class:`Encoder` encoded.
+    """Decodes the values that :class:`Encoder` encoded.
 
     Parameters
     ----------
@@ -282,12 +281,12 @@ class Decoder:
         self.tensors = tensors
 
     def decode(self, value: Any) -> Any:
-        """Return the value that :meth:`Encoder.encode` was given.
+        """Return the value that was passed to :meth:`Encoder.encode`.
 
         Raises
         ------
         ModelError
-            It was a function, or something this version does not know.
+            The value is a function, or of a kind that is unknown to this version.
         """
         if not isinstance(value, dict):
             return value
@@ -297,7 +296,7 @@ class Decoder:
         return _DECODERS[kind](self, content)
 
     def tensor(self, number: int) -> np.ndarray:
-        """Return a tensor by its index; it may be written to."""
+        """Return a writable copy of a tensor by its index."""
         return np.array(self.tensors[str(number)])
 
     def _items(self, content: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A fit: from the rows that were given to an estimator that has learned from them."""
+"""The steps of ``fit`` and ``partial_fit``: from the user's rows to the learned attributes of the estimator."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fit(
     every: int,
     resume: bool,
 ) -> None:
-    """Train an estimator: the function behind its method ``fit``."""
+    """Train an estimator; ``estimator.fit`` calls this function."""
     settings = settings_of(estimator, rows.X)
     own = [] if callback is None else [as_listener(callback)]
     file = Checkpoint(estimator, checkpoint, every, resume)
@@ -71,7 +71,7 @@ def fit(
 
 
 def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
-    """Train an estimator for one epoch more, from where it stands."""
+    """Train an estimator for one more epoch, from its current state."""
     settings = settings_of(estimator, rows.X)
     known = vars(estimator).get("_trained")
     with unchanged_on_error(estimator):
@@ -87,9 +87,9 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
 def _started(
     estimator: OrtGradientEstimator, rows: Part, known: TrainedModel | None, n_epochs: int
 ) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData]:
-    """Return the model with its state before the first step, and the rows that it is trained on.
+    """Return the model, its state before the first step, and the rows that it is trained on.
 
-    Nothing keeps the rows as they came, or the sample of those in parts, during the training.
+    No reference to the user's rows, or to the sample of rows in parts, is kept during training.
     """
     given_rows = given(*rows).surveyed(estimator)
     with given_rows.expecting_classes(estimator):
@@ -113,7 +113,7 @@ def _validation_data(
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:
-    """Run the solver; leave the best or last finite weights in place, even after an exception."""
+    """Run the solver; even after an exception the estimator gets the best or last finite weights."""
     try:
         with reporter(estimator.verbose, n_epochs, fit) as (report, reported):
             outcome = reported.run(n_epochs, (*report, *listeners))

@@ -1,6 +1,6 @@
-"""A user's estimator, fitted before its weights are trained; equal fits are done once.
+"""Fitting of a user's estimator before its weights are trained; equal fits are done once.
 
-The candidates of a search differ in parameters of the training only: they share the fitted estimator of a fold.
+The candidates of a search usually differ only in parameters of training, so they share the fitted estimator of a fold.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.template import as_source, without_values
 from onnxtrain.training.model import Reading, choose_weights
 
-#: Packages whose objects are determined by their state, and their classes by name.
+#: Packages whose classes are determined by their names, and whose objects are determined by their state.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
 
-#: Modules of scikit-learn whose callable objects hold names and scalars; a scorer holds a function.
+#: Modules of scikit-learn whose callable objects hold only names and scalars; a scorer holds a function.
 _CALLABLE = frozenset({"sklearn.compose._column_transformer", "sklearn.gaussian_process.kernels"})
 
-#: Rows of more elements than this are not hashed: that takes a tenth of a second.
+#: Rows with more elements are not hashed; hashing this many takes a tenth of a second.
 _MANY = 2**25
 
-#: Rows of each class among a few.
+#: The number of rows of each class in a small sample.
 _OF_EACH = 50
 
-#: X, y and sample weights, checked.
+#: Checked X, y and sample weights.
 Given: TypeAlias = "tuple[Features, np.ndarray, np.ndarray | None]"
 
-#: Rows above which a structure is taken from fewer, of which there are so many.
+#: If only the structure is needed, more rows than the first number are replaced by a sample of the second.
 _MANY_ROWS, _FEW_ROWS = 20_000, 2000
 
-#: By fingerprint: pipelines that are split; sources, of the folds of a cross-validation, and some.
+#: Fitted pipelines that are divided, and sources, such as those of the folds of a cross-validation, by fingerprint.
 FITTED: Cache[Any] = Cache("fitted pipelines")
 SOURCES: Cache[Source] = Cache("sources of estimators")
 
@@ -53,9 +53,9 @@ SOURCES: Cache[Source] = Cache("sources of estimators")
 def fitted_on(
     estimator: Any, rows: tuple[Any, Any, Any], *, structure_only: bool, random_state: np.random.RandomState
 ) -> Any:
-    """Return an estimator fitted on rows as they came; one that is fitted as it is.
+    """Return an estimator fitted on the user's rows; return a fitted estimator unchanged.
 
-    The candidates of a grid search share the fitted one of a fold.
+    The candidates of a grid search share the fitted estimator of a fold.
     """
     if is_fitted(estimator):
         return estimator
@@ -78,9 +78,9 @@ def fitted_source(
     structure_only: bool,
     random_state: np.random.RandomState,
 ) -> Source:
-    """Return the source of an estimator that is not fitted, after a copy of it is.
+    """Fit a copy of an estimator and return its source.
 
-    The candidates of a grid search share it: they differ in later steps only.
+    The candidates of a grid search that differ only in training share the source.
 
     Parameters
     ----------
@@ -90,12 +90,12 @@ def fitted_source(
     rows : tuple of X, y, sample_weight
     reading : Reading
     weights_to_train : str, sequence of str, optional
-        As :func:`~onnxtrain.training.model.choose_weights` takes them.
+        As for :func:`~onnxtrain.training.model.choose_weights`.
     structure_only : bool
-        These weights will be drawn anew: an iterative estimator does one iteration, and where nothing else is
-        learned, a few rows are enough.
+        Only the structure is needed, because the weights will be drawn at random. An iterative estimator does one
+        iteration, and if nothing else is learned, a sample of the rows is used.
     random_state : numpy.random.RandomState
-        Draws the seeds that the estimator leaves open.
+        Draws the seeds of parameters ``random_state=None`` of the estimator.
     """
     changes, key = _fit_of(estimator, rows, reading, structure_only=structure_only, random_state=random_state)
     source = None if key is None else SOURCES.find(key)
@@ -118,14 +118,14 @@ def _from_few_rows(
     weights_to_train: Any,
     reading: Reading,
 ) -> Source | None:
-    """Return the source from a few rows of each class, None if all rows might give another one.
+    """Return the source fitted on a sample of each class, or None if all rows might give a different source.
 
-    The steps before the last one of a pipeline are fitted on all rows, the last step on two samples, of which
-    one is twice as large: if the two models differ only in weights that are drawn anew,
-    they hold nothing else that was learned.
+    The steps of a pipeline before the last are fitted on all rows, the last step on two samples, one twice as large as
+    the other. If the two models differ only in weights that will be drawn at random, they contain nothing else that was
+    learned.
     """
     front, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
-    # of an estimator around others, a search for example, all depends on all rows
+    # everything in a meta-estimator, such as a search, depends on all rows
     if not isinstance(last, BaseEstimator) or any(isinstance(v, BaseEstimator) for v in last.get_params().values()):
         return None
     if front is not None:
@@ -137,7 +137,7 @@ def _from_few_rows(
             fitted = fit(clone(last), X_some if front is None else front.transform(X_some), y, weight)
             whole = fitted if front is None else Pipeline([*front.steps, (estimator.steps[-1][0], fitted)])
             source = as_source(whole, X, reading)
-        except Exception:  # it needs more rows; if all are too few, the error is raised there
+        except Exception:  # the sample is too small; if all rows are too few, fitting on them raises the error
             return None
         names = choose_weights(source.model, weights_to_train, converted=True)
         found.append((without_values(source.model.graph(), names), names, source))
@@ -148,7 +148,7 @@ def _from_few_rows(
 def _fit_of(
     estimator: Estimator, rows: Given, more: Hashable, *, structure_only: bool, random_state: np.random.RandomState
 ) -> tuple[dict[str, Any], Hashable | None]:
-    """Return the parameters with which an estimator is fitted instead of its own, and the fingerprint of that fit."""
+    """Return the parameters that are changed for fitting an estimator, and the fingerprint of that fit."""
     params = estimator.get_params()
     seeds = {
         name: random_state.randint(np.iinfo(np.int32).max)
@@ -166,7 +166,7 @@ def fingerprint(
     rows: Given,
     more: Hashable,
 ) -> Hashable | None:
-    """Return the fingerprint of a fit, and of `more`; None if it cannot be determined or takes long to compute."""
+    """Return the fingerprint of a fit and of `more`; None if it cannot be determined or takes too long."""
     if not all(map(_is_what_it_says, (estimator, *params.values()))):
         return None
     shape = getattr(rows[0], "shape", None)
@@ -179,15 +179,15 @@ def fingerprint(
 
     try:
         rest = pickle.dumps((estimator, changes, rows, get_config()), protocol=5, buffer_callback=look_through)
-    except Exception:  # some objects cannot be pickled: a masked array of objects raises ValueError
+    except Exception:  # not all objects can be pickled: a masked array of objects raises ValueError
         return None
     content.update(rest)
-    # equal bytes are equal objects; where equal objects have other bytes, the estimator is fitted once more
+    # equal bytes imply equal objects; equal objects with different bytes only cause one more fit
     return content.digest(), more, registered_converters()
 
 
 def _is_what_it_says(part: object) -> bool:
-    """Whether equal bytes imply equal objects: a function is pickled by its name, not by its code."""
+    """Whether equal bytes imply equal objects; for a function they do not, since it is pickled by its name."""
     if isinstance(part, (list, tuple)):
         return all(map(_is_what_it_says, part))
     if isinstance(part, dict):
@@ -198,7 +198,7 @@ def _is_what_it_says(part: object) -> bool:
 
 
 def some_rows(rows: Given, size: int, *, classes: bool) -> Given:
-    """Return so many rows, some of each class or value of a label among them, and such that weigh something first."""
+    """Return a sample of `size` rows that contains some rows of each class or label value, nonzero weights first."""
     X, y, weight = rows
     order = np.random.RandomState(0).permutation(len(y))
     if weight is not None:
@@ -213,19 +213,19 @@ def some_rows(rows: Given, size: int, *, classes: bool) -> Given:
 
 
 def fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
-    """Fit an estimator in place and return it; the sample weights go to every step that takes some."""
+    """Fit an estimator in place and return it; each step that accepts sample weights gets them."""
     routed = get_config()["enable_metadata_routing"] and sample_weight is not None
     with warnings.catch_warnings():
-        # training goes on from here: that it has not converged is no news
+        # training continues from here, so the estimator need not have converged
         warnings.simplefilter("ignore", ConvergenceWarning)
         if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
             return estimator.fit(X, y, sample_weight=sample_weight)
-        with config_context(enable_metadata_routing=False):  # nothing was asked for: whoever takes weights gets them
+        with config_context(enable_metadata_routing=False):  # every step that takes weights
             return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
 
 
 def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[str, Any]:
-    """Return the sample weights by the names under which ``fit`` takes them, each step of a pipeline its own."""
+    """Return the sample weights as keyword arguments of ``fit``, for each step of a pipeline."""
     if sample_weight is None:
         return {}
     if isinstance(estimator, Pipeline):

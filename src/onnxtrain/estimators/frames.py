@@ -1,4 +1,4 @@
-"""Rows in: one array, frames with columns of several types, several inputs by name, images."""
+"""The forms of rows: one array, frames with columns of several types, several inputs by name, images."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from onnxtrain.estimators.validation import as_data_error, check_features, check
 from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
-#: How an entrance calls any floating-point type.
+#: The type that an Entrance reports for every floating-point type.
 _FLOAT = np.dtype(np.float32).str
 
 
 @dataclass(frozen=True)
 class InputForm:
-    """The form in which rows come in: column by column under their names, or as one array.
+    """The form of rows: separate columns by name, or one array.
 
     Attributes
     ----------
@@ -51,18 +51,18 @@ class InputForm:
     ndim : int
         Its rank.
     sparse : bool
-        The rows were sparse in ``fit``.
+        Whether the rows were sparse in ``fit``.
     allow_nan : bool
         Whether the array may hold NaN.
     front : Pipeline or None
-        Fitted steps that scikit-learn runs.
+        The fitted steps that scikit-learn runs.
     shapes : mapping of str to tuple
-        The lengths of a row of each input of an ONNX model, None for any, and None for any shape; empty for an
-        estimator.
+        The shape of a row of each input of an ONNX model, None for an arbitrary length or for an arbitrary shape; empty
+        for an estimator.
     axes : mapping of str to int
-        The axis of the rows of each input that does not take them on the first one.
+        The batch axis of each input whose batch axis is not the first.
     pad : mapping of str to float
-        What fills the end of shorter rows, by input.
+        The padding value of each input with rows of different lengths.
     """
 
     by_name: bool
@@ -77,7 +77,7 @@ class InputForm:
 
     @classmethod
     def of(cls, X: ArrayLike, estimator: Estimator | None, dtype: str) -> InputForm:
-        """Return the form of rows for an estimator, whose floating-point type is `dtype`."""
+        """Return the form of rows for an estimator; `dtype` is the floating-point type of the graph."""
         if comes_by_name(X) or (_is_table(X) and _has_columns(estimator)):
             return cls(True, dtype)
         return cls(False, dtype, sparse=scipy.sparse.issparse(X), allow_nan=allows_nan(estimator))
@@ -109,9 +109,9 @@ class InputForm:
         reset: bool = False,
         numeric: bool = True,
     ) -> tuple[Features, Any]:
-        """Return rows of this form, and targets, `numeric` or labels, with as many rows.
+        """Return rows checked against this form, and targets, `numeric` or labels, with the same number of rows.
 
-        An estimator that is fitted takes the columns of frames as `original` does, the one that was handed over.
+        A fitted estimator accepts the columns of a frame if `original`, the user's estimator, accepts them.
         """
         _check_kind(estimator, X)
         y = not_nullable(y)
@@ -141,7 +141,7 @@ class InputForm:
         return X, y
 
     def _as_one_array(self, X: Any) -> Any:
-        """Return the rows of a model of one input: of a dictionary, a tensor, or of lists of different lengths."""
+        """Return the rows of a model with one input as an array; X may be a dictionary, tensor or ragged lists."""
         if len(self.shapes) == 1 and isinstance(X, (Mapping, Inputs)):
             (found,) = self._by_input(X).values()
             return found
@@ -152,7 +152,7 @@ class InputForm:
         return as_array(X) if hasattr(X, "detach") else X
 
     def _by_input(self, X: Any) -> dict[str, Any]:
-        """Return the values of each input, rows first; a dictionary holds them in the order of axes of the model."""
+        """Return the values of each input with the rows first; a dictionary's arrays have the model's axis order."""
         names = [str(name) for name in (X.columns if is_frame(X) else X.keys())]
         if not names:
             raise DataError("X is an empty dictionary.")
@@ -185,21 +185,21 @@ class InputForm:
         )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return `rows` before their rounding to float32, from `X` as it came; else `rows`."""
+        """Return the rows of `X` in float64 if `rows` were rounded to float32, else `rows`."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             return rows
         found = np.asarray(self._as_one_array(X))
         return found.astype(np.float64, copy=False) if found.shape == rows.shape and loses_digits(found) else rows
 
     def warn_of_rounding(self, exact: Features) -> None:
-        """Warn of columns that lose their digits, if the model takes the rows in float32."""
+        """Warn of columns that lose digits if the model takes float32."""
         if self.dtype == "float32":
             warn_of_rounding(exact)
 
     def check_shape(
         self, X: Features, shapes: Mapping[str, tuple[int | None, ...]], source: str = "the model takes"
     ) -> None:
-        """Compare an array with the shape of the one input of a model; `source` says whose."""
+        """Compare an array with the shape of a model's only input; `source` names the model in messages."""
         if self.by_name or isinstance(X, Mapping):
             return
         _check_names_given(shapes)
@@ -207,19 +207,19 @@ class InputForm:
             check_features(X, shape, source)
 
     def around(self, trained: Estimator) -> Estimator:
-        """Return the estimator that was handed over, from its trained part: all of it."""
+        """Return the user's estimator, given its trained part, which here is the whole."""
         return trained
 
     def runs(self, estimator: Estimator | None) -> dict[str, str]:
-        """Return ``"ONNX"`` or ``"scikit-learn"`` by the name of a step."""
+        """Return who runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
         steps = estimator.named_steps if isinstance(estimator, Pipeline) else {type(estimator).__name__.lower(): None}
         return dict.fromkeys(["model"] if estimator is None else steps, "ONNX")
 
     def check_whole(self) -> None:
-        """Raise an ExportError if the graph is only a part of the estimator that was handed over."""
+        """Raise an ExportError if the graph is only a part of the user's estimator."""
 
     def feeds(self, X: Features, model: TrainableModel) -> dict[str, Any]:
-        """Return checked rows by the names of the inputs of a model."""
+        """Return checked rows by the input names of a model."""
         if self.shapes and isinstance(X, Mapping):
             return {
                 name: _as_declared(f"X[{name!r}]", X[name], dtype, self._declared(name, model))
@@ -235,9 +235,9 @@ class InputForm:
 
 
 class Rows(NamedTuple):
-    """Checked rows with their targets and sample weights, and the form in which they came.
+    """Checked rows with their targets and sample weights, and their form.
 
-    `exact` are the rows as scikit-learn takes them, which the model may round to float32.
+    `exact` holds the rows as scikit-learn takes them; the model may round them to float32.
     """
 
     X: Features
@@ -248,7 +248,7 @@ class Rows(NamedTuple):
 
 
 def _check_kind(estimator: Estimator, X: object) -> None:
-    """Raise a DataError for objects that are no rows, or no rows of this model, with the way from one to the other."""
+    """Raise a DataError for objects that are not rows of this model; the message says how to convert them."""
     source = estimator.estimator
     model = "a linear model" if source is None else type(source).__name__
     if X is None:
@@ -270,12 +270,12 @@ def _check_kind(estimator: Estimator, X: object) -> None:
 
 
 def comes_by_name(X: ArrayLike) -> bool:
-    """Whether the rows are passed column by column, each under its name, for any model.
+    """Whether rows are passed column by column, by name, to any model.
 
-    So are dictionaries, and frames whose columns are not all numeric. Other frames are for a model that asks for
-    columns: one with several inputs, or with a ColumnTransformer.
+    This holds for dictionaries and for frames that have non-numeric columns. A numeric frame is passed by name only to
+    a model that selects columns: a model with several inputs, or with a ColumnTransformer.
     """
-    if scipy.sparse.issparse(X):  # a dok_array is a dictionary as well
+    if scipy.sparse.issparse(X):  # a dok_array is also a dictionary
         return False
     if isinstance(X, (Mapping, Inputs)):
         return True
@@ -302,21 +302,21 @@ def _is_polars(X: object) -> TypeGuard[Any]:
 
 
 def as_pandas(X: ArrayLike) -> ArrayLike:
-    """Return a frame of polars as one of pandas, through which columns go by name; anything else as it is.
+    """Return a polars frame as a pandas frame, which is then read by column name; return anything else unchanged.
 
-    Texts stay objects: in a column of texts of pandas a missing one is NaN, to scikit-learn another category than None.
+    Strings stay objects: in pandas' string columns a missing value is NaN, which scikit-learn distinguishes from None.
     """
     if not _is_polars(X):
         return X
     import pandas as pd
 
     columns = {name: X.get_column(name).to_numpy() for name in X.columns}
-    texts = {name for name, values in columns.items() if values.dtype == object}  # dates of numpy are none of a Series
+    texts = {name for name, values in columns.items() if values.dtype == object}  # not dates: Series has its own type
     return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
 
 
 def is_rounded(X: ArrayLike) -> bool:
-    """Whether a model of float32 rounds the rows: float64, or integers that it takes as such and float32 lacks."""
+    """Whether a float32 model rounds the rows: float64 values, or integers that float32 cannot represent."""
     if scipy.sparse.issparse(X) or is_of_objects(X):
         return False
     X = as_pandas(X)
@@ -327,16 +327,15 @@ def is_rounded(X: ArrayLike) -> bool:
 
 
 def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:
-    """Return a frame with the columns `names` in their order, if scikit-learn accepts any order.
+    """Return a frame with its columns in the order of `names`, if scikit-learn accepts any order.
 
-    A ColumnTransformer selects its columns by name, others by position: the
-    fitted `estimator` is tried on the first row. Without one, an ONNX model
-    with an input for each column accepts any order.
+    A ColumnTransformer selects its columns by name, other estimators by position, so the fitted `estimator` is tried on
+    the first row. Without an estimator, the model is ONNX with one input per column and accepts any order.
 
     Raises
     ------
     DataError
-        The estimator does not take the columns as they are.
+        The estimator refuses the columns in their order.
     """
     if list(X.columns) == list(names):
         return X
@@ -353,7 +352,7 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
 def check_named(
     estimator: Estimator, X: ArrayLike, y: ArrayLike | None, original: Estimator | None, *, reset: bool
 ) -> tuple[Any, Any]:
-    """Return the rows as they are, after a check of their names and their number, and y as an array.
+    """Return the rows unchanged, after checking their names and number, and y as an array.
 
     Raises
     ------
@@ -375,7 +374,7 @@ def check_named(
 
 
 def _check_no_gaps(X: Frame) -> None:
-    """Raise a DataError for columns of integers or booleans with missing values, which have no place in an array."""
+    """Raise a DataError for integer or boolean columns with missing values, which numpy arrays cannot represent."""
     gaps = [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
     if gaps:
         raise DataError(
@@ -386,13 +385,13 @@ def _check_no_gaps(X: Frame) -> None:
 
 
 def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
-    """Warn of columns by name that an ONNX model does not take: misspelled, or meant for another model."""
+    """Warn of columns of X that an ONNX model does not take: misspelled, or meant for another model."""
     by_name = isinstance(X, (Mapping, Inputs))
     if not (by_name or is_frame(X) or _is_polars(X)):
         return
     names = [str(name) for name in (X.keys() if by_name else X.columns)]
     unknown = [name for name in names if name not in inputs]
-    if unknown and (by_name or len(unknown) < len(names)):  # a frame may be one input, under any names
+    if unknown and (by_name or len(unknown) < len(names)):  # a frame with arbitrary names may be a single input
         warn(
             f"The model does not take the columns {', '.join(unknown)} of X: they have no effect. "
             f"Its inputs are {', '.join(inputs)}."
@@ -400,7 +399,7 @@ def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
 
 
 def _check_names_given(inputs: Collection[str]) -> None:
-    """Raise a DataError for rows without names where a model has several inputs."""
+    """Raise a DataError if rows have no names but the model has several inputs."""
     if len(inputs) > 1:
         raise DataError(
             f"The model has the inputs {', '.join(inputs)}: give X as a dictionary or a DataFrame by these names, or "
@@ -413,12 +412,12 @@ def _no_column(name: str, names: Collection[str]) -> DataError:
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Return the columns of a frame for each input of a model, in its type.
+    """Return the columns of a frame for each input of a model, in the type of the input.
 
     Raises
     ------
     DataError
-        An input has no column of its name.
+        An input has no column with its name.
     """
     names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
     if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
@@ -435,12 +434,12 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
 
 
 def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a column of a frame in the type that it had in fit.
+    """Return a column of a frame in the type that it had in ``fit``.
 
     Raises
     ------
     DataError
-        It was one of integers, and holds fractions or missing values.
+        The column held integers in ``fit``, and now holds fractions or missing values.
     """
     if dtype.kind in "OSU":
         return column.astype(object)
@@ -456,7 +455,7 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
-    """Return the values of an input of an ONNX model in the type and the shape that it declares."""
+    """Return the values of an input of an ONNX model in its declared type and shape."""
     column = cast(column, dtype, name)
     if shape is not None and {column.ndim, len(shape)} == {1, 2} and (column.ndim == 1 or column.shape[1] == 1):
         column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
@@ -468,7 +467,7 @@ def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | Non
 
 
 def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
-    """Return the columns of a numeric frame as the one input of a model."""
+    """Return the columns of a numeric frame as the only input of a model."""
     rows = np.ascontiguousarray(np.asarray(X), dtype=dtype)
     check_features(rows, shape, "the model takes")
     return rows

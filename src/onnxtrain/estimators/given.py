@@ -1,4 +1,4 @@
-"""The rows of a fit: as they were given, arrays or parts; checked; and as the trainer takes them."""
+"""The rows of a fit: as the user gave them (arrays or parts), checked, and in the form for the trainer."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from onnxtrain.training.parts import PartedData, changed
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: Rows that show types and shapes.
+#: The number of rows from which types and shapes are read.
 _FEW = 16
 
-#: A model, cut behind its frozen front, and the rows that it is trained on.
+#: A model, cut after its frozen front, and the rows that the rest is trained on.
 Ready: TypeAlias = "tuple[TrainedModel, TrainingData | PartedData]"
 
 
 def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts:
-    """Return rows as they were given, lazy collections as arrays and frames.
+    """Return the user's rows, with lazy collections read into arrays and frames.
 
     Raises
     ------
     ArgumentTypeError
         X is a generator.
     DataError
-        A lazy collection is too large, or y is given beside parts.
+        A lazy collection is too large, or y is given in addition to parts.
     """
     rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
     if all(values is None or type(values) is np.ndarray for values, _ in rows):  # neither parts, nor masked
@@ -62,7 +62,7 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
 
 
 def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> Part:
-    """Return rows in memory, where rows in parts are refused."""
+    """Return rows in memory; refuse rows in parts."""
     found = given(X, y, sample_weight)
     if isinstance(found, GivenParts):
         raise ParameterError(
@@ -73,7 +73,7 @@ def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> Part:
 
 
 def features_of(X: Any) -> Iterator[Any]:
-    """Yield rows to predict for: those of each part, or all of an array."""
+    """Yield the rows to predict for: each part in turn, or a whole array."""
     parts = as_parts(X)
     if parts is None:
         yield in_memory(X)
@@ -104,14 +104,14 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
 
 
 def joined(values: Iterator[Any]) -> Any:
-    """Return results of parts as one array, sparse if one is; None where a part has none."""
+    """Concatenate the results of parts; the result is sparse if one part's is, and None if the parts have none."""
     found = list(values)
     if len(found) == 1 or found[0] is None:
         return found[0]
     return scipy.sparse.vstack(found, format="csr") if any(map(scipy.sparse.issparse, found)) else np.concatenate(found)
 
 
-#: Why, and the remedy.
+#: The reason of the error and the remedy.
 _NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows in parts: give weights."
 _NOT_BALANCED_POSITIONS = (
     "class_weight='balanced' of positions is that of the sample, and there are more rows: give the weights as a "
@@ -121,12 +121,12 @@ _NOT_BALANCED_POSITIONS = (
 
 @dataclass(frozen=True)
 class GivenArrays:
-    """Rows in memory, all of which a fit starts with."""
+    """Rows in memory; a fit starts with all of them."""
 
     sample: Part = field(repr=False)
 
     def surveyed(self, estimator: OrtGradientEstimator) -> GivenArrays:
-        """Return the rows themselves: they need no first pass."""
+        """Return the rows unchanged: rows in memory need no first pass."""
         return self
 
     def expecting_classes(self, estimator: OrtGradientEstimator) -> AbstractContextManager[None]:
@@ -134,17 +134,17 @@ class GivenArrays:
         return nullcontext()
 
     def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
-        """Return the model, cut, and checked rows as it takes them."""
+        """Return the model, cut after its frozen front, and the checked rows in the form for its rest."""
         return model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
-        """Return the rows as a model takes them that has seen others."""
+        """Return further rows, in the form for a model that was started on other rows."""
         rows = check_rows(estimator, *self.sample, model)
         return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
 
 
 def _counted(data: TrainingData) -> TrainingData:
-    """Return the same rows, if some of them count: the weights of their classes may be zero."""
+    """Return the rows unchanged; raise if the weights, including those of the classes, are all zero."""
     if not data.n_rows:
         raise DataError(NO_WEIGHT)
     return data
@@ -157,7 +157,7 @@ class GivenParts:
     parts: Parts
 
     def surveyed(self, estimator: OrtGradientEstimator) -> SurveyedParts:
-        """Return the rows after a first pass over the parts: see :func:`~onnxtrain.estimators.survey.survey`."""
+        """Return the rows after a first pass over the parts, see :func:`~onnxtrain.estimators.survey.survey`."""
         if self.parts.classes is not None and not estimator._classifies:
             raise ParameterError("classes= is for classifiers, a regressor has none.")
         balanced = getattr(estimator, "class_weight", None) == "balanced"
@@ -171,7 +171,7 @@ class GivenParts:
         return SurveyedParts(self.parts, found)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
-        """Return the rows as a model takes them that has seen others."""
+        """Return further rows, in the form for a model that was started on other rows."""
         lengths = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
         i = with_rows(self.parts)[0]
         part = self.parts.read(i)
@@ -205,7 +205,7 @@ class GivenParts:
         return dict(found)
 
     def labelled(self) -> Iterator[Part]:
-        """Yield the parts that have rows, if all have labels and weights or none has; labels are no views of rows."""
+        """Yield the parts that have rows; check that each has labels, and that all or none have weights."""
         order = with_rows(self.parts)
         weighted = None
         for i, part in zip(order, self.parts.in_order(), strict=True):
@@ -216,7 +216,7 @@ class GivenParts:
 
 
 class First(NamedTuple):
-    """The first part that has rows, which the others must be like: the form of its rows, and if they have weights."""
+    """Facts of the first part that has rows, which all parts must share: form of the rows, presence of weights."""
 
     number: int
     form: tuple[Any, ...]
@@ -224,7 +224,7 @@ class First(NamedTuple):
 
     @classmethod
     def of(cls, number: int, part: Part) -> First:
-        """Return the facts that a part shows."""
+        """Return the facts of a part."""
         return cls(number, form_of(part.X), part.sample_weight is not None)
 
 
@@ -237,15 +237,15 @@ class SurveyedParts:
 
     @property
     def sample(self) -> Part:
-        """The rows with which a fit starts."""
+        """The rows on which a fit starts."""
         return self.found.sample
 
     def expecting_classes(self, estimator: OrtGradientEstimator) -> AbstractContextManager[None]:
-        """Let the sample lack some of the classes while this is open."""
+        """Return a context in which the sample may lack some of the classes."""
         return estimator._expecting(self.found.labels if self.parts.classes is None else np.unique(self.parts.classes))
 
     def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
-        """Return the model, cut, and all rows as it takes them; `rows` are those of the sample, checked."""
+        """Return the model, cut after its frozen front, and all rows for its rest; `rows` is the checked sample."""
         found = self.found
         model, sample = model.cut(data_of(estimator, model, rows), 1)
         reader = _Reader(
@@ -278,19 +278,19 @@ class SurveyedParts:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Parts as the objective of a model takes them.
+    """Reads parts in the form that the objective of a model takes.
 
     Attributes
     ----------
     first : First
     lengths : tuple of int
-        The number of rows of each part, those of weight zero too, as the fit began.
+        The number of rows of each part at the beginning of the fit, including rows of weight zero.
     weighted : bool
-        Whether rows have weights that differ.
+        Whether the sample weights differ between rows.
     counts : dict or None
         The number of rows of each class, for balanced weights.
     constant : float, optional
-        The weight that all rows have.
+        The sample weight that all rows share.
     """
 
     estimator: OrtGradientEstimator
@@ -311,7 +311,7 @@ class _Reader:
         return self.model.positional or getattr(self.estimator, "class_weight", None) is not None
 
     def read(self, i: int) -> Part:
-        """Return a part as its source has it."""
+        """Return a part as its source returns it."""
         return self.parts.read(i)
 
     def check_lengths(self) -> None:
@@ -326,7 +326,7 @@ class _Reader:
                 raise changed(i, f"n_rows({i}) is {now}, it was {n_rows}")
 
     def check(self, i: int, part: Part) -> TrainingData:
-        """Return a part behind the front of the model."""
+        """Check a part and return its rows after the frozen front of the model."""
         check_length(i, part, self.lengths[i])
         check_form(i, form_of(part.X), self.first.number, self.first.form)
         check_weighted(i, part, self.first.number, weighted=self.first.weighted)
@@ -339,7 +339,7 @@ class _Reader:
         return self.model.behind_front(data)[1]
 
     def _weight(self, y: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray | None:
-        """Return the weights of rows, those of their classes among them; in all parts or in none."""
+        """Return the sample weights times the class weights; None in all parts or in none."""
         if sample_weight is None and not self.by_label:
             return None
         dtype = floats_of(self.estimator.dtype)
@@ -353,19 +353,19 @@ class _Reader:
 
 
 def _constant_weight(found: Survey) -> float | None:
-    """Return the weight that all rows have; None if they have none, or several."""
+    """Return the weight that all rows share; None if rows have no weights, or different ones."""
     weight = found.sample.sample_weight
     return None if weight is None or found.weights is not None else float(weight[0])
 
 
 def _few(data: TrainingData) -> TrainingData:
-    """Return a few rows, copies."""
+    """Return copies of a few rows."""
     n = min(_FEW, len(data.label))
     return gather([data], np.zeros(n, np.int64), np.arange(n))
 
 
 def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> np.ndarray | None:
-    """Return the share of each class in the rows of each part, if a row has one class and all parts were looked at."""
+    """Return the share of each class in each part, if each row has one class and all parts were read."""
     if found.shares is None or estimator._targets.n_labels or model.positional:
         return None
     codes = estimator._targets.encode(found.labels, model)[:, 0]
@@ -375,10 +375,10 @@ def _shares_of_classes(estimator: OrtGradientEstimator, model: TrainedModel, fou
 
 
 def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey) -> dict[Any, int] | None:
-    """Return the number of rows of each class, if their weights are balanced."""
+    """Return the number of rows of each class, if class weights are balanced."""
     if getattr(estimator, "class_weight", None) != "balanced":
         return None
-    if model.positional:  # the graph has their weights, as those of the sample are
+    if model.positional:  # the graph holds the class weights, computed on the sample
         if n_rows_of(found.sample.y) < sum(found.lengths):
             raise ParameterError(_NOT_BALANCED_POSITIONS)
         return None
@@ -388,7 +388,7 @@ def _counts(estimator: OrtGradientEstimator, model: TrainedModel, found: Survey)
 
 
 def _counted_labels(estimator: OrtGradientEstimator) -> Callable[[np.ndarray], np.ndarray | None]:
-    """Return the function that tells which labels of y count if rows have positions."""
+    """Return a function that tells which labels of y count, if rows have positions."""
 
     def counted(y: np.ndarray) -> np.ndarray | None:
         positional = is_positional(estimator, np.empty((1,) * y.ndim), None)
@@ -398,7 +398,7 @@ def _counted_labels(estimator: OrtGradientEstimator) -> Callable[[np.ndarray], n
 
 
 def _say(estimator: OrtGradientEstimator, found: Survey) -> None:
-    """Print on how many rows an estimator is fitted first, if it is not."""
+    """Print on how many rows an unfitted estimator is fitted first."""
     model = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
     if estimator.verbose and not is_onnx(model) and not is_fitted(model):
         n = n_rows_of(found.sample.y)
@@ -411,7 +411,7 @@ def _say(estimator: OrtGradientEstimator, found: Survey) -> None:
 def hold_out(
     estimator: OrtGradientEstimator, data: TrainingData | PartedData
 ) -> tuple[TrainingData | PartedData, TrainingData | PartedData]:
-    """Return rows to train on and held-out ones, stratified by class; of rows in parts a share of each part."""
+    """Return training rows and held-out rows, stratified by class; of rows in parts, a fraction of each part."""
     fraction, random_state = estimator.validation_fraction, estimator._random_state
     if isinstance(data, PartedData):
         return data.hold_out(fraction, random_state)
@@ -437,7 +437,7 @@ def hold_out(
 def check_rows(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: TrainedModel
 ) -> Rows:
-    """Return further rows for a trained model, in the form in which its first ones came."""
+    """Check further rows for a trained model, in the form of its first rows."""
     return _checked(estimator, X, y, sample_weight, model.form, model)
 
 
@@ -448,7 +448,7 @@ def check_first_rows(
     sample_weight: ArrayLike | None,
     form: InputForm | None = None,
 ) -> Rows:
-    """Return the first rows that an estimator sees; their form is that of a table unless it is given."""
+    """Check the first rows of a fit; their form is that of a table unless `form` is given."""
     if form is None:
         form = InputForm.of(X, estimator.estimator, floats_of(estimator.dtype))
     names = getattr(estimator.estimator, "feature_names_in_", None)
@@ -459,7 +459,7 @@ def check_first_rows(
 
 
 def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:
-    """Return checked rows as the objective of the whole model takes them."""
+    """Return checked rows in the form that the objective of the whole model takes."""
     targets = estimator._targets
     label = targets.encode(rows.y, model)
     return model.data(rows.X, label, targets.row_weights(label, rows.weight))
@@ -473,8 +473,8 @@ def _checked(
     form: InputForm,
     model: TrainedModel | None,
 ) -> Rows:
-    """Return checked rows in a form; for None they are the first."""
-    if y is None:  # scikit-learn's words
+    """Check rows in a form; `model` is None for the first rows."""
+    if y is None:  # the message of scikit-learn
         name = type(estimator).__name__
         raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: fit(X, y).")
     if scipy.sparse.issparse(y) and not estimator._classifies:

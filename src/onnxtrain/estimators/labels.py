@@ -1,4 +1,4 @@
-"""The labels of a classifier: checked, learned, encoded, weighed, decoded."""
+"""The labels of a classifier: checking, learning, encoding, weighting and decoding."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
 
-#: The remedy for labels of one class.
+#: The remedy if the labels have only one class.
 _TO_COME = "A classifier needs two classes or more: partial_fit takes those still to come as classes=."
 
 
 @dataclass(frozen=True, eq=False)
 class Labels(Targets):
-    """The labels of a classifier: one class a row.
+    """The labels of a classifier with one class per row.
 
     Attributes
     ----------
     class_weight, ignore_index : object
         The parameters of the classifier.
     to_come : ndarray or None
-        All classes, if ``partial_fit`` was told them; None: those of the first rows.
+        All classes, if they were given to ``partial_fit``; None: the classes of the first rows.
     classes : ndarray
-        By column of the scores; empty before they are learned.
+        The classes by column of the scores; empty before they are learned.
     of_votes : bool
-        Whether the class with the most votes is predicted, the first of several.
+        Whether the class with the most votes is predicted; the first class wins a tie.
     """
 
     class_weight: Mapping[Any, float] | list[Mapping[Any, float]] | str | None = None
@@ -57,7 +57,7 @@ class Labels(Targets):
     of_votes: bool = False
 
     def check(self, y: Any) -> np.ndarray:
-        """Return labels as (n,), or as an indicator matrix of as many columns as in the first rows."""
+        """Return labels as (n,), or as an indicator matrix with as many columns as the first rows."""
         labels = check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if n_labels != self.n_labels:
@@ -65,14 +65,14 @@ class Labels(Targets):
         return labels
 
     def n_outputs(self, y: np.ndarray) -> int:
-        """Return the number of classes, one output for each."""
+        """Return the number of classes; a new head has one output per class."""
         classes = self._all_classes(y)
         if len(classes) < 2:
             raise DataError(f"y has one class, {classes.tolist()[0]!r}. {_TO_COME}")
         return len(classes)
 
     def check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Raise a DataError if an estimator takes, or was fitted on, another number of labels a row."""
+        """Raise a DataError if an estimator takes, or was fitted on, another number of labels per row."""
         name = type(estimator).__name__
         if is_fitted(estimator):
             given = _labels_of(estimator, X, self.n_labels)
@@ -90,7 +90,7 @@ class Labels(Targets):
             )
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
-        """Return the rows, and a row of zeros for each class to come: the estimator must know them all."""
+        """Return the rows and one row of zeros for each missing class: the estimator must know all classes."""
         if self.to_come is not None and len(missing := np.setdiff1d(self.to_come, rows.y)):
             rows = _with_zeros(rows, missing)
         if len(np.unique(rows.y)) < 2:
@@ -106,7 +106,7 @@ class Labels(Targets):
         return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
 
     def _all_classes(self, labels: np.ndarray) -> np.ndarray:
-        """Return the classes of labels, and those that are to come."""
+        """Return all classes: those of the labels, or those given to ``partial_fit``."""
         found = np.unique(labels)
         if self.to_come is None:
             return found
@@ -116,16 +116,16 @@ class Labels(Targets):
         return self.to_come
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return the index of the class of each row, (n, 1)."""
+        """Return the class index of each row, (n, 1)."""
         return encode_classes(y, self.classes)
 
     @as_data_error()
     def weigh(
         self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
     ) -> np.ndarray | None:
-        """Return the sample weights times those of the classes; balanced ones are by `counts`, else by the rows of y.
+        """Return sample weights times class weights; balanced weights are computed from `counts` or, if None, from y.
 
-        A row of weight zero is none.
+        Rows of weight zero do not count.
         """
         if self.class_weight is None:
             return sample_weight
@@ -139,12 +139,12 @@ class Labels(Targets):
         return by_class if sample_weight is None else by_class * sample_weight
 
     def _weights_of_all(self) -> Any:
-        """Return `class_weight` for all classes, if they are known: rows of a part or a batch may lack some of them."""
+        """Return `class_weight` for all known classes, since the rows of a part or batch may lack some of them."""
         known = self.classes if len(self.classes) else self.to_come
         return self.class_weight if known is None else with_ones(self.class_weight, known.tolist())
 
     def decoder(self, model: TrainedModel) -> LabelDecoder:
-        """Return how the scores of a trained model become labels."""
+        """Return the decoder of the scores of a trained model."""
         link, objective = model.source.model.link, model.objective
         likely = link is Link.CLIPPED or is_likely(objective.loss, dict(objective.loss_params))
         return LabelDecoder(link, self.classes, self.n_labels, likely, self.of_votes)
@@ -152,34 +152,34 @@ class Labels(Targets):
 
 @dataclass(frozen=True, eq=False)
 class IndicatorLabels(Labels):
-    """The labels of a multilabel classifier: an indicator matrix, several labels a row.
+    """The labels of a multilabel classifier: an indicator matrix.
 
     Attributes
     ----------
     n_labels : int
     sparse : bool
-        Whether predictions are a sparse matrix: the labels of the first rows were.
+        Whether predictions are a sparse matrix, as the labels of the first rows were.
     """
 
     n_labels: int = 0
     sparse: bool = False
 
     def _weights_of_all(self) -> Any:
-        """Return `class_weight` with both values of each label: rows may lack one of them."""
+        """Return `class_weight` for both values of each label, since rows may lack one of them."""
         wanted = self.class_weight
         return [with_ones(of_label, (0, 1)) for of_label in wanted] if isinstance(wanted, list) else wanted
 
     def n_outputs(self, y: np.ndarray) -> int:
-        """Return the number of labels, one output for each."""
+        """Return the number of labels; a new head has one output per label."""
         return self.n_labels
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
-        """Return the rows, and one more for the value that labels which are all 0 or all 1 do not have."""
+        """Return the rows and, if a label is always 0 or always 1, one more row with the other value."""
         constant = (rows.y == rows.y[:1]).all(axis=0)
         return _with_zeros(rows, np.where(constant, 1 - rows.y[:1], 0)) if constant.any() else rows
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
-        """Return these labels, the indices of their columns as classes."""
+        """Return these labels with the column indices as classes."""
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:
             scores = f"{n_scores} scores" if n_scores > 1 else "one score, that of two classes"
@@ -187,12 +187,12 @@ class IndicatorLabels(Labels):
         return replace(self, classes=np.arange(self.n_labels))
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return the indicator matrix as it is."""
+        """Return the indicator matrix unchanged."""
         return y
 
 
 def labels_of_rows(y: ArrayLike, **parameters: Any) -> Labels:
-    """Return labels of the kind of `y`, one class or several labels a row; they are not checked, nothing is learned."""
+    """Return unfitted labels of the kind of `y`, one class or several labels per row; y is not checked."""
     n_labels = n_columns(y)
     if n_labels > 1:
         return IndicatorLabels(**parameters, n_labels=n_labels, sparse=scipy.sparse.issparse(y))
@@ -201,21 +201,21 @@ def labels_of_rows(y: ArrayLike, **parameters: Any) -> Labels:
 
 @dataclass(frozen=True)
 class LabelDecoder:
-    """How the scores of a classifier, or its probabilities, become labels and probabilities.
+    """The mapping from a classifier's scores or probabilities to labels and probabilities.
 
     Attributes
     ----------
     link : Link
-        Of the model.
+        The link of the model.
     classes : ndarray
         The labels by column.
     n_labels : int
         The number of labels for multilabel targets, else 0.
     likely : bool
-        Whether the scores are those of probabilities.
+        Whether the scores define probabilities.
     of_votes : bool
-        Whether scores are numbers of votes, and a share of one that does not decide: the first class with the most
-        votes is chosen.
+        Whether scores are numbers of votes plus a fraction that does not decide: the first class with the most votes is
+        predicted.
     """
 
     link: Link
@@ -231,18 +231,18 @@ class LabelDecoder:
 
     @property
     def takes_scores(self) -> bool:
-        """Whether probabilities are computed of the scores; else the output of the model holds them."""
+        """Whether probabilities are computed from scores; otherwise the output of the model holds them."""
         of_classes = not self.n_labels and self.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID)
         return self.link is Link.IDENTITY or of_classes
 
     def probabilities(self, found: np.ndarray) -> np.ndarray:
-        """Return probabilities of scores (:attr:`takes_scores`) or of probabilities, one or more columns.
+        """Return probabilities, computed from scores (:attr:`takes_scores`) or from the model's probabilities.
 
-        Those of classes sum to one, as in the loss: a model with a Sigmoid for each class leaves that open.
+        As in the loss, the probabilities of classes are normalized to sum to one, which Sigmoids per class do not.
         """
         if self.link is Link.IDENTITY:
             found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
-        elif self.takes_scores:  # of their logarithms: the probabilities may all be 0
+        elif self.takes_scores:  # in logarithms, because all probabilities may underflow to 0
             vanish = found.max(axis=1, keepdims=True) < LOWEST_LOGIT
             found = softmax(np.where(vanish, 0, log_expit(found)), axis=1)
         elif found.shape[1] > 1 and not self.n_labels:
@@ -251,7 +251,7 @@ class LabelDecoder:
         return np.hstack([1 - found, found]) if found.shape[1] == 1 else found
 
     def labels(self, found: np.ndarray) -> np.ndarray:
-        """Return the classes of scores, or of probabilities, or which labels rows have."""
+        """Return the predicted classes or, for multilabel targets, the indicator matrix."""
         if self.n_labels:
             return (found > self.threshold).astype(np.int64)
         found = np.rint(found) if self.of_votes else found
@@ -259,41 +259,41 @@ class LabelDecoder:
         return self.classes[best.astype(np.intp)]
 
     def margins(self, found: np.ndarray) -> np.ndarray:
-        """Return scores whose largest decides; for multilabel targets, those whose sign does."""
+        """Return scores of which the largest decides; for multilabel targets, scores whose signs decide."""
         if self.n_labels:
             return found - self.threshold
         return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
 
 
 def is_likely(loss: Any, loss_params: Mapping[str, Any] | None) -> bool:
-    """Whether a loss is one of probabilities."""
+    """Whether a loss is a likelihood, so that its scores define probabilities."""
     return find_loss(loss, loss_params, classifies=True).prediction is Prediction.LIKELIHOOD
 
 
 def _per_row(n_labels: int) -> str:
-    """Return a description of a row of targets, for messages."""
+    """Describe the labels of a row, for messages."""
     return f"{n_labels} labels a row" if n_labels else "one class a row"
 
 
 def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
-    """Return the number of labels of a fitted multilabel estimator, 0 for another one; `default` if unknown."""
+    """Return the number of labels of a fitted multilabel estimator, 0 for another estimator; `default` if unknown."""
     if not hasattr(estimator, "predict") or isinstance(X, Mapping):
         return default
-    rows = X[:2]  # of one row SparsePCA forgets that it is one
+    rows = X[:2]  # SparsePCA drops the row axis of a single row
     rows = rows.toarray() if hasattr(rows, "toarray") else rows
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that X has no names of columns is no news here
+        warnings.simplefilter("ignore")  # the warning that X has no column names is irrelevant here
         try:
             shape = estimator.predict(rows).shape
-        except (TypeError, ValueError):  # rounded to float32 they are no categories of an encoder
+        except (TypeError, ValueError):  # values rounded to float32 are not categories of an encoder
             return default
-        except Exception as e:  # of any other class: steps of others ask for columns by name
+        except Exception as e:  # any other class: a third-party step may ask for columns by name
             raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 
 def _check_both_labels(estimator: Estimator) -> None:
-    """Raise a DataError for a fitted estimator of several labels one of which was 0, or 1, in all rows."""
+    """Raise a DataError for a fitted multilabel estimator with a label that was 0, or 1, in all rows."""
     classes = getattr(estimator, "classes_", None)
     constant = [i for i, each in enumerate(classes) if np.size(each) < 2] if isinstance(classes, list) else []
     if constant:
@@ -305,14 +305,14 @@ def _check_both_labels(estimator: Estimator) -> None:
 
 
 def _counts_votes(estimator: Estimator | None) -> bool:
-    """Whether an estimator chooses the class with the most votes: a support vector classifier of three classes or more.
+    """Whether an estimator predicts the class with the most votes: an SVC with three or more classes.
 
-    Its decision function is the number of votes, and less than a third of a vote by the scores of the pairs.
+    Its decision function is the number of votes plus a fraction below 1/3 from the pairwise scores.
 
     Raises
     ------
     ConversionError
-        Its decision function has a score for each pair of classes.
+        The decision function has a score for each pair of classes.
     """
     last = predictor_of(estimator)
     if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
@@ -327,9 +327,9 @@ def _counts_votes(estimator: Estimator | None) -> bool:
 
 
 def _with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
-    """Return the rows followed by rows of zeros, one for each of `targets`, their sample weight the mean.
+    """Return the rows followed by one row of zeros for each of `targets`, with the mean sample weight.
 
-    Frames stay as they are: there may be texts in them.
+    Frames are not changed, since they may contain strings.
     """
     X, y, weight, *_ = rows
     if isinstance(X, Mapping) or not hasattr(X, "dtype"):
@@ -342,7 +342,7 @@ def _with_zeros(rows: Rows, targets: np.ndarray) -> Rows:
 
 
 def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
-    """Return the labels by column of the scores: those the model knows, else the distinct ones of y.
+    """Return the labels by column of the scores: those that the model stores, else the distinct labels of y.
 
     Raises
     ------
@@ -372,7 +372,7 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     Raises
     ------
     DataError
-        Labels are continuous, bytes, several columns of other values than 0 and 1, or cannot be sorted.
+        The labels are continuous, bytes, in several columns with values other than 0 and 1, or cannot be sorted.
     """
     if np.asarray(y).dtype.kind in "mM" or isinstance(next(iter(np.ravel(y)), None), (date, timedelta)):
         raise DataError(
@@ -399,12 +399,12 @@ def check_classes(y: np.ndarray) -> np.ndarray:
 def check_expected(
     classes: Sequence[Any] | np.ndarray | None, y: ArrayLike, known: Labels | None, *, positional: bool
 ) -> np.ndarray | None:
-    """Return all classes that ``partial_fit`` was told of, sorted; None if they follow from y.
+    """Return all classes that were given to ``partial_fit``, sorted; None if they follow from y.
 
     Raises
     ------
     DataError
-        They are not as many as y has columns of labels, or not those of the first call, `known`.
+        Their number differs from the columns of a multilabel y, or they differ from those of the first call, `known`.
     """
     if classes is None:
         return None
@@ -420,7 +420,7 @@ def check_expected(
 
 
 def n_columns(y: ArrayLike) -> int:
-    """Return the number of columns of targets; 1 for (n,)."""
+    """Return the number of columns of targets, 1 for shape (n,)."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
     return int(shape[1]) if len(shape) > 1 else 1
 
@@ -438,9 +438,9 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
 
 
 def with_ones(wanted: Any, classes: Sequence[Any]) -> Any:
-    """Return weights of some classes as weights of all, 1 for the others.
+    """Return weights of some classes as weights of all classes, 1 for the others.
 
-    scikit-learn compares the keys with the classes of the rows at hand, and refuses those of a class that has no row.
+    scikit-learn refuses a key of `class_weight` whose class is absent from the given rows.
     """
     of_some = isinstance(wanted, Mapping) and set(wanted) <= set(classes)
     return {label: wanted.get(label, 1.0) for label in classes} if of_some else wanted
@@ -459,7 +459,7 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     Raises
     ------
     DataError
-        Labels that the model does not know.
+        y has labels that are unknown to the model.
     """
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
@@ -474,7 +474,7 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _check_type(unknown: list[Any], classes: list[Any]) -> None:
-    """Raise a DataError for labels that are the classes of a model in another type."""
+    """Raise a DataError if labels equal the classes of the model except for their type."""
     if not {*map(str, unknown)} <= {*map(str, classes)}:
         return
     given, known = type(unknown[0]).__name__, type(classes[0]).__name__

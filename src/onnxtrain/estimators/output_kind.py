@@ -1,4 +1,4 @@
-"""How an output is read that the graph leaves open: rows show its columns, and whether it holds probabilities."""
+"""How an output is read if the graph leaves it open: rows show its columns and whether it is a probability."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onnxtrain.training.model import Reading, TrainableModel
 
 
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
-    """Return the source completed on rows: the columns of its output, and whether they are probabilities."""
+    """Return the source completed by running rows: the columns of its output, and whether it is a probability."""
     found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
     if not source.model.width:
         if not found.ndim:
@@ -45,12 +45,12 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
 
 
 def _few_rows(X: Features, model: TrainableModel) -> Features:
-    """Return rows spread over X; two where their outputs have positions, which may be many."""
+    """Return rows spread over X; only two if their outputs have positions, since these may be large."""
     return some_rows(X, WORK if model.positional else 0.0)
 
 
 def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
-    """Return the output of a model, with the weights it came with, for some rows."""
+    """Return the output of a model with its original weights for some rows."""
     share = len(model.onnx) <= LIGHT
     held = graph.held_by_name(model.graph()) if model.held else {}
     onx = graph.initializers_as_inputs(model.graph(), list(held)).SerializeToString() if held else model.onnx
@@ -59,7 +59,7 @@ def _output_on(model: TrainableModel, feeds: Mapping[str, Any]) -> np.ndarray:
 
 
 def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: Reading) -> Source:
-    """Return the source whose output has this shape, in the file as in the graph."""
+    """Return the source with this output shape, in the user's model as in the trainable graph."""
     model = source.model
     if source.original is not None:
         original = onnx.load_model_from_string(source.original)
@@ -76,15 +76,15 @@ def _with_columns(source: Source, shape: tuple[int, ...], X: Features, reading: 
 
 
 def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -> TrainableModel:
-    """Return a classifier's model whose output is known to be scores or probabilities.
+    """Return a classifier's model whose output is classified as scores or probabilities.
 
-    Rows within [0, 1] that sum to one are probabilities. Values within [0, 1] that do not may be either:
-    they are taken for scores, with a warning, unless all are the same, as those of a model whose weights are zero.
+    Rows within [0, 1] that sum to one are probabilities. Rows within [0, 1] that do not are ambiguous: they are read as
+    scores, with a warning unless all values are equal, as for a model with zero weights.
 
     Raises
     ------
     ModelError
-        It is said to be probabilities, and leaves [0, 1].
+        The output is declared as probabilities, but has values outside [0, 1].
     """
     found = model.layout.table(found)
     outside = ~((found >= -SUM) & (found <= 1 + SUM)).all(axis=1)
@@ -112,8 +112,8 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
 
 
 def _common_sum(found: np.ndarray) -> float:
-    """Return the sum of all rows, as of percentages; 0 if they differ, or are not those of probabilities."""
-    alike = np.ptp(found, axis=0).max() == 0  # rows that are all one show nothing
+    """Return the sum that all rows share, such as 100 for percentages; 0 if the rows cannot be scaled probabilities."""
+    alike = np.ptp(found, axis=0).max() == 0  # identical rows show nothing
     if found.shape[1] < 2 or alike or found.min() < 0 or not np.isfinite(found).all():
         return 0.0
     sums = found.sum(axis=1)
@@ -136,9 +136,9 @@ def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -
 
 
 def _declared(original: onnx.ModelProto, output: str, shape: Sequence[int | None]) -> onnx.ModelProto:
-    """Return a copy of an ONNX model whose output has the rank and the number of columns seen on the rows.
+    """Return a copy of an ONNX model whose output is declared with the shape that was observed.
 
-    A length that is None stays open.
+    None in `shape` leaves a length open.
     """
     proto = graph.copy_of(original)
     for value in proto.graph.output:

@@ -1,4 +1,4 @@
-"""Pictures of a model, and of the graphs that train it."""
+"""Drawings of a model and of the graphs that train it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from onnxtrain.training.stages import StagedGraph
 
 
 def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Picture:
-    """Draw a model as a graph, with its loss, its gradient, or the whole training step.
+    """Draw the graph of a model, with its loss, with its gradient, or of the whole training step.
 
-    Nodes of the forward pass, the loss, the gradient and the optimizer have a color each, which the legend explains. An
-    input or a weight is drawn in each stage that reads it. Constants of one element are in the box of their reader.
-    The step is drawn as it is derived; the one that runs computes the same with fewer nodes.
+    The colors of nodes show the forward pass, the loss, the gradient and the optimizer; a legend explains them. An
+    input or a weight is drawn in each stage that reads it. Scalar constants are drawn inside the node that reads them.
+    The step is drawn as it is derived; the step that runs is equivalent and has fewer nodes.
 
     Parameters
     ----------
     model : fitted OrtGradientRegressor or OrtGradientClassifier, onnx.ModelProto, bytes or path
-        Of an estimator the part that is trained, in operators of ai.onnx. ``fit`` with ``max_iter=0`` gives one whose
-        weights are those it came with.
+        The model. For an estimator, the trained part is drawn, in operators of ai.onnx; ``fit`` with ``max_iter=0``
+        keeps its original weights.
     part : {"model", "loss", "gradient", "step"}
-        The model; with the loss and the penalties; with the gradient of each trained weight; with the optimizer. An
-        ONNX model has no loss and no step; its gradient is that of its outputs, by its weights and inputs.
+        The model, and what is added: the loss and the penalties, the gradient of each trained weight, the optimizer. An
+        ONNX model has no loss and no step; its gradient is that of its outputs with respect to its weights and inputs.
     max_nodes : int
-        Of a larger graph, chains of nodes that are read by the next one only are one box each, and the picture says so.
+        In a larger graph, each chain of nodes in which only the next node reads the result is drawn as one box, and the
+        drawing says so.
 
     Returns
     -------
     Picture
-        A notebook shows it; ``save(path)`` writes it as SVG.
+        The drawing; a notebook displays it, and ``save(path)`` writes it as SVG.
 
     Raises
     ------
     ParameterError
-        There is no such part, or the graph has more than `max_nodes` boxes even if folded.
+        The part is unknown, or the graph has more than `max_nodes` boxes even with folded chains.
     ArgumentTypeError
         `model` is neither an ONNX model nor an estimator of onnxtrain.
     NotFittedError
@@ -80,7 +81,7 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
 
 
 def _of_onnx(model: Any, part: str) -> StagedGraph:
-    """Return an ONNX model, or its gradient by weights and inputs."""
+    """Return an ONNX model, or its gradient with respect to weights and inputs."""
     if part == "model":
         return _whole(graph.load(model))
     if part != "gradient":

@@ -1,4 +1,4 @@
-"""Targets of outputs of three and more axes: labels, or values, for each position of a row."""
+"""Targets of outputs of three and more axes: labels or values for each position of a row."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
 
-#: Targets, the predictions for them and their weights.
+#: Targets, their predictions and their weights.
 Scored: TypeAlias = "tuple[Any, Any, ArrayLike | None]"
 
 
 @dataclass(frozen=True, eq=False)
 class PositionLabels(Labels):
-    """Labels for each position of a row; those that are `ignore_index` do not count.
+    """Labels for each position of a row; labels equal to `ignore_index` do not count.
 
     Attributes
     ----------
     balanced : ndarray
-        The weight of each class by ``class_weight="balanced"``, from the labels of the first rows.
+        The weight of each class for ``class_weight="balanced"``, computed from the labels of the first rows.
     """
 
     balanced: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -41,7 +41,7 @@ class PositionLabels(Labels):
 
     @property
     def class_weights(self) -> np.ndarray:
-        """A weight of each class in the loss of a position; empty for equal ones."""
+        """The weight of each class in the loss of a position; empty if all are equal."""
         if self.class_weight is None:
             return np.empty(0)
         if isinstance(self.class_weight, list):
@@ -52,14 +52,14 @@ class PositionLabels(Labels):
         return self.balanced
 
     def check(self, y: Any) -> np.ndarray:
-        """Return labels for each position as an array."""
+        """Return the labels of the positions as an array, checked."""
         labels = check_positions(y, self.ignore_index)
         if not len(self.classes) and self.ignore_index == -100 and self.to_come is None:
             warn_of_padding(labels)
         return labels
 
     def n_outputs(self, y: np.ndarray) -> int:
-        """Return the number of classes, one output for each."""
+        """Return the number of classes; a new head has one output per class."""
         return super().n_outputs(y[counts(y, self.ignore_index)])
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
@@ -72,17 +72,17 @@ class PositionLabels(Labels):
         return replace(found, balanced=balanced_weights(weighed, found.classes))
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return the index of the class of each position, -1 for `ignore_index`."""
+        """Return the class index of each position, -1 for `ignore_index`."""
         return encode_positions(y, self.classes, self.ignore_index)
 
     def weigh(
         self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
     ) -> np.ndarray | None:
-        """Return the sample weights: those of the classes are in the loss, where a position has one."""
+        """Return the sample weights unchanged; the class weights are applied to positions in the loss."""
         return sample_weight
 
     def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the weights of the rows times those of their positions."""
+        """Return the sample weights times the sums of the weights of the positions."""
         return row_weights(label, self.class_weights, weight)
 
     def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
@@ -94,20 +94,20 @@ class PositionLabels(Labels):
 
 @dataclass(frozen=True, eq=False)
 class PositionValues(Values):
-    """Values for each position of a row; those that are NaN do not count."""
+    """Values for each position of a row; NaN values do not count."""
 
     positional: ClassVar[bool] = True
 
     def check(self, y: Any) -> np.ndarray:
-        """Return values of the type of the weights."""
+        """Return the values in the type of the weights, checked."""
         return check_values(y, self.dtype)
 
     def n_outputs(self, y: np.ndarray) -> int:
-        """Return the length of the axis of the values, the last of three."""
+        """Return the length of the value axis: the last axis of three, else axis 1."""
         return int(y.shape[-1 if y.ndim == 3 else 1])
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
-        """Return these targets with the number of their axes."""
+        """Return these targets with the number of axes of y."""
         model = source.model
         if model.width != 1:
             raise DataError(
@@ -117,12 +117,12 @@ class PositionValues(Values):
         return super().learned(y, source, sample_weight)
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return the values as they are, if the loss takes them."""
+        """Return the values unchanged; raise if the loss does not accept them."""
         check_domain(y[~np.isnan(y)], model.objective.loss, dict(model.objective.loss_params))
         return y
 
     def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the weights of the rows times the number of their values."""
+        """Return the sample weights times the number of values of each row."""
         return row_weights(label, self.class_weights, weight)
 
     def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
@@ -134,7 +134,7 @@ class PositionValues(Values):
 
 @as_data_error()
 def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
-    """Return labels for each position as an array.
+    """Return the labels of the positions as an array, checked.
 
     Raises
     ------
@@ -146,15 +146,15 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
     if not counted.size:
         raise DataError(f"All labels of y are {ignore_index!r}, which is ignore_index: nothing is left to train on.")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes")  # those of a language model are many
+        warnings.filterwarnings("ignore", "The number of unique classes")  # a language model has many classes
         check_classes(counted)
     return labels
 
 
 def warn_of_padding(labels: np.ndarray) -> None:
-    """Warn of labels -1 among those of other classes than 1: elsewhere they are often positions that do not count.
+    """Warn of labels -1 if there are classes other than 1, since -1 often marks positions to ignore.
 
-    Those that are given a label -100 say themselves which do not count.
+    There is no warning if some labels are -100, which marks the positions to ignore.
     """
     if labels.dtype.kind not in "if":
         return
@@ -167,7 +167,7 @@ def warn_of_padding(labels: np.ndarray) -> None:
 
 
 def counts(labels: np.ndarray, ignore_index: int | str | None) -> np.ndarray:
-    """Return which labels are not `ignore_index`, a boolean for each."""
+    """Return a boolean mask of the labels that are not `ignore_index`."""
     is_text = isinstance(ignore_index, str)
     if ignore_index is None or (labels.dtype.kind != "O" and is_text != (labels.dtype.kind in "US")):
         return np.ones(labels.shape, bool)
@@ -180,7 +180,7 @@ def encode_positions(labels: np.ndarray, classes: np.ndarray, ignore_index: int 
     Raises
     ------
     DataError
-        Labels that the model does not know.
+        Some labels are unknown to the model.
     """
     counted = counts(labels, ignore_index)
     encoded = np.full(labels.shape, -1, np.int64)
@@ -189,9 +189,9 @@ def encode_positions(labels: np.ndarray, classes: np.ndarray, ignore_index: int 
 
 
 def balanced_weights(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return a weight for each class: the number of labels over that of classes among them times that of its labels.
+    """Return for each class the number of labels over the number of present classes times the count of its labels.
 
-    A class that is not among them has the weight 1.
+    A class without labels has the weight 1.
     """
     found, n = np.unique(labels, return_counts=True)
     weights = np.ones(len(classes))
@@ -202,8 +202,8 @@ def balanced_weights(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def row_weights(label: np.ndarray, class_weights: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
     """Return the weights of rows whose loss is a mean over positions, None if all are equal.
 
-    That of a row is multiplied by the sum of the weights of its positions, so that the objective is a mean over all
-    positions of the batch: -1, or NaN, counts as 0, a class as its weight or 1.
+    The weight of a row is multiplied by the sum of the weights of its positions, so that the objective is a mean over
+    all positions of the batch. The weight of a position is 0 for -1 or NaN, else the weight of its class, or 1.
     """
     counted = ~np.isnan(label) if label.dtype.kind == "f" else label >= 0
     each = np.where(counted, class_weights[label], 0.0) if class_weights.size else counted
@@ -215,7 +215,7 @@ def row_weights(label: np.ndarray, class_weights: np.ndarray, weight: np.ndarray
 
 @as_data_error()
 def weights_of_entries(sample_weight: ArrayLike | None, counted: np.ndarray) -> np.ndarray | None:
-    """Return the weights of the rows for each of their entries that count, (m,)."""
+    """Return, for each entry that counts, the weight of its row, (m,)."""
     if sample_weight is None:
         return None
     weight = column_or_1d(sample_weight, dtype=np.float64)
@@ -225,12 +225,12 @@ def weights_of_entries(sample_weight: ArrayLike | None, counted: np.ndarray) -> 
 
 @as_data_error()
 def check_values(y: ArrayLike, dtype: str) -> np.ndarray:
-    """Return the targets of a regression with positions; NaN is a value that does not count.
+    """Return regression targets with positions, checked; NaN marks a value that does not count.
 
     Raises
     ------
     DataError
-        They are no numbers, a value is infinite, or all are NaN.
+        The targets are not numeric, a value is infinite, or all are NaN.
     """
     values = np.asarray(y)
     if values.dtype.kind not in "biuf":

@@ -1,7 +1,7 @@
-"""The steps of a pipeline in front of the trained one that scikit-learn runs, because ONNX does not run them alike.
+"""First steps of a pipeline that scikit-learn runs, because ONNX does not compute them in the same way.
 
-A step that is not trained need not be a graph: TfidfVectorizer, IterativeImputer or a function of one's own transform
-the rows once before training, and again before each prediction. Only the last step becomes a model.
+A step that is not trained need not be a graph. TfidfVectorizer, IterativeImputer or a user's function transform the
+rows once before training, and before each prediction. Only the trained steps become a graph.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.validation import as_data_error, check_lengths
 
-#: Entries of the rows that are rounded to float32 together: a tenth of a second.
+#: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.
 _MANY = 2**21
 
-#: A larger change of a column by rounding, relative to its largest value, is a row on the other side of a threshold.
+#: If rounding changes a column by more, relative to its largest value, a row has crossed a threshold.
 _ROUNDING = 1e-3
 
-#: A smaller change of the predictions by rounding, relative to the largest one, leaves five digits: the graph rounds
-#: the offsets that it subtracts as well, which was found to add as much again.
+#: If rounding the rows changes the predictions by less, relative to the largest, five digits remain. The graph also
+#: rounds the offsets that it subtracts, which was measured to add an equal error.
 _CHANGE_OF_PREDICTIONS = 5e-6
 
-#: Of rows that were measured, or computed, in float32.
+#: The remark for rows that were measured or computed in float32.
 _ROUNDED_ANYWAY = "Rows that hold no more digits than float32 stay in the graph as such: X.astype(numpy.float32)."
 
-#: What an estimator predicts with, the most telling first.
+#: The methods that predict, the most informative first.
 _METHODS = ("predict_proba", "decision_function", "predict")
 
-#: Rows on which an estimator is compared with its parts.
+#: The number of rows on which an estimator is compared with its parts.
 _SOME = 100
 
 
 @dataclass(frozen=True)
 class PreprocessedForm(InputForm):
-    """Rows as scikit-learn takes them; the steps in front of those that are trained turn them into columns.
+    """Rows as scikit-learn takes them; the first steps transform them to the columns of the trained part.
 
     Attributes
     ----------
     division : Division or None
-        Of the estimator that was handed over; None if the steps were read from a file.
+        The division of the user's estimator; None if the steps were read from a file.
     reason : str
-        Why ONNX does not run the steps in front; empty if they were read from a file.
+        Why ONNX does not run the first steps; empty if they were read from a file.
     """
 
     division: Division | None = field(default=None, repr=False)
@@ -61,7 +61,7 @@ class PreprocessedForm(InputForm):
 
     @classmethod
     def of_division(cls, division: Division, dtype: str, reason: str) -> PreprocessedForm:
-        """Return the form of rows for an estimator that is divided for a reason."""
+        """Return the form of rows for a divided estimator; `reason` says why it is divided."""
         how = dict(front=division.front, division=division, reason=reason)
         return cls(False, dtype, allow_nan=division.allows_nan, **how)
 
@@ -75,7 +75,7 @@ class PreprocessedForm(InputForm):
         reset: bool = False,
         numeric: bool = True,
     ) -> tuple[Features, Any]:
-        """Return the columns that the trained part takes, and targets with as many rows."""
+        """Return the columns of the trained part, and targets with as many rows."""
         if not reset and is_frame(X) and self.division is not None and hasattr(estimator, "feature_names_in_"):
             X = in_order(X, estimator.feature_names_in_, self.division.whole)
         with as_data_error():
@@ -88,7 +88,9 @@ class PreprocessedForm(InputForm):
             return self._columns(X), y
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return the columns before they are rounded to float32, where the trained part does not round them itself.
+        """Return the columns before rounding to float32 if histogram gradient boosting splits on them, else `rows`.
+
+        Rows with decimals between those of X are appended, to check the side of each threshold on which they fall.
 
         Behind them stand those of decimals between, which decide where such a row of another table falls.
         """
@@ -100,7 +102,7 @@ class PreprocessedForm(InputForm):
             return found
         try:
             columns = self.front.transform(between)
-        except ValueError:  # a number may be a category that a step does not know
+        except ValueError:  # a number between may be an unknown category
             return found
         return np.vstack([found, _dense(columns)])
 
@@ -111,16 +113,16 @@ class PreprocessedForm(InputForm):
         )
 
     def around(self, trained: Estimator) -> Estimator:
-        """Return the estimator that was handed over, with a trained part."""
+        """Return the user's estimator with a trained tail."""
         return trained if self.division is None else self.division.around(trained)
 
     def runs(self, estimator: Estimator | None) -> dict[str, str]:
-        """Return ``"ONNX"`` or ``"scikit-learn"`` by the name of a step."""
+        """Return who runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
         trained = ["model"] if self.division is None else self.division.trained
         return {**dict.fromkeys(steps_of(self.front), "scikit-learn"), **dict.fromkeys(trained, "ONNX")}
 
     def warn_of_tail(self) -> None:
-        """Warn that the graph will not hold the steps in front."""
+        """Warn that the graph will not contain the first steps."""
         warn(
             f"scikit-learn runs {self._in_front}: get_trained_onnx(part='tail') returns the model of the trained part, "
             f"get_trained_onnx() none. The reason: {self.reason}"
@@ -131,7 +133,7 @@ class PreprocessedForm(InputForm):
         return ", ".join(map(repr, steps_of(self.front)))
 
     def check_whole(self) -> None:
-        """Raise an ExportError: the graph does not hold the steps in front."""
+        """Raise an ExportError, because the graph does not contain the first steps."""
         why = f" ({self.reason.rstrip('.')})" if self.reason else ""
         raise ExportError(
             f"The graph holds the trained part alone: scikit-learn runs {self._in_front}, which ONNX does "
@@ -141,7 +143,7 @@ class PreprocessedForm(InputForm):
 
 
 def _check_names(estimator: Estimator, X: Features, *, reset: bool) -> None:
-    """Check names and number of the columns; rows of a list of texts have none."""
+    """Check the names and the number of columns; rows of a list of strings have none."""
     by_column = is_frame(X) or len(getattr(X, "shape", ())) > 1
     validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=by_column)
 
@@ -152,7 +154,7 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     Raises
     ------
     ConversionError
-        They differ: it shows the pipelines that it holds other rows than those that it takes.
+        They differ, because the estimator passes other rows to its pipelines than it gets.
     """
     rows: Any = as_pandas(X)
     rows = rows.iloc[:_SOME] if is_frame(rows) else rows[:_SOME]
@@ -161,7 +163,7 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     columns = division.front.transform(rows)
     n_rows = at_most(columns, columns.shape[0])
     rows = rows.iloc[:n_rows] if is_frame(rows) else rows[:n_rows]
-    columns = _dense(columns[:n_rows])  # sparse columns of one member make those of all sparse, which SVR refuses
+    columns = _dense(columns[:n_rows])  # sparse columns of one member make all columns sparse, which SVR refuses
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns), _ROUNDING) for m in methods):
@@ -170,7 +172,7 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
 
 
 def _agree(expected: Any, found: Any, tolerance: float) -> bool:
-    if isinstance(expected, list):  # the probabilities of each of several labels
+    if isinstance(expected, list):  # multilabel: one array of probabilities per label
         return all(_agree(*both, tolerance) for both in zip(expected, found, strict=True))
     expected, found = np.asarray(expected), np.asarray(found)
     if expected.dtype.kind != "f":
@@ -179,12 +181,12 @@ def _agree(expected: Any, found: Any, tolerance: float) -> bool:
 
 
 def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
-    """Return why scikit-learn has to run the steps in front on rows that are not rounded to float32, empty if ONNX may.
+    """Return why scikit-learn must run the first steps on rows that float32 would round; empty if ONNX may run them.
 
-    The rows are such that float32 rounds: see :func:`~onnxtrain.estimators.frames.is_rounded`.
-    A row that lies on a threshold, of a bin for example, may fall to the other side, in a model of float64 as well: its
-    thresholds are float32. One of float32 also loses the digits of columns that lie far from 0. It is one graph all the
-    same if its predictions keep five digits.
+    The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`. A row on a
+    threshold, for example of a bin, may fall on the other side. This holds for a float64 model as well, because its
+    thresholds are float32. A float32 model also loses the digits of columns far from 0. Even so the estimator becomes
+    one graph if its predictions keep five digits.
     """
     found = divisions(estimator)
     if not found:
@@ -201,7 +203,7 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
 
 
 def _predicts_otherwise(estimator: Any, X: ArrayLike) -> bool:
-    """Whether predictions on some rows lose their digits when the rows are rounded."""
+    """Whether rounding the rows changes the predictions on some rows visibly."""
     rows = some_rows(as_pandas(X), COMPARED_ROWS)
     method = next((m for m in _METHODS if hasattr(estimator, m)), "transform")
     with warnings.catch_warnings():
@@ -211,7 +213,7 @@ def _predicts_otherwise(estimator: Any, X: ArrayLike) -> bool:
 
 
 def _pieces(X: Any) -> Iterator[Features]:
-    """Yield the rows, some at a time."""
+    """Yield the rows in pieces."""
     X = X if is_frame(X) else np.asarray(X)
     size = max(_SOME, _MANY // max(math.prod(X.shape[1:]), 1))
     for start in range(0, len(X), size):
@@ -219,15 +221,15 @@ def _pieces(X: Any) -> Iterator[Features]:
 
 
 def _change(front: Pipeline, rows: Features) -> float:
-    """Return the largest change of a column of the steps' output by rounding the rows, relative to its largest value.
+    """Return the largest change of an output column of the steps by rounding the rows, relative to its maximum.
 
-    A constant column, whose largest value behind a StandardScaler is 0, tells no rows apart: it counts for little.
+    A constant column, whose largest value after a StandardScaler is 0, does not distinguish rows and counts for little.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         try:
             exact, rounded = _dense(front.transform(rows)), _dense(front.transform(_rounded(rows)))
-        except ValueError:  # a number that is a category is unknown when it is rounded
+        except ValueError:  # a rounded number is not a known category
             return math.inf
     if not {exact.dtype.kind, rounded.dtype.kind} <= set("fiub") or exact.shape != rounded.shape:
         return 0.0 if np.array_equal(exact, rounded) else math.inf
@@ -240,7 +242,7 @@ def _change(front: Pipeline, rows: Features) -> float:
 
 
 def _rounded(X: Features) -> Features:
-    """Return rows rounded to float32: a matrix whole, as the model takes it, of a frame with texts the floats alone."""
+    """Return rows rounded to float32: a whole matrix as the model takes it; in a frame with strings only floats."""
     if not is_frame(X):
         return np.asarray(X, np.float32).astype(np.float64)
     if not by_column(X):
@@ -250,7 +252,7 @@ def _rounded(X: Features) -> Features:
 
 
 def reason_of(X: ArrayLike, refused: Exception | None, rounding: str) -> str:
-    """Return why ONNX does not run the steps in front: the error of the whole estimator, or that of rounding."""
+    """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
     if is_of_objects(X):
         return "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns"
     if refused is None:
@@ -268,12 +270,12 @@ def _dense(rows: Any) -> np.ndarray:
 
 
 def to_bytes(front: Pipeline) -> np.ndarray:
-    """Return fitted steps as skops writes them, uint8 (n,).
+    """Return fitted steps serialized by skops, uint8 (n,).
 
     Raises
     ------
     ExportError
-        skops is missing, or cannot write what a step holds.
+        skops is missing, or cannot write an attribute of a step.
     """
     try:
         from skops.io import dumps, get_untrusted_types, loads
@@ -283,9 +285,9 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         ) from e
     for name, step in front.steps:
         try:
-            data = dumps(step)  # it writes functions that have no name to be found by
+            data = dumps(step)  # skops writes functions that cannot be found by name
             loads(data, trusted=get_untrusted_types(data=data))
-        except Exception as e:  # of any class: it fails where it writes an attribute of a step
+        except Exception as e:  # skops raises any class if it cannot write an attribute of a step
             raise ExportError(
                 f"skops cannot keep the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "
                 "estimator instead, or keep get_trained_onnx(part='tail') and the step apart."
@@ -293,7 +295,7 @@ def to_bytes(front: Pipeline) -> np.ndarray:
     return np.frombuffer(dumps(front), np.uint8)
 
 
-#: Types that skops asks about, and which hold numbers alone: bins, splines, the fitted imputers of IterativeImputer.
+#: Types that skops does not trust although they hold only numbers: bins, splines, the imputers of IterativeImputer.
 _HARMLESS = (
     "numpy.dtype",
     "sklearn.compose._column_transformer._RemainderColsList",
@@ -307,7 +309,7 @@ _HARMLESS = (
 
 
 def from_bytes(content: np.ndarray, trusted: tuple[str, ...] = ()) -> Pipeline:
-    """Return fitted steps; only types that skops trusts, that are known here to be harmless, or `trusted` are built.
+    """Read fitted steps; only types that skops trusts, types known here as harmless, or `trusted` types are built.
 
     Raises
     ------

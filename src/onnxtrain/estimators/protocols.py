@@ -1,4 +1,4 @@
-"""The types of models and rows as users give them, and of checked rows; questions that a model answers."""
+"""Types of users' models and rows and of checked rows, and functions that query a model."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 Estimator: TypeAlias = BaseEstimator
 
-#: An ONNX model: itself, its bytes, or a path.
+#: An ONNX model: a ModelProto, its bytes, or a path.
 OnnxModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
-#: What is trained.
+#: A model that can be trained.
 Model: TypeAlias = "Estimator | OnnxModel"
 
 
 @runtime_checkable
 class HasShape(Protocol):
-    """An array, sparse or not, or a frame."""
+    """A dense or sparse array, or a frame."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of rows, and those of the other axes."""
+        """The length of each axis; the rows are the first."""
 
 
 class Frame(HasShape, Protocol):
-    """A table of pandas, as far as it is used here."""
+    """The interface of pandas frames that is used here."""
 
     @property
     def columns(self) -> Any:
-        """The names."""
+        """The column names."""
 
     @property
     def dtypes(self) -> Any:
@@ -59,7 +59,7 @@ class Frame(HasShape, Protocol):
         """Return a column, or several."""
 
 
-#: Rows, targets and sample weights as users give them.
+#: The types of rows, targets and sample weights that users give.
 ArrayLike: TypeAlias = "npt.ArrayLike | scipy.sparse.spmatrix | Frame | Mapping[str, npt.ArrayLike] | Inputs"
 
 #: Checked rows: an array, a CSR matrix, a frame, or columns by name.
@@ -68,15 +68,15 @@ Features: TypeAlias = "np.ndarray | scipy.sparse.csr_matrix | Frame | Mapping[st
 
 def is_onnx(model: object) -> TypeIs[OnnxModel]:
     """Whether a user's model is an ONNX model: a ModelProto, its bytes, or a path."""
-    proto = getattr(sys.modules.get("onnx"), "ModelProto", ())  # whoever has a ModelProto has imported onnx
+    proto = getattr(sys.modules.get("onnx"), "ModelProto", ())  # a ModelProto exists only if onnx is imported
     return isinstance(model, (proto, bytes, bytearray, str, os.PathLike))
 
 
 def is_fitted(estimator: Estimator) -> bool:
-    """Whether an estimator has been fitted; one that is frozen has, a pipeline where each of its steps has."""
+    """Whether an estimator is fitted; a frozen one is, a pipeline is if each of its steps is."""
     if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
-        return False  # scikit-learn asks the last step alone
-    if hasattr(estimator, "predict") and not get_tags(estimator).requires_fit:  # a Gaussian process predicts unfitted
+        return False  # scikit-learn checks only the last step
+    if hasattr(estimator, "predict") and not get_tags(estimator).requires_fit:  # a Gaussian process
         return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
     try:
         check_is_fitted(estimator)
@@ -90,14 +90,14 @@ def _is_step(step: object) -> bool:
 
 
 def takes_sparse(estimator: Model) -> bool:
-    """Whether `fit` takes sparse rows: a graph does, an estimator that has to be fitted first may not."""
+    """Whether ``fit`` accepts sparse rows: a graph does, an unfitted estimator may not."""
     return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
 
 
 def allows_nan(source: object) -> bool:
-    """Whether all of a model takes NaN: each step of a pipeline up to one that fills them in.
+    """Whether a model accepts NaN: each step of a pipeline must, up to a step that imputes.
 
-    The tags of estimators around others leave it open; most hand on the rows before any check.
+    The tags of meta-estimators do not say so; most pass the rows on unchecked.
     """
     if not isinstance(source, BaseEstimator):
         return False
@@ -115,7 +115,7 @@ def allows_nan(source: object) -> bool:
 
 
 def takes_labels(estimator: Model) -> bool:
-    """Whether `fit` accepts multilabel targets, as far as known in advance."""
+    """Whether ``fit`` accepts multilabel targets, as far as the tags tell."""
     if is_onnx(estimator):
         return True
     tags = get_tags(estimator)
@@ -123,17 +123,17 @@ def takes_labels(estimator: Model) -> bool:
 
 
 def is_frame(X: object) -> TypeIs[Frame]:
-    """Whether X is a frame as pandas makes them."""
+    """Whether X is a pandas-like frame."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 def is_of_objects(X: object) -> bool:
-    """Whether the rows are a list of texts or dictionaries; in an array each text takes the bytes of the longest."""
+    """Whether the rows are a list of strings or dictionaries, which are not converted to an array."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], (str, bytes, Mapping))
 
 
 def take(X: Features, rows: np.ndarray) -> Features:
-    """Return some of the rows."""
+    """Return a subset of the rows."""
     if isinstance(X, Mapping):
         return {name: column[rows] for name, column in X.items()}
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

@@ -1,4 +1,4 @@
-"""Who is told of a fit: callbacks of the user and of scikit-learn; ``verbose``, how the fit ended, warnings."""
+"""Reports of a fit: callbacks of the user and of scikit-learn, ``verbose``, how the fit ended, warnings."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
     from onnxtrain.estimators.trained import TrainedModel
 
-#: Modules through which a fit of the user goes: decorators of methods, and a pipeline that ends in the estimator.
+#: Modules between the user's call and ``fit``: method decorators, and a pipeline that ends in the estimator.
 _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
-#: Epochs after which a loss is expected to converge from any initial weights: the default, scikit-learn's.
+#: The number of epochs in which a loss should converge from any initial weights; the default, as in scikit-learn.
 _MANY_EPOCHS = 200
 
 
 def _check_callback(callback: object) -> None:
-    """Raise a ParameterError if a callback cannot be called with the summary of an epoch."""
+    """Raise a ParameterError if a callback does not accept the summary of an epoch."""
     if isinstance(callback, type):
         raise ParameterError(f"callback is the class {callback.__name__}: give an instance, {callback.__name__}().")
     if not callable(callback):
@@ -46,17 +46,17 @@ def _check_callback(callback: object) -> None:
         raise ParameterError(
             f"callback is called as callback(info) after each epoch, and the function differs: {e}."
         ) from e
-    except ValueError:  # a function written in C has no signature
+    except ValueError:  # a C function has no signature
         return
 
 
 def as_listener(callback: Listener) -> Listener:
-    """Return a callback, checked, whose results are: any other value than True would end the fit unintended.
+    """Return a callback with checks of its signature and its results: a value other than True must not end the fit.
 
     Raises
     ------
     ParameterError
-        It cannot be called with the summary of an epoch.
+        The callback does not accept the summary of an epoch.
     """
     _check_callback(callback)
 
@@ -73,7 +73,7 @@ def as_listener(callback: Listener) -> Listener:
 
 
 class FitTask:
-    """A fit as scikit-learn's callbacks see it: one task, with a task inside for each epoch.
+    """A fit as a task of scikit-learn's callbacks, with a subtask for each epoch.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class FitTask:
         The data passed to the callbacks.
     model : TrainedModel
     state : TrainingState
-        From which the weights so far are taken.
+        The state that holds the current weights.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class FitTask:
 
     @property
     def listeners(self) -> list[Listener]:
-        """The listener that tells the callbacks, if the estimator has some."""
+        """The listener that calls the callbacks, if the estimator has any."""
         told = self._context is not None and vars(self._estimator).get("_skl_callbacks")
         return [self.after_epoch] if told else []
 
     def after_epoch(self, info: EpochInfo) -> bool:
-        """Tell the callbacks; return whether one wants to stop."""
+        """Call the callbacks; return whether one of them stops the fit."""
         task = self._context.subcontext(task_name="epoch")
         task.call_on_fit_task_begin(**self._given)
         return task.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
@@ -120,13 +120,13 @@ class FitTask:
         return {"_trained": replace(self._model, weights=dict(self._state.result()))}
 
     def end(self) -> None:
-        """Tell the callbacks that all epochs are done."""
+        """Tell the callbacks that the last epoch is done."""
         if self._context is not None:
             self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
 
 
 def is_part_of_more() -> bool:
-    """Whether scikit-learn or joblib called `fit`: a search, a cross-validation, an ensemble, a worker of theirs."""
+    """Whether scikit-learn or joblib called ``fit``: a search, cross-validation, ensemble or one of their workers."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
@@ -138,10 +138,10 @@ def is_part_of_more() -> bool:
 
 @contextmanager
 def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[Listener, ...], Fit]]:
-    """Yield the listeners of each epoch, a progress bar, a printed line or none, and the fit to be run.
+    """Yield the listeners for `verbose`, a progress bar, printed lines or none, and the fit to run.
 
-    The bar is one of epochs, of rows where these are read in parts: the fit that is run tells it of each batch. At the
-    end both say how the fit ended.
+    The bar counts epochs or, for rows in parts, rows; then the returned fit updates it after each batch. At the end,
+    the bar or the printed line says how the fit ended.
     """
     if not verbose:
         yield (), fit
@@ -168,16 +168,16 @@ def reporter(verbose: int, n_epochs: int, fit: Fit) -> Iterator[tuple[tuple[List
 
 
 def _progress_bar() -> Any:
-    """Return the class of the bar: that of a notebook if its widgets are installed, else one of text."""
+    """Return tqdm's progress bar for notebooks if its widgets are installed, else its text bar."""
     if importlib.util.find_spec("ipywidgets") is None:
-        from tqdm import tqdm  # tqdm.auto would warn in a notebook
+        from tqdm import tqdm  # tqdm.auto warns in a notebook without widgets
     else:
         from tqdm.auto import tqdm
     return tqdm
 
 
 def ending(fit: Fit, n_epochs: int) -> str:
-    """Return how a fit of `n_epochs` at most has ended, and why."""
+    """Return how a fit of at most `n_epochs` ended, and why."""
     state, settings = fit.state, fit.settings
     done = state.epoch - state.first_epoch
     best = f": best epoch {state.best_epoch - state.first_epoch}" if state.validated else ""
@@ -205,7 +205,7 @@ def _losses(info: EpochInfo) -> str:
 
 
 def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None:
-    """Warn of a fit that was interrupted, whose loss rose, or, as scikit-learn does, was still falling at its end."""
+    """Warn if a fit was interrupted, if its loss rose or, like scikit-learn, if its loss was still falling."""
     state, rise = fit.state, outcome.rise
     if rise is not None:
         message = (
@@ -226,16 +226,17 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
 
 
 def _kept(state: TrainingState) -> str:
-    """Return which weights an interrupted fit has."""
+    """Describe which weights an interrupted fit has."""
     if state.epoch == state.first_epoch:
         return "at the start"
     return f"of epoch {state.best_epoch}, the best one" if state.validated else f"of epoch {state.epoch}"
 
 
 def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:
-    """Return by how much the loss was still falling when max_iter ended a fit; 0 if that was meant.
+    """Return how fast the loss was still falling when max_iter ended a fit; 0 if the length was intended.
 
-    A fine-tuning of few epochs, and a fit whose learning rate was planned to its end, is as long as it was meant.
+    The length of a fine-tuning of few epochs is intended, and so is that of a fit whose learning rate schedule has a
+    length.
     """
     is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
     is_planned = fit.settings.optimizer is not None and fit.settings.schedule.has_length

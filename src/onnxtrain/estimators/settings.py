@@ -1,4 +1,4 @@
-"""From the parameters of an estimator to the frozen values of a fit: its settings, its objective, its start."""
+"""Conversion of an estimator's parameters to the frozen values of a fit: settings, objective, start."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from onnxtrain.training.settings import Settings
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: The names that `solver` may be.
+#: The names that `solver` accepts.
 _SOLVERS = (*OPTIMIZERS, "lbfgs")
 
-#: The nearest of ours for solvers of scikit-learn and PyTorch.
+#: For solvers of scikit-learn and PyTorch, the closest solver here.
 _OTHER_SOLVERS = {
     **dict.fromkeys(("lbfgsb", "bfgs", "newton", "newtoncg", "newtoncholesky", "liblinear", "cg"), "lbfgs"),
     **dict.fromkeys(("gd", "sag", "saga", "momentum", "nesterov", "gradientdescent"), "sgd"),
@@ -38,26 +38,26 @@ _OTHER_SOLVERS = {
     "adadelta": "adagrad",
 }
 
-#: Parameters that L-BFGS has no use for: their defaults, and why.
+#: Parameters that L-BFGS does not use: their defaults, and the reasons.
 _OF_STEPS = {
     "accumulate": (1, "takes all rows at once"),
     "average": (False, "ends at a minimum"),
     "clip_norm": (None, "searches the length of each step"),
 }
 
-#: Types in which products may compute with float32 weights.
+#: Half-precision types for products; weights stay float32.
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
 
 def floats_of(dtype: str) -> str:
-    """Return the type of rows, weights and all that is no product, for a value of ``dtype``."""
+    """Return the type of rows, weights and everything except products, for a value of ``dtype``."""
     return "float32" if dtype in HALVES else dtype
 
 
 def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> Settings:
-    """Check every parameter of an estimator that can be checked without data; return those of its training.
+    """Check all parameters that can be checked without data; return the settings of the training.
 
-    A message may say how rows like `X` are used.
+    Error messages may refer to rows like `X`.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> 
 
 
 def check_each(estimator: OrtGradientEstimator) -> None:
-    """Check each parameter by itself: against its constraints, or the table of its names."""
+    """Check each parameter by itself, against its constraints or the table of its names."""
     check_parameters(estimator)
     _check_loss(estimator.loss, estimator.loss_params, classifies=estimator._classifies)
     _check_solver(estimator)
@@ -105,21 +105,21 @@ def check_each(estimator: OrtGradientEstimator) -> None:
 def objective_of(
     estimator: OrtGradientEstimator, model: TrainableModel, weights: tuple[str, ...], constants: tuple[str, ...]
 ) -> Objective:
-    """Return the objective of a model that the parameters of an estimator describe.
+    """Return the objective of a model as the parameters of an estimator define it.
 
     Parameters
     ----------
     estimator : OrtGradientRegressor or OrtGradientClassifier
     model : TrainableModel
     weights : tuple of str
-        Those that are trained.
+        The names of the trained weights.
     constants : tuple of str
-        The learned values that are not.
+        The names of the learned values that are not trained.
 
     Raises
     ------
     WeightError
-        A penalty is on a weight that is not trained.
+        A penalty applies to a weight that is not trained.
     """
     for name in estimator.penalty or {}:
         if name not in weights:
@@ -142,7 +142,7 @@ def objective_of(
 
 
 def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies: bool) -> None:
-    """Check that a loss exists and is for regression or classification, as the target is."""
+    """Check that a loss exists and fits the task, regression or classification."""
     if isinstance(loss, str) and loss not in LOSSES:
         raise LossError(_unknown_loss(loss, classifies=classifies))
     entry = find_loss(loss, loss_params, classifies=classifies)
@@ -155,7 +155,7 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
 
 
 def _unknown_loss(loss: str, *, classifies: bool) -> str:
-    """Return the message about the name of a loss that does not exist; it proposes one of the task."""
+    """Return the message for an unknown loss name, which proposes a loss of the same task."""
     hint = did_you_mean(loss, (name for name, known in LOSSES.items() if known.classifies == classifies), SYNONYMS)
     other = did_you_mean(loss, LOSSES, SYNONYMS).partition("?")[0].removeprefix("Did you mean ")
     if hint.startswith("Known") and not other.startswith("Known"):
@@ -165,7 +165,7 @@ def _unknown_loss(loss: str, *, classifies: bool) -> str:
 
 
 def _check_solver(estimator: OrtGradientEstimator) -> None:
-    """Check the solver, and the parameters that are for the solvers of steps."""
+    """Check the solver, and the parameters that only stochastic solvers use."""
     solver = estimator.solver
     if solver == "lbfgs":
         if estimator.dtype in HALVES:
@@ -190,7 +190,7 @@ def _optimizer(estimator: OrtGradientEstimator) -> Optimizer | None:
 
 
 def _device(estimator: OrtGradientEstimator) -> Device:
-    """Return the device, after a check that it is available and has products of the requested type."""
+    """Return the device, after checking that it is available and supports products of the requested type."""
     device = find_device(estimator.device)
     if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:
         raise DeviceError("dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type.")
@@ -199,9 +199,9 @@ def _device(estimator: OrtGradientEstimator) -> Device:
     return device
 
 
-# ------------------------------------------------------- training that goes on
+# ------------------------------------------------------------ continued training
 
-#: Parameters that a fit reads which begins, not one that goes on.
+#: Parameters that only a new fit reads, not a continued one.
 _OF_START = (
     "estimator",
     "weights_to_train",
@@ -216,16 +216,16 @@ _OF_START = (
     "pad",
 )
 
-#: Read by exports.
+#: The parameter that only exports read.
 _OF_EXPORT = "weights_to_train__merge"
 
 
 def parameters_of_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
-    """Return the parameters that decide on the model, those of objects inside them by ``estimator__alpha``."""
+    """Return the parameters that determine the model; those of nested objects as ``estimator__alpha``."""
     found: dict[str, Any] = {}
     for name in _OF_START:
         value = getattr(estimator, name)
-        found[name] = copy.copy(value) if isinstance(value, (list, dict)) else value  # they may be changed in place
+        found[name] = copy.copy(value) if isinstance(value, (list, dict)) else value  # may be changed in place
         if hasattr(value, "get_params"):
             found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
     found.pop(_OF_EXPORT, None)
@@ -233,7 +233,7 @@ def parameters_of_start(estimator: OrtGradientEstimator) -> dict[str, Any]:
 
 
 def is_same(value: Any, before: Any) -> bool:
-    """Whether a parameter is the same: an estimator or a model by identity, any other by its representation."""
+    """Whether a parameter is unchanged: estimators and models by identity, all others by their representation."""
     if value is before:
         return True
     if isinstance(value, (str, bytes)):
@@ -242,7 +242,7 @@ def is_same(value: Any, before: Any) -> bool:
 
 
 def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
-    """Refuse to go on, in the type of the last fit, where the parameters now ask for another model."""
+    """Raise if training continues although a parameter that determines the model, or the dtype, has changed."""
     now = parameters_of_start(estimator)
     others = [name for name, value in estimator._begun_with.items() if not is_same(now.get(name), value)]
     others = [name for name in others if not any(name.startswith(f"{other}__") for other in others)]

@@ -1,4 +1,4 @@
-"""A user's estimator or ONNX model, made trainable."""
+"""A user's estimator or ONNX model, in trainable form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from onnxtrain.training.parameters import Role, made_by_code, roles_by_exporter
 
 @dataclass(frozen=True)
 class Source:
-    """A trainable model and where it comes from.
+    """A trainable model and its origin.
 
     Attributes
     ----------
@@ -43,20 +43,20 @@ class Source:
     estimator : object or None
         The fitted scikit-learn estimator that was converted.
     bindings : tuple of Binding
-        Which of its attributes the weights are.
+        The attribute of the estimator that each weight corresponds to.
     original : bytes or None
-        The ONNX model that was handed over, its fixed inputs with their values as defaults.
+        The user's ONNX model, its fixed inputs with their values as defaults.
     entrance : Entrance or None
-        How rows reach its inputs.
+        How rows reach the inputs of the ONNX model.
     layout : mapping of str to mapping
-        Which of its tensors came in files beside it, and where.
+        The location of its tensors that were stored in external data files.
     remarks : tuple of str
-        What to say where all parameters of the model are trained.
+        Warnings to give if all parameters of the model are trained.
     answers : dict
-        The results of the estimator on the rows of the comparison, by method.
+        The results of the estimator on the compared rows, by method.
     agreed : dict
-        How it was trained where its predictions were found equal to the estimator's, and whether its scores were the
-        decision function: a search has many candidates, whose source is the same object, and to look up their rows
+        Earlier comparisons: the settings under which the predictions were found equal to the estimator's, and whether
+        the scores were the decision function. The candidates of a search share this object, and comparing rows again
         takes a twentieth of a fit.
     """
 
@@ -72,16 +72,16 @@ class Source:
 
     @classmethod
     def of_onnx(cls, onx: OnnxModel, X: Features, reading: Reading, entrance: Entrance | None = None) -> Source:
-        """Return an ONNX model ready to be trained, its rows on the first axis of each input.
+        """Return a trainable ONNX model, with the rows on the first axis of each input.
 
         Parameters
         ----------
         onx : onnx.ModelProto, bytes or path
         X : array-like
-            Rows, whose lengths the axes that are left open may need.
+            Rows, which give the lengths of axes that the model leaves open.
         reading : Reading
         entrance : Entrance, optional
-            How rows reach its inputs, by default as it declares them.
+            How rows reach the inputs of the model; by default, as the model declares them.
         """
         entrance = Entrance.of(onx) if entrance is None else entrance
         proto = entrance.with_defaults(onx)
@@ -96,19 +96,19 @@ class Source:
 
     @property
     def factors(self) -> list[LowRank]:
-        """The low-rank factors beside weights."""
+        """The low-rank factors of weights."""
         return [LowRank(*fields) for fields in self.model.low_rank]
 
     def merged(self, weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return trained weights by the names that they have in the model that came: without factors."""
+        """Return the trained weights under the names of the original model, with low-rank factors merged into them."""
         if not self.factors:
             return weights
         return merged(weights, self.factors, self.initial_weights(tuple(f.weight for f in self.factors)))
 
     def with_weights(self, weights: Mapping[str, np.ndarray], *, merge: bool = True) -> onnx.ModelProto:
-        """Return the model that came with other weights: its inputs, outputs and types.
+        """Return the original model, with its inputs, outputs and types, and the given weights.
 
-        Without `merge` its factors stand beside its weights.
+        If not `merge`, low-rank factors stay separate weights.
         """
         found = self._with_weights(weights, merge=merge)
         return found if self.entrance is None else self.entrance.as_file(found, weights)
@@ -121,7 +121,7 @@ class Source:
             plain = without_factors(self.model.graph(), self.factors) if self.factors else self.model.onnx
             own = with_weights(plain, weights, outputs=self.model.outputs)
             joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
-            # the node that concatenates the scores of labels is needed for training only
+            # only training needs the node that concatenates the scores of labels
             return graph.save(graph.load(own)) if joined else own
         original = onnx.load_model_from_string(self.original)
         own_file = put_back(original, weights, self.model.graph())
@@ -141,7 +141,7 @@ class Source:
         return graph.with_maps_of(trained, original)
 
     def _with_factors(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """Return the file that came with factors beside its weights, if these are its initializers."""
+        """Return the user's file with separate factors if the weights are its initializers, else the trainable form."""
         if self.original is not None:
             own = {name for f in self.factors for name in (f.a, f.b)}
             original = onnx.load_model_from_string(self.original)
@@ -153,18 +153,18 @@ class Source:
         return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
 
     def rows_first(self) -> bytes:
-        """Return the ONNX model that was handed over with the rows on the first axis of each input."""
+        """Return the user's ONNX model with the rows on the first axis of each input."""
         if self.original is None or self.entrance is None or not self.entrance.changes:
             return self.original or b""
         return self.entrance.rows_first(onnx.load_model_from_string(self.original)).SerializeToString()
 
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Return the weights as they came, by name."""
+        """Return the original values of weights, by name."""
         return initial_weights(self.model.graph(), names)
 
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
-    """Return the ONNX model of a user with its weights as initializers, each for itself, and none of them an input."""
+    """Return a user's ONNX model whose weights are separate initializers, none of them an input."""
     proto = graph.read(onx)
     refuse_integer_products(proto)
     if {i.name for i in proto.graph.input} & {w.name for w in proto.graph.initializer}:
@@ -177,7 +177,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     found = rewrite_model(tied(own))
     found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
-    for value in found.graph.output:  # shapes inferred anew may be less specific than those of the model
+    for value in found.graph.output:  # inferred shapes may be less specific than the declared ones
         given, shape = declared.get(value.name), value.type.tensor_type.shape
         if given is not None and not _sizes(shape) and _sizes(given.shape):
             shape.CopyFrom(given.shape)
@@ -185,7 +185,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
 
 
 def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
-    """Return the dimensions after the rows, none if one of them is unknown."""
+    """Return the dimensions after the first, or an empty list if one of them is unknown."""
     sizes = [d.dim_value for d in shape.dim][1:]
     return sizes if all(sizes) else []
 
@@ -193,7 +193,7 @@ def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
 def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bool | None = None) -> None:
     """Raise a ParameterError if `estimator` cannot be trained, or predicts another kind of target.
 
-    Of a model of another library the message has the lines that export it, for rows like `X`.
+    For a model of another library, the message shows how to export it, for rows like `X`.
     """
     if is_onnx(estimator):
         return
@@ -256,15 +256,15 @@ def with_head(
 
 
 def layout_of(onx: OnnxModel) -> graph.Layout:
-    """Return which tensors of an ONNX model are in files beside its own."""
+    """Return which tensors of an ONNX model are stored in external data files."""
     return {} if isinstance(onx, (onnx.ModelProto, bytes, bytearray)) else graph.layout_of(onx)
 
 
 def opened(onx: OnnxModel, dtype: str) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
-    """Return an ONNX model, and its large weights, which are held beside it as long as somebody has them."""
+    """Return an ONNX model, and its large weights, which stay valid only while they are referenced."""
     held: dict[str, np.ndarray] = {}
     proto = graph.read(onx, held if dtype == "float32" else None)
-    if dtype != "float32" or batch_size(proto) is not None:  # a fixed batch is opened by running the model as it is
+    if dtype != "float32" or batch_size(proto) is not None:  # to remove a fixed batch size, the complete model is run
         return graph.attach(proto) if held else proto, {}
     proto, more = graph.detached(proto)
     return proto, held | more

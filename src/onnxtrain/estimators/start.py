@@ -1,4 +1,4 @@
-"""The start of a fit: rows are checked, and the model that was handed over gets its objective and its first weights."""
+"""The start of a fit: check the rows, make the user's model trainable, give it its objective and initial weights."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def start(
     sample_weight: ArrayLike | None,
     known: TrainedModel | None,
 ) -> tuple[Rows, TrainedModel, TrainingState]:
-    """Return the rows, checked, and the model with its state before the first step.
+    """Return the checked rows and the model with its state before the first step.
 
-    An estimator that ONNX does not compute as scikit-learn does is divided: scikit-learn runs the steps in front.
+    If ONNX does not compute an estimator as scikit-learn does, the estimator is divided: scikit-learn runs its first
+    steps.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def start(
     X, y, sample_weight : array-like
         As given to ``fit``.
     known : TrainedModel or None
-        The model of the last fit, if training goes on from it.
+        The model of the last fit, if training continues from it.
     """
     if known is not None:
         return _start_again(estimator, X, y, sample_weight, known)
@@ -89,25 +90,25 @@ def start(
                 model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, model, state
-    except Exception as e:  # of any class: steps of others ask for columns by name, the whole got an array
+    except Exception as e:  # any class: a third-party step may ask for columns by name, but got an array
         _check_divisible(estimator.estimator, e)
         refused = e
     return _start_divided(estimator, X, y, sample_weight, refused, rounding)
 
 
 def _check_divisible(model: Any, error: Exception) -> None:
-    """Raise an error that no part of a model mends; the others say why it is divided."""
+    """Raise the error if dividing the model cannot avoid it; all other errors are reasons to divide the model."""
     ours = isinstance(error, OnnxTrainError) and not isinstance(error, (ConversionError, DataError))
     if is_divisible(model) and not ours:
         return
-    with as_data_error():  # scikit-learn may have fitted it
+    with as_data_error():  # the error may come from fitting in scikit-learn
         raise error
 
 
 def _start_again(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, known: TrainedModel
 ) -> tuple[Rows, TrainedModel, TrainingState]:
-    """Return the rows, checked, and the model of the last fit with its state."""
+    """Return the checked rows, and the model of the last fit with its state."""
     model, state = go_on(estimator, known)
     rows = check_rows(estimator, X, y, sample_weight, known)
     if known.form.front is None:
@@ -118,10 +119,10 @@ def _start_again(
 def _start_of_onnx(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, path: OnnxModel
 ) -> tuple[Rows, TrainedModel, TrainingState]:
-    """Return the rows, checked, and an ONNX model with its state before the first step."""
+    """Return the checked rows, and an ONNX model with its state before the first step."""
     dtype = floats_of(estimator.dtype)
     model, _held = opened(path, dtype)
-    layout = layout_of(path) if estimator.head == "keep" else {}  # the file is there
+    layout = layout_of(path) if estimator.head == "keep" else {}  # opened() has checked that the file exists
     entrance = Entrance.of(model, estimator.inputs, estimator.batch_axis, estimator.output)
     form = InputForm.of_onnx(X, entrance, dtype, estimator.pad)
     rows = check_first_rows(estimator, X, y, sample_weight, form)
@@ -141,9 +142,9 @@ def _start_divided(
     refused: Exception | None,
     rounding: str,
 ) -> tuple[Rows, TrainedModel, TrainingState]:
-    """Return the rows as the steps in front transform them, and the model of the steps behind.
+    """Return the rows transformed by the first steps, and the model of the other steps with its state.
 
-    The largest part that ONNX computes is trained; `refused` is the reason why it is not the whole, or `rounding`.
+    The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
     with as_data_error():
         fitted = fitted_on(
@@ -154,7 +155,7 @@ def _start_divided(
         )
     whole = thawed(fitted)
     found = divisions(whole, estimator.weights_to_train)
-    # its fit alone has failed, for want of the names of columns
+    # only fitting failed, because the column names were missing
     if not found and not isinstance(refused, ConversionError) and not is_fitted(estimator.estimator):
         rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
@@ -181,14 +182,16 @@ def _start_divided(
 def _begin(
     estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
 ) -> tuple[TrainedModel, TrainingState]:
-    """Return the model that was handed over, ready to be trained, and its state; see :func:`_opened`."""
+    """Return the user's model, ready to be trained and compared with the original, and its state."""
     return _agreed(estimator, *_opened(estimator, rows, model, entrance))
 
 
 def _opened(
     estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
 ) -> tuple[Rows, TrainedModel]:
-    """Return the rows on which a model was opened, and the model with its objective; one that is not fitted is.
+    """Make a model trainable; return the rows to compare it on, and the model with its objective.
+
+    An unfitted estimator is fitted first.
 
     Parameters
     ----------
@@ -196,7 +199,7 @@ def _opened(
     rows : Rows
     model : fitted or unfitted estimator, or ONNX model
     entrance : Entrance, optional
-        Of an ONNX model.
+        How rows reach the inputs of an ONNX model.
     """
     output, random_state = estimator.output, estimator._random_state
     if estimator.head == "new":
@@ -221,7 +224,7 @@ def _opened(
 
 
 def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) -> tuple[TrainedModel, TrainingState]:
-    """Return a model that predicts as the one that was handed over, and its state before the first step."""
+    """Check that a model predicts like the original; return the model and its state before the first step."""
     source, targets, weights = model.source, estimator._targets, model.weights
     target = rows.y.shape[1:] if targets.positional else None
     estimator._decides = check_start(model, rows.exact, targets.decoder(model), target)
@@ -231,7 +234,7 @@ def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) ->
 
 
 def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | None) -> Reading:
-    """Return how the output of a model is read, according to the parameters and the shape of y."""
+    """Return how the output of a model is read, given the parameters and the shape of y."""
     targets = estimator._targets
     return Reading(
         floats_of(estimator.dtype),
@@ -245,7 +248,7 @@ def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | No
 
 
 def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> None:
-    """Check that a fitted estimator takes so many columns, and was fitted on such targets."""
+    """Check that the rows and targets match those on which an estimator was fitted."""
     if hasattr(model, "n_features_in_"):
         wanted = {"X": (None, model.n_features_in_)}
         rows.form.check_shape(rows.X, wanted, f"{type(model).__name__} was fitted on")
@@ -253,7 +256,7 @@ def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows)
 
 
 def _source_of_unfitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows, reading: Reading) -> Source:
-    """Return the source of an estimator after it is fitted on the rows."""
+    """Fit an estimator on the rows and return its source."""
     estimator._targets.check_estimator(model, rows.X)
     return fitted_source(
         model,
@@ -267,8 +270,8 @@ def _source_of_unfitted(estimator: OrtGradientEstimator, model: Estimator, rows:
 
 
 def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Rows, reading: Reading) -> Source:
-    """Return the source with the columns and the kind of its output, which fit the targets."""
-    if estimator.head == "new" and reading.output_is is None:  # unless a Softmax is behind it
+    """Return the source, with the width and the kind of its output determined, and check them against the targets."""
+    if estimator.head == "new" and reading.output_is is None:  # a Softmax after the new head overrides this
         reading = replace(reading, output_is="scores")
     of_rows = reading.needs_rows(source.model)
     if of_rows:
@@ -282,7 +285,7 @@ def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Ro
 
 
 def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[Source, Weights]:
-    """Return the weights that are trained, as they came; and the source, with low-rank factors if they are."""
+    """Return the source, with low-rank factors if requested, and the initial values of the trained weights."""
     model, wanted = source.model, estimator.weights_to_train
     if isinstance(wanted, LoRA):
         model, weights = adapted(model, wanted, head=estimator.head == "new", random_state=estimator._random_state)
@@ -296,7 +299,7 @@ def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[S
 
 
 def _report(source: Source, *, of_rows: bool) -> None:
-    """Print how the output is read, if rows had to show it, and which layers compute as in predictions."""
+    """Print how the output is read if the rows decided it, and which layers compute as in predictions."""
     if of_rows:
         kind = "scores" if source.model.link is Link.IDENTITY else "probabilities"
         print(f"The output {source.model.output!r} is taken for {kind}, as the rows show.")
@@ -305,7 +308,7 @@ def _report(source: Source, *, of_rows: bool) -> None:
 
 
 def _frozen_layers(model: TrainableModel) -> str:
-    """Return how layers compute that PyTorch runs otherwise in training, for a message; empty without any."""
+    """Describe the layers that PyTorch would compute differently in training, for a message; empty if none."""
     kinds = {node.op_type for node in model.graph().graph.node}
     dropout = ["Dropout is off"] * ("Dropout" in kinds)
     statistics = ["BatchNormalization uses the statistics it came with"] * ("BatchNormalization" in kinds)
@@ -313,7 +316,7 @@ def _frozen_layers(model: TrainableModel) -> str:
 
 
 def _warn_of_stored_targets(estimator: Model) -> None:
-    """Warn of a model that stores the targets of its rows as learned attributes: they are its weights."""
+    """Warn if a model's only weights are the targets of its rows, which it stores as learned attributes."""
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
         warn(
@@ -323,7 +326,7 @@ def _warn_of_stored_targets(estimator: Model) -> None:
 
 
 def _warn_of_quantized(model: TrainableModel) -> None:
-    """Warn of an ONNX model whose weights are integers in part: left to train are intercepts and scales."""
+    """Warn if some weights of an ONNX model are integers, so that mainly intercepts and scales can be trained."""
     names = quantized_weights(model.graph())
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
@@ -336,12 +339,12 @@ def _warn_of_quantized(model: TrainableModel) -> None:
 
 
 def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
-    """Return the trained model, its objective that of the parameters as they are now, and its state.
+    """Return the trained model, with the objective of the current parameters, and its state.
 
     Raises
     ------
     ParameterError
-        One was set that decides on the model: it would have no effect.
+        A parameter that determines the model was changed since the last fit; the change would have no effect.
     """
     check_same_start(estimator, known.dtype)
     return with_objective(estimator, known.source, known.weights, known.form), estimator._state

@@ -1,4 +1,4 @@
-"""The training step of an estimator as files, for machines without onnxtrain, and the state that comes back."""
+"""The training step of an estimator as files, for machines without onnxtrain, and reading the resulting state."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from onnxtrain.training.state import TrainingState
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: Rows drawn to see which values are rows.
+#: The number of random rows with which values of one entry per row are detected.
 _SOME_ROWS = 8
 
-#: Parameters that a host follows, not the graph.
+#: Parameters that the host implements, not the graph.
 _FOR_THE_HOST = (
     "learning_rate",
     "batch_size",
@@ -51,12 +51,12 @@ _FOR_THE_HOST = (
     "validation_fraction",
     "average",
     "class_weight",
-    "ignore_index",  # fed as no_label; of a row with such labels the sample weight is the number of the others
+    "ignore_index",  # fed as no_label; the weight of a row is the number of its other labels
 )
 
 
 class Made(NamedTuple):
-    """A step, the model that it trains, which is cut, and the state that it begins with."""
+    """A step, the cut model that it trains, and its initial state."""
 
     model: TrainedModel
     state: TrainingState
@@ -65,7 +65,7 @@ class Made(NamedTuple):
 
 
 def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: str) -> None:
-    """Write the training step of a fitted estimator; the documentation is that of its method."""
+    """Write the training step of a fitted estimator; see the estimator's method."""
     if target not in TARGETS:
         raise ParameterError(f"target is 'cpu' or 'webgpu', got {target!r}. {did_you_mean(str(target), TARGETS)}")
     made = _make(estimator, target)
@@ -86,7 +86,7 @@ def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: st
 def read(
     source: str | os.PathLike | Mapping[str, Any], estimator: OrtGradientEstimator
 ) -> tuple[TrainedModel, TrainingState]:
-    """Return the model of an estimator and the state reached elsewhere: in a file, a folder with one, or as arrays."""
+    """Return the model of an estimator and a state reached elsewhere, from a file, a folder or arrays."""
     arrays = source if isinstance(source, Mapping) else _arrays_in(Path(source))
     candidates = [_make(estimator, target) for target in TARGETS]
     made = next((made for made in candidates if made.step.state.keys() == arrays.keys()), candidates[0])
@@ -97,7 +97,7 @@ def read(
 
 
 def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made) -> None:
-    """Raise a DataError if a step.json beside the state is that of another model: packed weights have no names."""
+    """Raise a DataError if a step.json beside the state describes another model; packed weights have no names."""
     path = (source if source.is_dir() else source.parent) / "step.json"
     if not path.is_file():
         return
@@ -108,7 +108,7 @@ def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made
         raise DataError(f"{str(path)!r} is no description of a step ({e!r}): export the step again.") from e
     state = _state(made)
     if [value["name"] for value in state] != [value["name"] for value in about["state"]]:
-        return  # the step of another device, whose state lies otherwise: its names were compared
+        return  # a step for another device packs its state differently; its names have been compared
     here = _in_words(state, _classes(estimator))
     if there != here:
         raise DataError(
@@ -118,14 +118,14 @@ def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made
 
 
 def _in_words(state: Sequence[Mapping[str, Any]], classes: Sequence[Any] | None) -> str:
-    """Return the weights and classes of step.json as an error names them; slots lie as the weights do."""
+    """Describe the weights and classes of step.json for a message; slots have the layout of the weights."""
     weights = (part for value in state for part in value["parts"] if "slot" not in part)
     named = (part["weight"] + (f" {tuple(part['shape'])}" if "shape" in part else "") for part in weights)
     return f"the weights {', '.join(named)}" + ("" if classes is None else f" and the classes {list(classes)}")
 
 
 def _make(estimator: OrtGradientEstimator, target: str) -> Made:
-    """Return the step that partial_fit would take, behind the frozen part, which is computed once a row."""
+    """Return the step that partial_fit would take, after the frozen part, which is computed once per row."""
     settings, trained = settings_of(estimator), estimator._trained
     model, state = go_on(estimator, trained)
     if settings.optimizer is None:
@@ -136,7 +136,7 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     _check_rows(model)
     known = trained.front if model.objective == trained.objective else None
     model = _split(model) if known is None else replace(model, front=known)
-    # rows with positions weigh as those that count, which the host knows
+    # the host computes the weight of a row with positions: the number of those that count
     weighted = state.weighted or model.positional
     step = portable_step(
         model.rest,
@@ -151,14 +151,14 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
 
 
 def _labels(estimator: OrtGradientEstimator, model: TrainedModel) -> range | None:
-    """Return the labels that a step takes of a classifier: indices of classes, -1 for a position that has none."""
+    """Return the labels that a classifier's step accepts: class indices, and -1 for an ignored position."""
     if not hasattr(estimator, "classes_"):
         return None
     return range(-1 if model.positional else 0, 2 if model.objective.multilabel else len(estimator.classes_))
 
 
 def _check_rows(model: TrainedModel) -> None:
-    """Raise an ExportError for rows that a host without scikit-learn cannot make."""
+    """Raise an ExportError if a host without scikit-learn cannot compute the rows."""
     model.form.check_whole()
     if model.form.sparse:
         raise ExportError(
@@ -174,7 +174,7 @@ def _check_rows(model: TrainedModel) -> None:
 
 
 def _split(model: TrainedModel) -> TrainedModel:
-    """Return a model cut where its trained weights begin, if rows drawn at random confirm it."""
+    """Return a model cut at its trained weights, if random rows confirm the cut."""
     objective, names = model.objective, model.source.model.features
     inputs = [v for v in onnx.load_model_from_string(objective.model).graph.input if v.name in names]
     rows = random_feed(inputs, batch=_SOME_ROWS, random_state=0)
@@ -193,7 +193,7 @@ def _description(
         "version": 1,
         "producer": f"onnxtrain {onnxtrain.__version__}",
         "target": target,
-        "graph_optimization_level": "basic",  # at which the weights are those of fit, bit by bit
+        "graph_optimization_level": "basic",  # with this level the weights equal those of fit bit by bit
         "files": {name: f"{name}.onnx" for name in files},
         "before": None if made.model.front is None else _interface(files["before"]),
         "step": _interface(step.onnx),
@@ -213,7 +213,7 @@ def _description(
 
 
 def _state(made: Made) -> list[dict[str, Any]]:
-    """Return the values of the state, and the weights and slots that each holds."""
+    """Return the values of the state, with the weights and slots that each contains."""
     arrays = made.step.arrays(made.state, made.optimizer)
     return [
         {
@@ -232,7 +232,7 @@ def _classes(estimator: OrtGradientEstimator) -> list[Any] | None:
 
 
 def _no_label(model: TrainedModel, classifies: bool) -> int | str | None:
-    """Return the label of a position that has none, which does not count; JSON has no NaN. None without positions."""
+    """Return the label of an ignored position, None if rows have no positions; a string, since JSON has no NaN."""
     if not model.positional:
         return None
     return -1 if classifies else "NaN"
@@ -240,7 +240,7 @@ def _no_label(model: TrainedModel, classifies: bool) -> int | str | None:
 
 def _for_the_host(estimator: OrtGradientEstimator, model: TrainedModel) -> dict[str, Any]:
     names = [name for name in _FOR_THE_HOST if hasattr(estimator, name)]
-    if model.positional:  # the classes of positions are weighted in the graph
+    if model.positional:  # the graph contains the class weights of positions
         names = [name for name in names if name != "class_weight"]
     return {name: _as_json(getattr(estimator, name)) for name in names}
 
@@ -256,7 +256,7 @@ def _part(key: tuple[str, ...], part: Any) -> dict[str, Any]:
 
 
 def _interface(onx: bytes) -> dict[str, dict[str, Any]]:
-    """Return type and shape of the inputs and outputs of a model, by name."""
+    """Return the types and shapes of the inputs and outputs of a model, by name."""
     graph = onnx.load_model_from_string(onx).graph
     return {"inputs": dict(map(_described, graph.input)), "outputs": dict(map(_described, graph.output))}
 
@@ -271,7 +271,7 @@ def _described(value: onnx.ValueInfoProto) -> tuple[str, dict[str, Any]]:
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if "before.onnx" not in files:  # of a step that was there before
+        if "before.onnx" not in files:  # left by an earlier export
             (folder / "before.onnx").unlink(missing_ok=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
@@ -280,7 +280,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _arrays_in(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a state: ``state.npz`` of numpy, or ``state.onnx``, a model that holds them."""
+    """Return the arrays of a state from ``state.npz`` of numpy, or from the model ``state.onnx``."""
     names = ("state.onnx", "state.npz")
     files = [path] if not path.is_dir() else [path / name for name in names if (path / name).is_file()]
     if len(files) != 1 or not files[0].is_file():
@@ -292,6 +292,6 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
             with np.load(files[0]) as arrays:
                 return dict(arrays)
         proto = onnx.load_model(files[0])
-    except Exception as e:  # protobuf's errors and those of damaged archives have no common base
+    except Exception as e:  # the errors of protobuf and of damaged archives have no common base class
         raise DataError(f"The state cannot be read from {str(files[0])!r}: {e}") from e
     return {t.name: np.array(onnx.numpy_helper.to_array(t)) for t in proto.graph.initializer}

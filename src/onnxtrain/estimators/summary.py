@@ -17,7 +17,7 @@ _COLUMNS = ("layer", "operator", "weights", "output", "parameters", "trained")
 
 @dataclass(frozen=True)
 class Layer:
-    """A node with weights of its own.
+    """A node with its own weights.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Layer:
         The names of its weights.
     operator : str
     weights, output : str
-        The shapes of the weights, and of the result.
+        The shapes of the weights and of the output.
     parameters : int
         The number of entries of the weights.
     trained : str
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """The parts of a fitted estimator, printed as text, shown by a notebook as a table.
+    """The parts of a fitted estimator, printed as text and shown by a notebook as a table.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Summary:
     ending : str
         How the last fit ended.
     steps : mapping of str to str
-        ``"ONNX"`` or ``"scikit-learn"``, whichever runs a step.
+        Who runs each step, ``"ONNX"`` or ``"scikit-learn"``.
     layers : tuple of Layer
     n_parameters, n_trained : int
     """
@@ -96,7 +96,7 @@ class Summary:
 
 
 def summary_of(title: str, trained: TrainedModel, ending: str) -> Summary:
-    """Return the summary of a trained model; of its estimator the title, and how its fit ended."""
+    """Return the summary of a trained model; `title` describes its estimator, `ending` how its fit ended."""
     read = trained.source.model
     layers = layers_of(graph.reload(read.graph()), read.weights, trained.weights)
     return Summary(
@@ -110,9 +110,9 @@ def summary_of(title: str, trained: TrainedModel, ending: str) -> Summary:
 
 
 def layers_of(model: ir.Model, weights: Collection[str], trained: Iterable[str]) -> tuple[Layer, ...]:
-    """Return the layers of a model, in the order in which it computes them.
+    """Return the layers of a model, in the order of computation.
 
-    A weight belongs to the first node in which it meets the rows.
+    A weight belongs to the first node that combines it with the rows.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def layers_of(model: ir.Model, weights: Collection[str], trained: Iterable[str])
     missing, trained, found = set(weights), set(trained), []
     for node in model.graph:
         own = [w for x in graph.operands(node) if x is not None for w in made_of.get(x, ())]
-        if not any(y in of_rows for y in node.outputs):  # computed of weights alone: they have not met the rows yet
+        if not any(y in of_rows for y in node.outputs):  # computed from weights only, not yet combined with the rows
             made_of |= dict.fromkeys(node.outputs, own)
         elif own := [w for w in dict.fromkeys(own) if w.name in missing]:
             missing -= {str(w.name) for w in own}
@@ -149,5 +149,5 @@ def _shape(value: ir.Value) -> str:
         return "?"
     dims = [str(d) if graph.has_name(d) else "?" for d in value.shape]
     if dims and not isinstance(value.shape[0], int):
-        dims[0] = "n"  # rows, whatever the model calls them
+        dims[0] = "n"  # the batch axis, whatever its name
     return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"

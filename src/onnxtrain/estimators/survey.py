@@ -1,4 +1,4 @@
-"""The first pass over rows in parts: a sample, the labels, the weights, and which parts have missing values."""
+"""The first pass over rows in parts: a sample, the labels, the weights, and the parts with missing values."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from onnxtrain.estimators.protocols import is_frame
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
-#: Shares of labels in parts that are held, 2 MB. 26,000 parts of ten classes take a second to bring in order in each
-#: epoch, 420,000 take 49.
+#: The largest number of label shares per part that are kept, 2 MB. Ordering 26,000 parts of ten classes takes a second
+#: per epoch, ordering 420,000 parts 49 s.
 _MOST_SHARES = 2**18
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The findings of a pass over rows in parts.
+    """The result of the first pass over rows in parts.
 
     Attributes
     ----------
     sample : Part
-        Rows spread evenly over the parts, all of them if they are few.
+        Rows spread evenly over the parts; all rows if there are few.
     lengths : tuple of int
         The number of rows of each part.
     sizes : tuple of int
-        The number of those whose weight is not zero.
+        The number of rows of nonzero weight in each part.
     weights : tuple of float or None
-        The sum of the weights of each part; None if all rows have the same.
+        The sum of the weights of each part; None if all weights are equal.
     labels : ndarray
-        The distinct labels; of targets that are numbers, or of several columns, the least and the largest.
+        The distinct labels; for real-valued or several targets, the minimum and the maximum.
     counts : ndarray
-        How many rows of nonzero weight have each label.
+        The number of rows of nonzero weight with each label.
     shares : ndarray (n_parts, n_labels) or None
-        The share of each label in the rows of each part; None if that is not known of all parts.
+        The share of each label in the rows of each part; None if unknown for some part.
     suspects : tuple of int
-        The first part with NaN among its rows or its targets, and the first with an infinite value.
+        The index of the first part with NaN in its rows or targets, and of the first part with an infinite value.
     digest : str
-        A fingerprint of labels, weights and some rows.
+        A fingerprint of the labels, the weights and some rows.
     """
 
     sample: Part = field(repr=False)
@@ -64,7 +64,7 @@ class Survey:
 
 
 class _Found(NamedTuple):
-    """The findings in one part."""
+    """The result for one part."""
 
     sample: Part
     form: tuple[Any, ...]
@@ -81,7 +81,7 @@ class _Found(NamedTuple):
 def survey(
     parts: Parts, dtype: str, *, classifies: bool, counted: Callable[[np.ndarray], np.ndarray | None] = lambda y: None
 ) -> Survey:
-    """Look through all parts, or through some of them if the classes are known and the rows have no weights.
+    """Read all parts, or only some if the classes are known and the rows have no weights, and return the findings.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def survey(
     classifies : bool
         Whether labels are classes.
     counted : callable
-        Returns which labels of y count if rows have positions; None if they have none.
+        A function that returns which labels of y count, or None if rows have no positions.
 
     Raises
     ------
     DataError
-        A part has no labels, another number of rows than it says, or invalid weights.
+        A part has no labels, a number of rows that differs from ``n_rows``, or invalid weights.
     """
     lengths = [parts.n_rows(i) for i in range(len(parts))]
     order = with_rows(parts)
@@ -144,7 +144,7 @@ def survey(
 
 
 def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> None:
-    """Refuse a part with another number of rows than it says, or without y where rows are labelled."""
+    """Raise if a part has another number of rows than ``n_rows`` says, or lacks y although the rows are labelled."""
     if labelled and part.y is None:
         raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
@@ -154,20 +154,20 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
 
 
 def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[Any, ...]) -> None:
-    """Refuse a part whose rows have other columns than those of the first one, or are sparse if those are not."""
+    """Raise if the rows of a part differ from the first part in their columns or in being sparse."""
     if form != form_of_first:
         raise DataError(f"Part {i} has rows of {form}, part {first} of {form_of_first}.")
 
 
 def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
-    """Refuse a part with weights if the first one has none, and one without if it has."""
+    """Raise if a part has weights but the first part has none, or the reverse."""
     if (part.sample_weight is not None) != weighted:
         has, had = ("none", "sample weights") if weighted else ("sample weights", "none")
         raise DataError(f"Part {i} has {has}, part {first} has {had}: give them in all parts, or in none.")
 
 
 def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each part that belong to the sample."""
+    """Yield, for each part, the indices of its rows that belong to the sample."""
     ends = np.cumsum([0, *lengths])
     chosen = spread(int(ends[-1]), min(n_sample, int(ends[-1])))
     for start, stop in pairwise(ends):
@@ -194,7 +194,7 @@ def _look(
     if weight is not None:
         of_steps = weight.astype(dtype)
         sums = (int(np.count_nonzero(of_steps)), float(of_steps.sum(dtype=np.float64)), (weight.min(), weight.max()))
-    of_sample = take_rows(given, place, n_rows) if scipy.sparse.issparse(given) else y[place]  # so are predictions
+    of_sample = take_rows(given, place, n_rows) if scipy.sparse.issparse(given) else y[place]  # as are predictions
     sample = Part(take_rows(X, place, n_rows), of_sample, None if weight is None else weight[place])
     ends = take_rows(X, np.unique([0, n_rows - 1]), n_rows)
     digest = b"".join(_content(array) for array in (y, weight, *_columns(ends)))
@@ -209,7 +209,7 @@ def _look(
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct labels and their counts; of real-valued or several targets the least and the largest."""
+    """Return the distinct labels and their counts; for real-valued or several targets, the minimum and the maximum."""
     if classifies and (y.ndim == 1 or y.shape[1:] == (1,)):
         try:
             return np.unique(y, return_counts=True)
@@ -222,7 +222,7 @@ def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray,
 
 
 def _check_kinds(found: Mapping[int, _Found]) -> None:
-    """Refuse labels that are strings in one part and integers in another: numpy would make 1 and "1" one class."""
+    """Raise if labels are strings in one part and integers in another: numpy would make 1 and "1" the same class."""
     labels = {i: part.labels[:1].tolist()[0] for i, part in found.items()}
     first, label = next(iter(labels.items()))
     for i, other in labels.items():
@@ -241,7 +241,7 @@ def _union(found: Sequence[_Found], *, distinct: bool) -> tuple[np.ndarray, np.n
 
 
 def _shares(found: Mapping[int, _Found], labels: np.ndarray, n_parts: int) -> np.ndarray | None:
-    """Return the share of each label in the rows of each part; None if they are many, or rows have several labels."""
+    """Return the share of each label in the rows of each part; None if too many, or if rows have several labels."""
     if labels.ndim > 1 or n_parts * len(labels) > _MOST_SHARES:
         return None
     shares = np.zeros((n_parts, len(labels)))
@@ -251,7 +251,7 @@ def _shares(found: Mapping[int, _Found], labels: np.ndarray, n_parts: int) -> np
 
 
 def _columns(X: Any) -> list[Any]:
-    """Return the arrays of rows in any form: a matrix is one, a frame has one for each column."""
+    """Return the arrays of rows of any form: a matrix itself, or the columns of a frame."""
     if isinstance(X, (Mapping, Inputs)):
         return [X[name] for name in X.keys()]  # noqa: SIM118  # Inputs iterate over rows
     if is_frame(X):
@@ -260,13 +260,13 @@ def _columns(X: Any) -> list[Any]:
 
 
 def n_rows_of(X: Any) -> int:
-    """Return the number of rows in any form."""
+    """Return the number of rows of any form."""
     first = _columns(X)[0] if isinstance(X, Mapping) else X
     return int(first.shape[0]) if hasattr(first, "shape") else len(first)
 
 
 def form_of(X: Any) -> tuple[Any, ...]:
-    """Return the names of the columns in any order, else the shape of a row and whether it is sparse."""
+    """Return the sorted names of the columns or, without names, the shape of a row and whether it is sparse."""
     if isinstance(X, (Mapping, Inputs)):
         return tuple(sorted(map(str, X.keys())))
     if hasattr(X, "columns"):
@@ -275,7 +275,7 @@ def form_of(X: Any) -> tuple[Any, ...]:
 
 
 def _flaws(X: Any) -> frozenset[str]:
-    """Return which values rows hold that a model may not take: NaN, infinite ones."""
+    """Return which values that a model may refuse the rows contain: NaN, infinite."""
     found = set()
     for column in _columns(X):
         array = column.data if scipy.sparse.issparse(column) else _values(column)
@@ -288,7 +288,7 @@ def _flaws(X: Any) -> frozenset[str]:
 
 
 def _content(values: Any) -> bytes:
-    """Return bytes that differ where values do."""
+    """Return bytes that differ if the values differ."""
     if values is None:
         return b"none"
     if scipy.sparse.issparse(values):
@@ -301,7 +301,7 @@ def _content(values: Any) -> bytes:
 
 
 def _values(column: Any) -> np.ndarray:
-    """Return values as an array; of rows of different lengths those of one after the other."""
+    """Return values as an array; ragged rows are concatenated."""
     try:
         return np.asarray(as_array(column))
     except ValueError:
@@ -309,7 +309,7 @@ def _values(column: Any) -> np.ndarray:
 
 
 def take_rows(X: Any, rows: np.ndarray, n_rows: int) -> Any:
-    """Return some of the rows in any form; all of them are as they came."""
+    """Return some rows of any form; all rows are returned uncopied."""
     if len(rows) == n_rows:
         return X
     if isinstance(X, Mapping):
@@ -322,13 +322,13 @@ def take_rows(X: Any, rows: np.ndarray, n_rows: int) -> Any:
 
 
 def _joined(samples: Sequence[Part]) -> Iterator[Any]:
-    """Yield the rows of several samples, their labels, their weights."""
+    """Yield the concatenated rows, labels and weights of several samples."""
     for values in zip(*(part for part in samples if n_rows_of(part.y)), strict=True):
         yield None if values[0] is None else concatenated(values)
 
 
 def concatenated(values: Sequence[Any]) -> Any:
-    """Return the rows of arrays, frames, lists or mappings, one after the other."""
+    """Return the concatenated rows of arrays, frames, lists or mappings."""
     first = values[0]
     if len(values) == 1:
         return first

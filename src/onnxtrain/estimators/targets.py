@@ -1,4 +1,4 @@
-"""The targets of a fit as a value: their kind, and those of a regressor."""
+"""The targets of a fit as a value: the kinds of targets, and the targets of a regressor."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Targets(ABC):
-    """The targets of an estimator, a frozen value: a method that learns returns another one.
+    """The targets of an estimator, a frozen value: a method that learns attributes returns a new value.
 
-    There is one class for each kind: numbers or classes, an indicator matrix, and both for each position of a row.
+    The subclasses are for numbers, classes, an indicator matrix, and numbers or classes for each position of a row.
     """
 
     #: Whether a row has a target for each of its positions.
@@ -44,65 +44,65 @@ class Targets(ABC):
 
     @property
     def class_weights(self) -> np.ndarray:
-        """A weight of each class in the loss of a position; empty for equal ones."""
+        """The weight of each class in the loss of a position; empty if all are equal."""
         return np.empty(0)
 
     # before the model -------------------------------------------------------
 
     @abstractmethod
     def check(self, y: Any) -> np.ndarray:
-        """Return targets of this kind.
+        """Return targets, after checking that they are of this kind.
 
         Raises
         ------
         DataError
-            They are of another kind.
+            The targets are of another kind.
         """
 
     @abstractmethod
     def n_outputs(self, y: np.ndarray) -> int:
-        """Return the number of outputs that a new head has."""
+        """Return the number of outputs of a new head."""
 
     def check_estimator(self, estimator: Estimator, X: Features) -> None:
-        """Raise a DataError for an estimator of another kind of targets; a regressor accepts all."""
+        """Raise a DataError if an estimator is for another kind of targets; a regressor accepts all."""
         return
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
-        """Return the rows on which an estimator that is not fitted is fitted."""
+        """Return the rows on which an unfitted estimator is fitted."""
         return rows
 
     # with the model ---------------------------------------------------------
 
     @abstractmethod
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
-        """Return these targets with their attributes learned from the first rows: classes, axes, class weights.
+        """Return targets with the attributes learned from the first rows: classes, axes, class weights.
 
-        `sample_weight` says which rows count for the latter.
+        Rows of zero `sample_weight` do not count for the class weights.
 
         Raises
         ------
         DataError
-            The output of the model is for other targets.
+            The output of the model does not fit the targets.
         """
 
     @abstractmethod
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each of the positions."""
+        """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each axis of positions."""
 
     def weigh(
         self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
     ) -> np.ndarray | None:
-        """Return the sample weights, those of the classes among them; balanced ones by `counts`, else those of y."""
+        """Return sample weights times class weights; balanced ones are computed from `counts` or, if None, from y."""
         return sample_weight
 
     def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the weights of rows whose loss is a mean over positions, by their encoded targets."""
+        """Return the weights of rows whose loss is a mean over positions, from their encoded targets."""
         return weight
 
     def counted(
         self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None
     ) -> tuple[Any, Any, ArrayLike | None]:
-        """Return the targets that count for a score, the predictions for them and their weights."""
+        """Return the targets that count for a score, their predictions and their weights."""
         return y, predicted, sample_weight
 
     def decoder(self, model: TrainedModel) -> LabelDecoder | None:
@@ -117,13 +117,13 @@ class Values(Targets):
     Attributes
     ----------
     dtype : {"float32", "float64"}
-        Of rows and weights.
+        The type of rows and weights.
     several : bool
-        Whether the model takes several targets a row.
+        Whether the model takes several targets per row.
     named : bool
-        Whether the user named the output that is fitted to them.
+        Whether the user named the output that is fitted to the targets.
     n_axes : int
-        That they had in the first rows, and predictions have.
+        The number of axes of the targets in the first rows, and of predictions.
     """
 
     dtype: str
@@ -132,7 +132,7 @@ class Values(Targets):
     n_axes: int = 1
 
     def check(self, y: Any) -> np.ndarray:
-        """Return targets of as many axes as the model takes."""
+        """Return targets with as many axes as the model accepts."""
         return y if self.several else column_or_1d(y, warn=True)
 
     def n_outputs(self, y: np.ndarray) -> int:
@@ -140,7 +140,7 @@ class Values(Targets):
         return y.shape[1] if y.ndim > 1 else 1
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
-        """Return these targets with the number of their axes."""
+        """Return these targets with the number of axes of y."""
         model = source.model
         if not self.named and source.original is not None and model.classes is not None:
             raise DataError(
@@ -158,23 +158,24 @@ class Values(Targets):
         return replace(self, n_axes=y.ndim)
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
-        """Return the targets as (n, k), if the loss takes them."""
+        """Return the targets as (n, k); raise if the loss does not accept them."""
         y = check_target(y, model.source.model.width, model.dtype)
         check_domain(y, model.objective.loss, dict(model.objective.loss_params))
         return y
 
 
 def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedModel | None) -> bool:
-    """Whether targets have a label for each position of a row: three axes, or two for an output of more.
+    """Whether targets have a label for each position of a row: three axes, or two if the output has more.
 
-    Two are a multilabel indicator matrix, or several targets, if a new last layer takes `features`: one result a row.
+    If a new last layer takes `features`, the output has one result per row, and targets of two axes are a multilabel
+    indicator matrix or several targets.
 
     Parameters
     ----------
     estimator : OrtGradientRegressor or OrtGradientClassifier
     y : array-like
     known : TrainedModel or None
-        A model that has been trained says itself; for None that which was handed over does.
+        The trained model, whose output decides; if None, the output of the user's model decides.
 
     Raises
     ------
@@ -198,12 +199,12 @@ def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedM
 
 
 def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> None:
-    """Check that targets have positions where the output of a model has them.
+    """Check that the targets have positions if and only if the output of the model has.
 
     Raises
     ------
     DataError
-        One has, the other has not.
+        Only one of them has positions.
     """
     if model.positional == positional:
         return
@@ -221,7 +222,7 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
 
 
 def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
-    """Raise a ParameterError for an axis of classes where only one is possible."""
+    """Raise a ParameterError if `class_axis` is set but the output has no positions."""
     if class_axis is not None and not model.positional:
         raise ParameterError(
             f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
@@ -230,7 +231,7 @@ def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
 
 
 def _rank(onx: OnnxModel, output: int | str | None) -> int:
-    """Return the number of axes of an output, as the model declares it or as inferred; 2 if unknown."""
+    """Return the number of axes of an output, declared or inferred; 2 if unknown."""
     proto = graph.read(onx)
     with graph.as_model_error("Shapes cannot be inferred"):
         return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2

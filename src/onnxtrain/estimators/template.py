@@ -1,9 +1,9 @@
 """Reuse of a conversion for estimators that differ only in their learned values.
 
-A grid search fits the same estimator hundreds of times. Its graph stays the same
-except for the initializers that are learned attributes. Other parts of the graph that may
-depend on learned values are found by comparing the graphs of two fits: only values
-that differed between both, while the rest of the graph did not, may differ again.
+A grid search fits the same estimator hundreds of times. Its graph stays the same except for the initializers that hold
+learned attributes. Other parts of the graph may depend on learned values too. They are found by comparing the graphs of
+two fits: a learned value may vary in later fits only if it differed between the two while the rest of the graph did
+not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from onnxtrain.training.model import (
     without_weights,
 )
 
-#: Attributes that count or record the fit, and are in no graph.
+#: Attributes that record the course of a fit and do not affect the graph.
 _RECORDS = frozenset(
     [
         *("n_iter_", "t_", "n_samples_seen_", "rank_", "loss_", "loss_curve_", "best_loss_", "feature_names_in_"),
@@ -51,15 +51,15 @@ _RECORDS = frozenset(
     ]
 )
 
-#: Values closer than this, relatively, may be equal in a graph of float32.
+#: Values with a smaller relative difference may be equal in a float32 graph.
 _VISIBLE = 1e-5
 
 _IN_FLOAT64 = "float32 holds too few digits of what it computes: train in dtype='float64'."
 
-#: Classifiers whose leaves hold the probabilities of all labels.
+#: Classifiers whose leaves hold the probabilities of all classes.
 _TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
 
-#: Larger arrays that are not floating-point are not compared.
+#: Larger arrays that are not floating-point make an estimator unknown.
 _FEW = 10_000
 
 Path = tuple[Hashable, ...]
@@ -71,9 +71,9 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """An estimator, taken apart: its structure, which must be equal, and its learned floating-point values, by path.
+    """An estimator taken apart: its structure, which must be equal, and its learned floating-point values, by path.
 
-    `objects` has the path of each value by its id: a pipeline has several ways to one.
+    `objects` maps the id of each value to its path, because several paths in a pipeline may lead to one object.
     """
 
     structure: Hashable
@@ -82,9 +82,9 @@ class Fingerprint:
 
 
 def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
-    """Return an estimator, and the type of its input, taken apart; None if a part is of an unknown type."""
+    """Return the fingerprint of an estimator and its input types; None if a part has an unknown type."""
     if isinstance(X, Mapping):
-        return None  # no estimator takes columns by name in a dictionary: the conversion says so
+        return None  # no estimator takes a dictionary of columns; the conversion raises the error
     learned: dict[Path, Any] = {}
     try:
         structure = _structure(estimator, (), learned, is_learned=False)
@@ -96,7 +96,7 @@ def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
 
 
 def _structure(x: object, path: Path, learned: dict[Path, Any], *, is_learned: bool) -> Hashable:
-    """Return all of a value but its learned floating-point values, which are added to `learned`."""
+    """Return a value without its learned floating-point values, which are added to `learned`."""
     if isinstance(x, (np.ndarray, np.generic)):
         return _array(x, path, learned)
     if isinstance(x, float) and is_learned:
@@ -111,7 +111,7 @@ def _structure(x: object, path: Path, learned: dict[Path, Any], *, is_learned: b
 
 
 def _parts(x: object, is_learned: bool) -> list[tuple[Hashable, object, bool]] | None:
-    """Return the parts of a container by key, and whether they are learned; None for a value without parts."""
+    """Return the parts of a container, by key, and whether each is learned; None for a value without parts."""
     if isinstance(x, (list, tuple)):
         return [(i, v, is_learned) for i, v in enumerate(x)]
     if isinstance(x, dict):
@@ -141,7 +141,7 @@ def _value(x: object) -> Hashable:
 
 @dataclass
 class _Template:
-    """A conversion with its model and learned values: those bound to initializers, and those that may vary."""
+    """A conversion with its model and learned values, of which some are bound to initializers and some may vary."""
 
     conversion: Conversion
     model: TrainableModel
@@ -151,32 +151,32 @@ class _Template:
 
     @classmethod
     def of(cls, conversion: Conversion, model: TrainableModel, parts: Fingerprint, estimator: Estimator) -> _Template:
-        """Return the template of a first conversion: none of its values may vary yet."""
+        """Return the template of a first conversion, of which no value may vary yet."""
         bound = frozenset(parts.objects.get(id(get(estimator, b.path))) for b in _written(conversion.bindings))
         varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
         return cls(conversion, model, parts.learned, bound, varying)
 
     def fits(self, learned: Mapping[Path, np.ndarray]) -> bool:
-        """Whether values differ from those of the template only if they may vary."""
+        """Whether learned values differ from the template's only where they may vary."""
         return all(
             np.all(self.varying[path] | (value == learned[path]) | (np.isnan(value) & np.isnan(learned[path])))
             for path, value in self.learned.items()
         )
 
     def followed_by(self, new: _Template) -> _Template:
-        """Return the newer one of two templates; values that differed between any two fits may vary."""
+        """Return the newer of two templates, in which all values may vary that differed between two fits."""
         if not _same_but_for_weights(self, new):
             return new
         varying = {}
         for path, value in new.learned.items():
             differs = _differ(self.learned[path], value)
-            # what is bound is bound whole: single values of it may be equal by chance
+            # a bound array may vary as a whole: single entries may be equal by chance
             varying[path] = self.varying[path] | (differs.any() if path in new.bound else differs)
         return replace(new, varying=varying)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the values that differ by more than the rounding of a graph that holds them."""
+    """Return which values differ by more than the rounding of a float32 graph."""
     return np.abs(a - b) > _VISIBLE * np.maximum(np.abs(a), np.abs(b))
 
 
@@ -192,27 +192,27 @@ def _same_but_for_weights(a: _Template, b: _Template) -> bool:
 
 
 def without_values(onx: onnx.ModelProto, names: Sequence[str]) -> bytes:
-    """Return a model whose initializers `names` have no values, to be compared with others."""
+    """Return a model without the values of the initializers `names`, for comparison with others."""
     return graph.initializers_as_inputs(onx, names).SerializeToString(deterministic=True)
 
 
 def _written(bindings: Iterable[Binding]) -> list[Binding]:
-    """Return the bindings of initializers that are one attribute, not derived from several."""
+    """Return the bindings of initializers that hold a single attribute, not a value derived from several."""
     return [binding for binding in bindings if binding.path]
 
 
 def _filled(model: TrainableModel, bindings: Iterable[Binding], estimator: Estimator) -> TrainableModel:
-    """Return a model with the exact learned values of an estimator: graphs of skl2onnx hold float32."""
+    """Return a model with the exact learned values of an estimator; skl2onnx rounds them to float32."""
     values = {binding.name: binding.read(estimator) for binding in _written(bindings)}
     return model.with_graph(with_weights(model.graph(), values)) if values else model
 
 
-#: By structure and settings.
+#: Templates by structure and settings.
 TEMPLATES: Cache[_Template] = Cache("templates of conversions")
 
 
 def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
-    """Return a fitted estimator as a source, its graph that of an earlier one of the same structure if that fits.
+    """Return a fitted estimator as a source; reuse the graph of an estimator of the same structure if possible.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     X : array or DataFrame
         Rows on which the conversion is compared with the estimator.
     reading : Reading
-        A converted graph shows itself whether its output holds labels.
+        How the output is read; the converted graph itself shows whether its output holds labels.
     """
     reading = replace(reading, labels=False)
     answers: dict[str, Any] = {}
@@ -230,14 +230,14 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     if parts is not None and known is not None and known.fits(parts.learned):
         bindings = known.conversion.bindings
         model = _filled(known.model, bindings, estimator)
-        with suppress(ConversionError):  # then it is no template for this one
+        with suppress(ConversionError):  # the template does not fit this estimator
             _compare(estimator, model, X, answers)
             return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
     conversion = convert(estimator, X)
     with _votes_explained(estimator):
         model = read_model(conversion.onnx, reading, default=conversion.default, converted=True)
     model = replace(model, learned=tuple(binding.name for binding in _written(conversion.bindings)))
-    # converters round in their own ways: the result must not depend on what was converted before
+    # converters round in different ways: the result must not depend on earlier conversions
     filled = _filled(model, conversion.bindings, estimator)
     try:
         _compare(estimator, filled, X, answers)
@@ -253,7 +253,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
 
 @contextmanager
 def _votes_explained(estimator: Estimator) -> Iterator[None]:
-    """Add the remedy to the error of a model without weights that counts the votes of its members."""
+    """Add the remedy to the error about a model without weights that counts the votes of its members."""
     try:
         yield
     except WeightError as e:
@@ -261,7 +261,7 @@ def _votes_explained(estimator: Estimator) -> Iterator[None]:
 
 
 def _remedy_of_votes(estimator: Estimator) -> str:
-    """Return the remedy for an estimator that counts the classes its members choose; nothing for any other."""
+    """Return the remedy for an estimator that counts the classes its members choose; empty for others."""
     for found in inside(estimator):
         if isinstance(found, VotingClassifier) and found.voting == "hard":
             return "VotingClassifier counts votes, which have no derivative: voting='soft' averages probabilities."
@@ -295,7 +295,7 @@ def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features
 
 
 def _compare(estimator: Estimator, model: TrainableModel, X: Features, answers: dict[str, Any]) -> None:
-    """Compare a model with the estimator, in the session that training starts from and that predicts."""
+    """Compare a model with the estimator, in the session from which training starts and which predicts."""
     names = (*model.default, *learned_constants(model, model.default))
     content, proto = without_weights(model, names), model.graph()
     place = Place(find_device("cpu"), n_threads=1)

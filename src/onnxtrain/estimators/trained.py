@@ -1,4 +1,4 @@
-"""The trained model: ``fit`` gives it to an estimator, ``load`` builds it, checkpoints write it."""
+"""The trained model: ``fit`` and ``load`` create it, checkpoints store it."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from onnxtrain.training.state import TrainingState
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: Rows for which the number of threads is chosen: a session serves predictions of any size.
+#: The number of rows for which the number of threads is chosen, because a session serves predictions of any size.
 _MANY_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model with weights, and how it is run. With its initial weights it is compared with the model handed over.
+    """A model with its weights, and how it is run; at the start of a fit it is compared with the user's model.
 
     Attributes
     ----------
     source : Source
-        The model that came, and its trainable form.
+        The user's model, and its trainable form.
     objective : Objective
-        Of the whole model.
+        The objective of the whole model.
     constants : mapping of str to ndarray
-        The values of its constants.
+        The values of the learned constants, which are not trained.
     weights : dict of str to ndarray
-        Those that are trained; the estimator's ``weights_``.
+        The trained weights; the estimator's ``weights_``.
     form : InputForm
-        How rows come in.
+        The form of the rows.
     dtype : {"float32", "float64"}
         The type of rows and weights.
     device : str
@@ -66,7 +66,7 @@ class TrainedModel:
     front : Cut or None
         The frozen front that training computed once.
     shown : bool
-        Whether somebody has the arrays of the weights, and may change them.
+        Whether the user has got the arrays of the weights, and may change them.
     """
 
     source: Source
@@ -83,12 +83,12 @@ class TrainedModel:
 
     @property
     def rest(self) -> Objective:
-        """The objective behind the front: the one that is trained."""
+        """The objective of the part after the frozen front, which is trained."""
         return self.objective if self.front is None else self.front.objective
 
     @property
     def scores(self) -> str:
-        """The output that is compared between classes: the scores, or the probabilities if there are none."""
+        """The name of the output that is compared between classes: the scores or, without scores, the probabilities."""
         return self.source.model.scores or self.source.model.output
 
     @property
@@ -98,7 +98,7 @@ class TrainedModel:
 
     @property
     def layout(self) -> Layout:
-        """The axes of the output, and of the scores."""
+        """The axes of the output and of the scores."""
         return self.source.model.layout
 
     def device_at_hand(self) -> Device:
@@ -112,7 +112,7 @@ class TrainedModel:
     # rows in ----------------------------------------------------------------
 
     def check(self, estimator: Estimator, X: ArrayLike) -> Features:
-        """Return rows for the fitted `estimator` that has this model, checked."""
+        """Check rows for the fitted `estimator` that has this model, and return them."""
         return self.form.check(estimator, X, original=self.source.estimator)[0]
 
     def _feeds(self, X: Features) -> dict[str, Any]:
@@ -123,16 +123,16 @@ class TrainedModel:
         column = None if weight is None else rounded_weights(weight, self.dtype).reshape(-1, 1)
         n_scores = self.source.model.width if self.positional else 1
         dtypes = dict(self.source.model.features)
-        label = label.astype(self.dtype, copy=False) if label.dtype.kind == "f" else label  # set_params: dtype
+        label = label.astype(self.dtype, copy=False) if label.dtype.kind == "f" else label  # after set_params
         return TrainingData(self._feeds(X), label, column, dtypes, self.constants, n_scores=n_scores)
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
-        """Compute the frozen front once, if that pays; return the model that is cut, and the rows of the rest."""
+        """Compute the frozen front once if that pays; return the model with its cut, and the rows for the rest."""
         found = split_at_weights(self.objective, data, n_epochs, self._place(data), always=self.form.by_name)
         return (replace(self, front=None), data) if found is None else (replace(self, front=found[0]), found[1])
 
     def behind_front(self, data: TrainingData) -> tuple[TrainedModel, TrainingData]:
-        """Return the model and further rows behind its front; one that takes texts is cut if it was not."""
+        """Return the model and further rows after its front; a model with string inputs is cut if it was not."""
         if self.front is not None:
             return self, self.front.apply(data, self._place(data))
         return self.cut(data, 1) if data.has_texts else (self, data)
@@ -142,18 +142,18 @@ class TrainedModel:
 
     @property
     def place(self) -> Place:
-        """The device, with the threads that were asked for."""
+        """The device, with the requested number of threads."""
         return Place(self.device_at_hand(), self.n_threads)
 
     @property
     def cpu_place(self) -> Place:
-        """The CPU, with the threads that were asked for."""
+        """The CPU, with the requested number of threads."""
         return Place(find_device("cpu"), self.n_threads)
 
     # results out ------------------------------------------------------------
 
     def predict(self, X: Features, output: str) -> Iterator[np.ndarray]:
-        """Yield one output for checked rows, some at a time: all scores of a language model may not fit in memory."""
+        """Yield one output for checked rows, in pieces: all scores of a language model may not fit in memory."""
         session, known = self._predictor()
         large = self.positional
         for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
@@ -162,9 +162,9 @@ class TrainedModel:
     def run_once(
         self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str], *, as_predicted: bool = False
     ) -> dict[str, np.ndarray]:
-        """Return outputs for a few rows by the names of the inputs, by the kernels of steps or those of ``predict``.
+        """Return outputs for a few rows, given by input name, from the kernels of training or of ``predict``.
 
-        Rows with positions, whose outputs may be large, are run by themselves, no others among them.
+        Rows with positions are run without padding to a group, because their outputs may be large.
         """
         shared = len(self.objective.model) <= LIGHT
         session, known = self._predictor() if as_predicted else self._with_inputs(shared=shared)
@@ -174,18 +174,18 @@ class TrainedModel:
         return run_rows(session, feeds, self.source.model.features, outputs, known)
 
     def _predictor(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Return a session that predicts, and its inputs besides the rows.
+        """Return a session that predicts, and the values of its inputs besides the rows.
 
-        Opening one takes 0.6 ms, scoring a fold of a grid search with a small model 0.3: the weights of such
-        models are inputs, and all fits of the same structure share one session.
+        Opening a session takes 0.6 ms, scoring a fold of a grid search with a small model 0.3 ms. So the weights of
+        small models are inputs, and all fits of the same structure share one session.
         """
-        # weights that are not trained count; one that is multiplied by nothing, such as a leaf of a tree, too
+        # frozen weights count, and so do weights that are not multiplied, such as the leaves of a tree
         n_elements = sum(w.size for w in self.weights.values())
         work = _MANY_ROWS * max(multiplications(self.objective.model), n_elements)
         large = is_worth_a_thread(work)
-        if self.source.model.held:  # they are inputs: a session would copy them
+        if self.source.model.held:  # a session would copy them if they were not inputs
             return self._with_inputs(shared=True, work=work)
-        if not large and len(self.source.model.onnx) <= LIGHT:  # sessions that are shared are kept
+        if not large and len(self.source.model.onnx) <= LIGHT:  # shared sessions are cached
             return self._with_inputs(shared=True)
         may_change = self.weights if self.shown else {}
         session = self._session.find(may_change)
@@ -195,13 +195,13 @@ class TrainedModel:
         return session, {}
 
     def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
-        """Return a session on the model whose weights are inputs, and their values."""
+        """Return a session on the model with its weights as inputs, and the values of these inputs."""
         known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
         place = self.place.for_work(work) if work else Place(self.device_at_hand(), 1)
         return place.open(self.objective.model, shared=shared, thorough=False), known
 
     def _filled(self) -> bytes:
-        """Return the trainable form with the weights inside."""
+        """Return the trainable form with the trained weights as initializers."""
         return with_weights(self.source.model.onnx, self.weights).SerializeToString()
 
     def losses(self, X: Features, label: np.ndarray) -> np.ndarray:
@@ -255,28 +255,28 @@ class TrainedModel:
         return self if self.shown else replace(self, shown=True)
 
     def on(self, device: str, n_threads: int | None) -> TrainedModel:
-        """Return the same model, run in another way."""
+        """Return the same model on another device or with another number of threads."""
         if (device, n_threads) == (self.device, self.n_threads):
             return self
         return replace(self, device=device, n_threads=n_threads)
 
     def to_onnx(self, *, merge: bool = True) -> onnx.ModelProto:
-        """Return the model as it came, with the trained weights; without `merge` low-rank factors are beside them."""
+        """Return the user's model with the trained weights; without `merge`, low-rank factors stay separate."""
         return self.source.with_weights(self.weights, merge=merge)
 
     def write(self, onx: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
-        """Write `onx`, this model as it came, with files beside it for the weights that came in some."""
+        """Write `onx`, the trained form of the user's model, with external data files if the original had any."""
         write_model(onx, path, self.source.layout)
 
     def with_labels(self, onx: onnx.ModelProto, decoder: LabelDecoder | None) -> onnx.ModelProto:
-        """Return `onx`, this model as it came, with the labels of a classifier and probabilities as outputs.
+        """Return `onx`, the trained form of the user's model, with a classifier's labels and probabilities as outputs.
 
         Raises
         ------
         ParameterError
-            There is no `decoder`: a regressor has no labels.
+            `decoder` is None: a regressor has no labels.
         ExportError
-            The output has positions, or the model a value that a new output would be called by.
+            The output has positions, or the model already has a value with the name of a new output.
         """
         read = self.source.model
         if decoder is None:
@@ -302,12 +302,12 @@ class TrainedModel:
         )
 
     def to_sklearn(self) -> Any:
-        """Return a copy of the estimator as it came, with the trained weights.
+        """Return a copy of the user's estimator with the trained weights.
 
         Raises
         ------
         ExportError
-            The model was an ONNX file, or a weight has no place in the estimator.
+            The model was given as ONNX, or a weight has no corresponding attribute in the estimator.
         """
         if self.source.estimator is None:
             raise ExportError(
@@ -319,11 +319,11 @@ class TrainedModel:
 
 
 def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState) -> None:
-    """Set the learned attributes of an estimator; the state shares `weights_`: training goes on from changes there."""
-    # weights that are held beside a model are those it came with
+    """Set the learned attributes of an estimator; the state shares ``weights_``, from which training continues."""
+    # held weights that are read-only are the user's own
     result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
     state.best_weights = result if state.validated and state.best_weights is not None else None
-    state.weights = result if state.average is None else dict(state.weights)  # training leaves the mean alone
+    state.weights = result if state.average is None else dict(state.weights)  # training must not change the mean
     estimator._trained, estimator._state = replace(model, weights=result), state
     estimator.loss_curve_ = list(state.loss_curve)
     estimator.validation_loss_curve_ = list(state.validation_loss_curve)
@@ -339,7 +339,7 @@ def run_rows(
     outputs: Sequence[str],
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return outputs of a session for rows, as :func:`run_pieces` computes them."""
+    """Return the outputs of a session for rows, computed by :func:`run_pieces`."""
     parts = list(run_pieces(session, feeds, dtypes, outputs, known))
     found = parts[0] if len(parts) == 1 else [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     return dict(zip(outputs, found, strict=True))
@@ -365,9 +365,9 @@ def run_pieces(
         The types of the inputs.
     outputs : sequence of str
     known : mapping of str to ndarray, optional
-        Inputs that are the same for all rows.
+        The values of inputs that are the same for all rows.
     large : bool
-        A row of the outputs may take much memory: the first row shows how much.
+        Whether the outputs of a row may take much memory; the first row then shows how much.
     """
     n_rows, most, start = count_rows(feeds), rows_at_once(feeds, dtypes), 0
     size = 1 if large else most
@@ -384,19 +384,19 @@ def run_pieces(
 def run_in_groups(
     session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
 ) -> list[np.ndarray]:
-    """Run a model whose weights are inputs; the result for a row does not depend on the number of rows.
+    """Run a model whose weights are inputs; the result for a row must not depend on the number of rows.
 
     Parameters
     ----------
     session : InferenceSession
     rows : mapping of str to ndarray
-        The inputs that have a row for each row of the outputs.
+        The values of the inputs that have a batch axis.
     weights : mapping of str to ndarray
-        The other inputs.
+        The values of the other inputs.
     outputs : sequence of str
     """
     (n,) = {len(x) for x in rows.values()}
     if n % GROUP:
-        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # the last row again, up to a whole group
+        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # repeats the last row to fill a group
         rows = {name: x[places] for name, x in rows.items()}
     return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]

@@ -1,4 +1,4 @@
-"""Validation of the arguments of ``fit`` and ``predict``; the one home of scikit-learn's private helpers."""
+"""Validation of the arguments of ``fit`` and ``predict``; the only module that uses scikit-learn's private helpers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
 from onnxtrain.registry import did_you_mean
 
-#: A nonnegative number.
+#: The constraint of a nonnegative number.
 _STRENGTH = [Interval(Real, 0, None, closed="left")]
 
 #: The constraints on the parameters of the estimators. The loss, the solver, the schedule, the
@@ -71,7 +71,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "ignore_index": [Integral, str, None],
 }
 
-#: The constraints on the parameters of LoRA; words are those of `weights_to_train`.
+#: The constraints on the parameters of LoRA; names and patterns are those of `weights_to_train`.
 _OF_LORA: dict[str, list[Any]] = {
     "rank": [Interval(Integral, 1, None, closed="left")],
     "alpha": [Interval(Real, 0, None, closed="neither")],
@@ -86,7 +86,7 @@ def check_parameters(estimator: Estimator) -> None:
     kind: Any = type(estimator)
     for name, default in _defaults(kind).items():
         value = getattr(estimator, name)
-        if value is not default:  # a check takes longer than an epoch
+        if value is not default:  # one check takes longer than an epoch
             check = _check_once if isinstance(value, (bool, int, float, str)) else _check_parameter
             check(kind.__name__, name, value)
     wanted = getattr(estimator, "weights_to_train", None)
@@ -98,7 +98,7 @@ def check_parameters(estimator: Estimator) -> None:
 
 
 def _check_class_weight(wanted: Any) -> None:
-    """Check that weights of classes are finite and not negative: a negative one would make a class less likely."""
+    """Check that class weights are finite and not negative; a negative weight would make a class less likely."""
     if wanted is None or isinstance(wanted, str):
         return
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
@@ -112,7 +112,7 @@ def _check_class_weight(wanted: Any) -> None:
 
 
 def _check_words(wanted: Any) -> None:
-    """Check that a list of weights holds their names."""
+    """Check that a list of weights consists of strings."""
     if isinstance(wanted, type) and issubclass(wanted, LoRA):
         raise ParameterError("weights_to_train is the class LoRA: give an instance, LoRA().")
     if isinstance(wanted, Mapping) or not isinstance(wanted, Iterable):
@@ -143,7 +143,7 @@ def _check_lora(lora: LoRA, estimator: Any) -> None:
 
 
 def check_no_inputs(estimator: Any) -> None:
-    """Raise a ParameterError for parameters that only an ONNX model has a use for."""
+    """Raise a ParameterError if a parameter is set that only ONNX models use."""
     for name in ("inputs", "batch_axis", "pad"):
         if getattr(estimator, name):
             given = "no estimator" if estimator.estimator is None else type(estimator.estimator).__name__
@@ -181,7 +181,7 @@ _FOR_DATES = (
     "(X['date'] - X['date'].min()).dt.days, or leave it out."
 )
 
-#: What to do about the values of rows and targets, by a part of scikit-learn's message.
+#: The remedy for invalid rows or targets, by a part of scikit-learn's message.
 _REMEDIES = {
     "could not convert string": _FOR_TEXT,
     "DateTime64DType": _FOR_DATES,
@@ -210,7 +210,7 @@ _REMEDIES = {
     "are not in class_weight": ": its keys are labels as they stand in y, the number 1 and not the text '1'.",
 }
 
-#: What to set instead of a value that a parameter does not take.
+#: What to set instead of an invalid value of a parameter.
 _INSTEAD = {
     "batch_size": "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
     "clip_norm": "None clips nothing.",
@@ -234,13 +234,13 @@ _INSTEAD = {
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number."
 
-#: Weights that are all zero pass scikit-learn's check, as they always do before 1.7: other parts may have some.
+#: Let scikit-learn's check accept weights that are all zero, as it does before 1.7: other parts may have nonzero ones.
 _ZERO_WEIGHTS = dict.fromkeys({"allow_all_zero_weights"} & {*inspect.signature(_check_sample_weight).parameters}, True)
 
 
 @contextmanager
 def as_data_error() -> Iterator[None]:
-    """Raise errors of scikit-learn's validation as errors of our own family too, with the same words."""
+    """Raise scikit-learn's validation errors as a DataError with the same message."""
     try:
         yield
     except OnnxTrainError:
@@ -252,13 +252,13 @@ def as_data_error() -> Iterator[None]:
 
 
 def random_state_of(estimator: Estimator) -> np.random.RandomState:
-    """Return the generator that the parameter ``random_state`` of an estimator stands for."""
+    """Return the random generator for the parameter ``random_state`` of an estimator."""
     return check_random_state(vars(estimator)["random_state"])
 
 
 @contextmanager
 def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
-    """Let an error before the first step leave the estimator as it was: fitted to other rows, or not at all."""
+    """Restore the estimator if an error occurs before the first step, whether it was fitted or not."""
     before = dict(vars(estimator))
     try:
         yield
@@ -268,11 +268,11 @@ def unchanged_on_error(estimator: Estimator) -> Iterator[None]:
         raise
 
 
-#: Rounding of a column, relative to its range, that changes predictions visibly; the range of one that is constant
-#: but for the rounding of float64, relative to its values.
+#: The rounding of a column, relative to its range, that visibly changes predictions; the range, relative to its values,
+#: of a column that is constant up to float64 rounding.
 _COARSE, _CONSTANT = 1e-3, 1e-12
 
-#: The squares of a thousandth of a smaller range are no normal numbers of float32, which begin at 1.2e-38.
+#: With a smaller range, the square of a thousandth of it is below 1.2e-38, the smallest normal number of float32.
 _SMALLEST = 1e-16
 
 
@@ -289,9 +289,9 @@ def check_X_y(
     allow_nan: bool = False,
     any_length: bool = False,
 ) -> tuple[Features, Any]:
-    """Return rows as the model accepts them, and y, if given, with as many rows; `any_length`: sequences.
+    """Return rows as the model takes them and, if given, y with as many rows; `any_length` allows sequences.
 
-    X is an ndarray of `dtype`, or a CSR matrix of any floating-point type; without a copy where it is such an array.
+    X becomes an ndarray of `dtype`, or a CSR matrix of any floating-point type. It is not copied if it already is.
     """
     if y is None and not reset and _is_clean(X, estimator, ndim) and dtype.kind == "f":
         return X.astype(dtype, copy=False), None
@@ -304,7 +304,7 @@ def check_X_y(
             _check_no_text(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
-    if any_length and not reset:  # of another length than those of fit
+    if any_length and not reset:  # their length may differ from that in fit
         check = check_array if y is None else check_arrays
     found = check(
         X,
@@ -329,7 +329,7 @@ def check_X_y(
 
 
 def _check_even(y: Any) -> None:
-    """Raise a DataError for targets of one result a row that are sets, or lists of different lengths."""
+    """Raise a DataError for targets with one result per row that are sets or ragged lists."""
     column = isinstance(y, (list, tuple)) or (hasattr(y, "dtype") and getattr(y, "ndim", 0) == 1)
     if not column or not all(isinstance(row, (list, tuple, set, frozenset)) for row in y):
         return
@@ -344,7 +344,7 @@ def _check_even(y: Any) -> None:
 
 
 def _check_no_text(y: Any) -> None:
-    """Raise a DataError for targets of a regressor that hold text."""
+    """Raise a DataError if the targets of a regressor contain strings."""
     if getattr(getattr(y, "dtype", None), "kind", "") in tuple("biuf") or hasattr(y, "toarray"):
         return
     values = np.array([]) if isinstance(y, (list, tuple)) and any(map(np.ndim, y[:1])) else np.ravel(np.asarray(y))
@@ -357,7 +357,7 @@ def _check_no_text(y: Any) -> None:
 
 
 def _check_places(X: Any, y: Any) -> None:
-    """Raise a DataError for a one-dimensional X with a matrix as y: they have changed places."""
+    """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped."""
     rows, targets = _shape(X), _shape(y)
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
     if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
@@ -367,12 +367,12 @@ def _check_places(X: Any, y: Any) -> None:
 
 
 def check_lengths(X: Any, y: Any) -> None:
-    """Compare the number of rows with that of targets.
+    """Check that X and y have the same number of rows.
 
     Raises
     ------
     DataError
-        They differ; the message says which of them lies on its side.
+        They differ; the message says which of them seems to be transposed.
     """
     if isinstance(y, Mapping):
         columns = ", ".join(f"y[{name!r}]" for name in list(y)[:3])
@@ -385,7 +385,7 @@ def check_lengths(X: Any, y: Any) -> None:
     if not targets:
         column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
         raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
-    if not rows or rows[0] == targets[0]:  # rows without a length are refused by their validation
+    if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length
         return
     hint = ""
     if targets[1:] == rows[:1]:
@@ -400,45 +400,45 @@ def check_lengths(X: Any, y: Any) -> None:
 
 
 def _shape(values: Any) -> Sequence[int]:
-    """Return the shape of an array-like, of a list only its length; that of a text or a number is empty."""
+    """Return the shape of an array-like; only the length of a list, and an empty shape for a string or a number."""
     shape = getattr(values, "shape", None)
     if shape is not None or isinstance(values, str):
         return shape or ()
     return (len(values),) if hasattr(values, "__len__") else np.asarray(values).shape
 
 
-#: A sum of squares below it has no element that is NaN, infinite or too large for float32.
+#: If the sum of squares is below this, no element is NaN, infinite or too large for float32.
 _SUM_OF_SQUARES = 1e38
 
 
 def _is_clean(X: ArrayLike, estimator: Estimator, ndim: int) -> TypeGuard[np.ndarray]:
-    """Whether X is a matrix of floats with which scikit-learn's validation will find nothing wrong.
+    """Whether X is a float matrix that scikit-learn's validation is certain to accept.
 
-    For one row that validation takes 70 us, which is more than all the rest of a prediction. The sum of squares takes
-    three quarters of the time of its search for NaN.
+    For one row, that validation takes 70 us, more than the rest of the prediction. The sum of squares takes three
+    quarters of the time of its check for NaN.
     """
     return (
         isinstance(X, np.ndarray)
-        and type(X) is np.ndarray  # not of masks, not in a file
+        and type(X) is np.ndarray  # no masked array, no memory map
         and X.ndim == ndim == 2
         and X.dtype in (np.float32, np.float64)
         and X.flags.c_contiguous
         and len(X) > 0
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
-        and not hasattr(estimator, "feature_names_in_")  # it warns of rows without names
+        and not hasattr(estimator, "feature_names_in_")  # the validation warns of rows without names
         and bool(np.vdot(X, X) < _SUM_OF_SQUARES)
     )
 
 
 def warn_of_rounding(X: Features) -> None:
-    """Warn of columns that lose their digits in float32: times in seconds, identifiers, large offsets.
+    """Warn of columns that lose digits in float32: times in seconds, identifiers, values with a large offset.
 
-    An estimator of scikit-learn computes in float64, so it tells apart what a model in float32 cannot.
+    scikit-learn computes in float64, so an estimator distinguishes values that are equal in float32.
 
     Parameters
     ----------
     X : array or DataFrame
-        Rows that are not rounded yet; others than matrices of numbers lose nothing here.
+        Rows before rounding; anything but numeric matrices is ignored.
     """
     if not (isinstance(X, np.ndarray) or is_frame(X)) or len(X.shape) != 2:
         return
@@ -457,7 +457,7 @@ def warn_of_rounding(X: Features) -> None:
 
 
 def _rounding(values: np.ndarray) -> np.ndarray:
-    """Return the largest rounding of each column to float32 as a share of its range; 0 for a constant column."""
+    """Return, for each column, the largest error of rounding to float32 relative to its range; 0 if constant."""
     given = values.astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         lost = np.abs(given - given.astype(np.float32)).max(axis=0)
@@ -467,7 +467,7 @@ def _rounding(values: np.ndarray) -> np.ndarray:
 
 
 def warn_of_lost_targets(y: np.ndarray) -> None:
-    """Warn of targets that lose their digits in float32: far from zero, or so small that their squares are 0."""
+    """Warn of targets that lose digits in float32: far from zero, or so small that their squares are 0."""
     every = max(1, len(y) // 100)
     found = np.asarray(y[::every]).reshape(len(y[::every]), -1)
     if found.dtype.kind not in "fiu" or not found.size:
@@ -475,7 +475,7 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
     rounding = float(_rounding(found).max())
     spread = float(np.max(np.ptp(found.astype(np.float64), axis=0)))
     if not math.isfinite(rounding):
-        return  # it is refused for that
+        return  # the fit raises an error for this
     if rounding > _COARSE:
         warn(
             f"float32 rounds y by up to {rounding:.1e} of its range: predictions cannot tell apart what y does. "
@@ -492,12 +492,12 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
 def check_sample_weight(
     sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
 ) -> np.ndarray | None:
-    """Return the sample weights, (n,), or None if all are equal; with `keep`, as they are, all zero too.
+    """Return the sample weights, (n,), or None if all are equal; with `keep`, always the weights.
 
     Raises
     ------
     DataError
-        A weight is negative, infinite or NaN, their number is wrong, or they are all zero without `keep`.
+        A weight is negative, infinite or NaN, their number is wrong, or all are zero and `keep` is false.
     """
     if sample_weight is None:
         return None
@@ -519,12 +519,12 @@ def check_sample_weight(
 
 
 def rounded_weights(weights: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
-    """Return sample weights in a floating-point type.
+    """Return sample weights rounded to a floating-point type.
 
     Raises
     ------
     DataError
-        Their sum would be infinite, or the largest has lost digits.
+        Their sum would be infinite, or the largest weight loses digits.
     """
     limits, largest = np.finfo(dtype), weights.max(initial=0.0)
     if largest and not limits.tiny <= largest <= limits.max / len(weights):
@@ -536,12 +536,12 @@ def rounded_weights(weights: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
 
 
 def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str = "X") -> None:
-    """Compare the rows, called `name`, with the input shape of a model: `shape`, rows first, None for any length.
+    """Compare the rows, called `name`, with the input shape of a model; in `shape`, None is any length.
 
     Raises
     ------
     DataError
-        The rank or the number of columns differs; `source` says whose model it is.
+        The rank or the number of columns differs; `source` names the model in the message.
     """
     if len(shape) != len(X.shape):
         raise DataError(f"{name} has {len(X.shape)} axes, {source} {len(shape)}.")
@@ -554,12 +554,12 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
 
 @as_data_error()
 def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
-    """Return the targets of a regression as (n, width).
+    """Return regression targets as (n, width).
 
     Raises
     ------
     DataError
-        The model has another number of outputs.
+        The model has a different number of outputs.
     """
     with np.errstate(over="ignore"):
         y = np.ascontiguousarray(y, dtype=dtype)
@@ -578,7 +578,7 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
 
 
 def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[str, Any] | None) -> None:
-    """Raise a DataError for labels with which a loss has no minimum, as a negative count has none."""
+    """Raise a DataError for labels for which the loss has no minimum, such as negative counts."""
     params = params or {}
     least, allowed = find_loss(loss, params).least(**params)
     if np.any((y < least) if allowed else (y <= least)):

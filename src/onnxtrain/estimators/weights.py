@@ -1,4 +1,4 @@
-"""The list of the weights that can be trained."""
+"""A list of the weights that can be trained."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ def trainable_weights(
 ) -> list[Weight]:
     """Return the weights that can be trained, in the order in which the model uses them.
 
-    Their names, patterns and steps are what `weights_to_train` takes.
+    `weights_to_train` accepts their names, patterns of names, and steps.
 
     Parameters
     ----------
     model : fitted estimator, or ONNX model
         A scikit-learn estimator or pipeline, an :class:`~onnxtrain.OrtGradientRegressor` or
-        :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path.
-        Of an ONNX model: every floating-point initializer with respect to which an output
-        has a derivative that may differ from zero.
+        :class:`~onnxtrain.OrtGradientClassifier`, an ``onnx.ModelProto``, its bytes or a path. For an ONNX model, the
+        weights are all floating-point initializers with respect to which an output may have a nonzero derivative.
     X : DataFrame, optional
-        Rows for an estimator that takes its columns by name. Not needed if all columns are
-        numeric.
+        Rows, for an estimator that selects columns by name. Not needed if all columns are numeric.
     output : str, optional
-        This output only.
+        Only weights on which this output depends are returned.
 
     Returns
     -------
     list of Weight
-        Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind``
-        (``"coefficient"``, ``"intercept"``, ``"scale"``, ``"leaf"``, ...; of an ONNX model
-        ``"weight"``, or ``"buffer"`` for those trained only if `weights_to_train` says so: statistics of
-        BatchNormalization, masks, tables of positions, scalars of formulas).
+        Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind`` (``"coefficient"``,
+        ``"intercept"``, ``"scale"``, ``"leaf"``, ...; for an ONNX model, ``"weight"``, or ``"buffer"`` for values that
+        are trained only if `weights_to_train` names them: statistics of BatchNormalization, masks, position tables,
+        scalars of formulas).
 
     Raises
     ------
@@ -72,7 +70,7 @@ def trainable_weights(
     """
     if isinstance(model, Conversion):
         return _bound(model.onnx, model.bindings, output)
-    if hasattr(model, "get_trained_onnx"):  # one of our own
+    if hasattr(model, "get_trained_onnx"):  # an estimator of this package
         check_is_fitted(model)
         return _of_source(vars(model)["_trained"].source, output)
     check_source(model)
@@ -86,7 +84,7 @@ def trainable_weights(
 
 
 def _of_source(source: Source, output: str | None) -> list[Weight]:
-    """Return the weights of a model that one of our estimators has trained."""
+    """Return the weights of a model that an estimator of this package has trained."""
     model = source.model
     if source.bindings:
         return _bound(model.onnx, source.bindings, output)
@@ -95,13 +93,13 @@ def _of_source(source: Source, output: str | None) -> list[Weight]:
 
 
 def _a_row_for(model: Estimator) -> np.ndarray:
-    """Return a row of as many columns as an estimator takes."""
+    """Return a row of zeros with as many columns as an estimator takes."""
     if not hasattr(model, "n_features_in_"):
         raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
     return np.zeros((1, model.n_features_in_))
 
 
 def _bound(onx: onnx.ModelProto | bytes, bindings: Sequence[Binding], output: str | None) -> list[Weight]:
-    """Return the learned attributes among the weights of a graph."""
+    """Return the learned attributes that are weights of a graph."""
     names = {w.name for w in list_weights(onx, output, {})}
     return [Weight(b.name, b.step, b.shape, b.kind) for b in bindings if b.name in names]
