@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError
+from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError
 from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy
 from onnxtrain.rows import sources as sources_module
 
@@ -92,6 +92,12 @@ def of_dask_frames(tmp_path):
     return from_dask(table[["a", "b", "c"]], table["y"], weight=table["w"])
 
 
+def of_dask_frame_and_arrays(tmp_path):
+    """Arrays get the partitions of the frame."""
+    dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
+    return from_dask(dd.from_pandas(FRAME, npartitions=6), da.from_array(y, chunks=70), weight=da.from_array(w))
+
+
 def of_files(tmp_path):
     for i, rows in enumerate(np.array_split(np.arange(N), 7)):
         np.savez(tmp_path / f"{i}.npz", X=X[rows], y=y[rows], w=w[rows])
@@ -103,7 +109,16 @@ def of_files(tmp_path):
     return from_files(sorted(tmp_path.glob("*.npz")), read)
 
 
-SOURCES = [of_parquet, of_partitioned_parquet, of_large_row_groups, of_zarr, of_dask_arrays, of_dask_frames, of_files]
+SOURCES = [
+    of_parquet,
+    of_partitioned_parquet,
+    of_large_row_groups,
+    of_zarr,
+    of_dask_arrays,
+    of_dask_frames,
+    of_dask_frame_and_arrays,
+    of_files,
+]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of zarr's and dask's own
@@ -143,6 +158,19 @@ def test_the_index_of_a_frame_is_no_feature(tmp_path):
         assert rows.dtypes.to_dict() == table.drop(columns="y").dtypes.to_dict()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:zarr")  # the type has no specification yet
+def test_texts_of_zarr(tmp_path):
+    """zarr returns them in numpy's own type, which scikit-learn's accuracy does not take."""
+    zarr = pytest.importorskip("zarr")
+    names = zarr.create_array(str(tmp_path / "names"), shape=N, chunks=60, dtype="string")
+    names[...] = TABLE["name"].to_numpy(str)
+    expected = OrtGradientClassifier(max_iter=1, random_state=0).fit(X, TABLE["name"])
+    for given in ((X, names), (X, names[...]), (from_zarr(X, names),)):
+        found = OrtGradientClassifier(max_iter=1, random_state=0).fit(*given)
+        assert found.predict(X).tolist() == expected.predict(X).tolist()
+        assert found.score(*given) == expected.score(X, TABLE["name"])
+
+
 def test_labels_of_parquet(parquet):
     texts = from_parquet(parquet, label="name", columns=["a", "b", "c"])
     assert OrtGradientClassifier(max_iter=1).fit(texts).classes_.tolist() == ["down", "up"]
@@ -160,8 +188,17 @@ def test_sources_refuse_what_does_not_fit(tmp_path):
     with pytest.raises(DataError, match="n_rows has 1 entries, there are 2 files"):
         from_files(["a", "b"], np.load, n_rows=[3])
     da = pytest.importorskip("dask.array")
-    with pytest.raises(DataError, match="cut at different rows"):
-        from_dask(da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=70))
+    with pytest.raises(DataError, match="X has 500 rows, y 499"):
+        from_dask(da.from_array(X, chunks=(60, 3)), da.from_array(y[1:], chunks=60))
+    for none, kind in ((da.from_array(X).sum(), "Array"), (importlib.import_module("dask").delayed(X), "Delayed")):
+        with pytest.raises(ArgumentTypeError, match=f"X must be an array or a frame of dask, got {kind}"):
+            from_dask(none)
+    cut = da.from_array(y, chunks=70)
+    known = from_dask(da.from_array(X, chunks=(60, 3)), cut[cut > -np.inf])  # its lengths are not
+    assert np.concatenate([known.read(i)[1] for i in range(len(known))]).tolist() == y.tolist()
+    dd = pytest.importorskip("dask.dataframe")
+    with pytest.raises(DataError, match=r"X and y are cut at different rows.*y.to_dask_array\(lengths=True\)"):
+        from_dask(dd.from_pandas(FRAME, npartitions=3), dd.from_pandas(pd.Series(y), npartitions=4))
     pytest.importorskip("pyarrow")
     FRAME[:0].to_parquet(tmp_path / "empty.parquet")
     with pytest.raises(DataError, match="There are no rows in"):
@@ -181,6 +218,27 @@ def damaged(folder):
     return folder
 
 
+def partitioned(folder):
+    (folder / "b=1").mkdir()
+    written(folder / "b=1", a=TABLE)
+    return folder
+
+
+def csv(folder):
+    TABLE.to_csv(folder / "a.csv")
+    return pytest.importorskip("pyarrow.dataset").dataset(folder, format="csv")
+
+
+def tables(folder):
+    pa = pytest.importorskip("pyarrow")
+    return pytest.importorskip("pyarrow.dataset").dataset(pa.Table.from_pandas(TABLE))
+
+
+def group(folder):
+    pytest.importorskip("zarr").open_group(str(folder), mode="w")
+    return folder
+
+
 def dataset(folder):
     return pytest.importorskip("pyarrow.dataset").dataset(folder)
 
@@ -194,6 +252,14 @@ LISTS = A.assign(l=[[1.0, 2.0]] * 250)
 
 #: What is given, the error and its words.
 REFUSED = {
+    "a feature that the first file lacks": (
+        lambda f: from_parquet(written(f, a=A.drop(columns="b"), b=B), label="y"),
+        DataError, r"b.parquet' has a column 'b', other files lack it. Say which columns are the features by columns=",
+    ),
+    "a column of the files and of their folders": (
+        lambda f: from_parquet(partitioned(f), label="y"),
+        DataError, "a column is in the files, and in the names of their folders with another type.*dataset.dataset",
+    ),
     "a feature of another name": (
         lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"b": "bb"})), label="y"),
         DataError, r"b.parquet' has no column 'b', other files have it. Did you mean 'bb'",
@@ -218,6 +284,12 @@ REFUSED = {
         lambda f: from_parquet(filtered(written(f, a=A)), label="y"),
         DataError, r"cannot be read by row groups: .*Write its rows to a file, pyarrow.dataset.write_dataset\(",
     ),
+    "a dataset of csv": (lambda f: from_parquet(csv(f), label="y"), DataError, "The dataset is of csv, which has no row"),
+    "a dataset in memory": (lambda f: from_parquet(tables(f), label="y"), DataError, "The dataset is of tables in memory"),
+    "lists as labels": (
+        lambda f: from_parquet(written(f, a=LISTS), label="l", columns=["a"]), DataError, "The column 'l' is of type list<",
+    ),
+    "a group of zarr": (lambda f: from_zarr(group(f), y), FileError, "no array of zarr .*: the path of one in a group ends"),
     "a file of no bytes": (lambda f: from_parquet(damaged(f)), DataError, "b.parquet.*Leave the file out, or write"),
     "a folder without files": (lambda f: from_parquet(f, label="y"), DataError, "There are no files in"),
     "no paths": (lambda f: from_parquet([], label="y"), DataError, r"There are no files in \[\]"),

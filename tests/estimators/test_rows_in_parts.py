@@ -591,12 +591,13 @@ def test_classes_of_later_parts_are_found():
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.nan, rows), labels), None, "Part 31: Input X contains NaN"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.inf, rows), labels), None, "Part 31: Input X contains infinity"),
         (lambda rows, labels: (rows[:, :3], labels), None, "Part 31 has rows of \\(3,\\), part 0 of \\(4,\\)"),
+        (lambda rows, labels: (rows, labels[:, None]), None, "Part 31 has y of shape \\(n, 1\\), part 0 of \\(n,\\): they must"),
         (lambda rows, labels: (rows[1:], labels), None, "Part 31 has 14 rows in X and 15 in y, n_rows\\(31\\) is 15"),
         (lambda rows, labels: (rows, labels, -np.ones(len(labels))), None, "Negative values in data"),
         (lambda rows, labels: (rows, None), None, "Part 31 has no y"),
         (lambda rows, labels: rows, None, "Part 31 has no y"),
     ],
-    ids=["label", "label, classes given", "NaN", "infinite", "columns", "lengths", "weights", "no y", "no tuple"],
+    ids=["label", "label, classes given", "NaN", "infinite", "columns", "targets", "lengths", "weights", "no y", "no tuple"],
 )  # fmt: skip
 def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     rows = [(X[cut], y[cut]) for cut in np.array_split(np.arange(N), 40)]
@@ -607,6 +608,12 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     with pytest.raises(DataError, match=message):
         model.fit(Parts(source, classes=classes, sample=10))
     assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+def test_targets_of_the_parts_that_are_scored_are_alike():
+    source = from_files(range(2), lambda i: (X, np.c_[value, value] if i else value))
+    with pytest.raises(DataError, match=r"Part 1 has y of shape \(n, 2\), part 0 of \(n,\): they must be alike"):
+        OrtGradientRegressor(max_iter=1).fit(X, value).score(source)
 
 
 @pytest.mark.parametrize("flaw", [np.nan, np.inf])

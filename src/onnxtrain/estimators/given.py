@@ -19,11 +19,20 @@ from onnxtrain.estimators.frames import InputForm, Rows, in_order
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.survey import Survey, check_form, check_length, check_weighted, form_of, n_rows_of, survey
+from onnxtrain.estimators.survey import (
+    Survey,
+    check_form,
+    check_length,
+    check_targets,
+    check_weighted,
+    form_of,
+    n_rows_of,
+    survey,
+)
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
-from onnxtrain.rows.lazy import in_memory
+from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.mixing import gather
@@ -50,7 +59,7 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
         A lazy collection is too large, or y is given in addition to parts.
     """
     rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
-    if all(values is None or type(values) is np.ndarray for values, _ in rows):  # neither parts, nor masked
+    if all(values is None or is_plain(values) for values, _ in rows):
         return GivenArrays(Part(X, y, sample_weight))
     parts = as_parts(X)
     if parts is None:
@@ -207,11 +216,13 @@ class GivenParts:
     def labelled(self) -> Iterator[Part]:
         """Yield the parts that have rows; check that each has labels, and that all or none have weights."""
         order = with_rows(self.parts)
-        weighted = None
+        weighted, few = None, None
         for i, part in zip(order, self.parts.in_order(), strict=True):
             check_length(i, part, self.parts.n_rows(i))
             weighted = part.sample_weight is not None if weighted is None else weighted
             check_weighted(i, part, order[0], weighted=weighted)
+            few = part.y[:1] if few is None else few
+            check_targets(i, part.y, order[0], few)
             yield part._replace(y=copy.copy(part.y))
 
 

@@ -111,6 +111,7 @@ def survey(
     first = found[order[0]]
     for i, part in found.items():
         check_form(i, part.form, order[0], first.form)
+        check_targets(i, part.sample.y, order[0], first.sample.y)
         check_weighted(i, part.sample, order[0], weighted=first.sample.sample_weight is not None)
     if first.sample.sample_weight is not None and parts.classes is not None:
         return survey(replace(parts, classes=None), dtype, classifies=classifies, counted=counted)
@@ -157,6 +158,14 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
     """Raise if the rows of a part differ from the first part in their columns or in being sparse."""
     if form != form_of_first:
         raise DataError(f"Part {i} has rows of {form}, part {first} of {form_of_first}.")
+
+
+def check_targets(i: int, y: Any, first: int, y_of_first: Any) -> None:
+    """Refuse a part whose y has other axes, or another number of columns, than that of the first one."""
+    shape, shape_of_first = (("n", *as_array(values, "y").shape[1:]) for values in (y, y_of_first))
+    if shape != shape_of_first:
+        found, wanted = (f"({', '.join(map(str, s))}{',' * (len(s) == 1)})" for s in (shape, shape_of_first))
+        raise DataError(f"Part {i} has y of shape {found}, part {first} of {wanted}: they must be alike.")
 
 
 def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:

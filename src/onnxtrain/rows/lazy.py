@@ -29,6 +29,8 @@ class Lazy(NamedTuple):
 def in_memory(X: Any, name: str = "X") -> Any:
     """Return a lazy collection of dask, zarr, polars or pyarrow as an array or a frame; return anything else unchanged.
 
+    Texts of numpy's own type, as zarr returns them, become objects: scikit-learn does not score them.
+
     Raises
     ------
     DataError
@@ -36,7 +38,7 @@ def in_memory(X: Any, name: str = "X") -> Any:
     """
     lazy = _lazy(X)
     if lazy is None:
-        return unmasked(X, name)
+        return _texts_as_objects(unmasked(X, name))
     n_bytes, memory = lazy.n_bytes(), memory_at_hand()
     if n_bytes > _SHARE * memory:
         raise DataError(
@@ -44,7 +46,16 @@ def in_memory(X: Any, name: str = "X") -> Any:
             "and predict in parts, see onnxtrain.rows (from_parquet, from_zarr, from_files, from_dask), or on the "
             "workers of a cluster by onnxtrain.dask."
         )
-    return lazy.read()
+    return _texts_as_objects(lazy.read())
+
+
+def is_plain(X: Any) -> bool:
+    """Whether values are an array that :func:`in_memory` returns as it is."""
+    return type(X) is np.ndarray and X.dtype.kind != "T"
+
+
+def _texts_as_objects(X: Any) -> Any:
+    return X.astype(object) if isinstance(X, np.ndarray) and X.dtype.kind == "T" else X
 
 
 def unmasked(X: Any, name: str) -> Any:

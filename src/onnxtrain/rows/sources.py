@@ -187,7 +187,7 @@ def from_parquet(
         fragments = _fragments(dataset)
         schema = dataset.schema
         if dataset is not source:  # for a Dataset the user's schema decides what a missing column means
-            _check_files(ds, fragments, [*labels, *_some(weight), *chosen])
+            _check_files(ds, fragments, [*labels, *_some(weight), *chosen], dataset.schema if columns is None else None)
             schema = _schema_of_all(schema, fragments, [*labels, *_some(weight), *chosen])
         groups = [group for fragment in fragments for group in _groups(fragment)]
     except _require("pyarrow", "pyarrow").ArrowInvalid as e:
@@ -214,16 +214,19 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
         raise DataError(f"A column is given twice: columns={list(chosen)}.")
     if both := [name for name in chosen if name in labels]:
         raise DataError(f"The column {both[0]!r} is the label, and in columns= as well: a model would copy it.")
-    for name in chosen:
+    for name in (*chosen, *labels, *_some(weight)):
         if pa.types.is_nested(schema.field(name).type):
             raise DataError(
-                f"The column {name!r} is of type {schema.field(name).type}, and a feature is one value a row: leave "
-                "it out by columns=, or make arrays of the files by from_files(paths, read)."
+                f"The column {name!r} is of type {schema.field(name).type}, and a column has one value a row here: "
+                "leave it out by columns=, or make arrays of the files by from_files(paths, read)."
             )
 
 
-def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> None:
-    """Raise if a file lacks a column: pyarrow would treat its values as missing."""
+def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str], schema: Any) -> None:
+    """Raise if a file lacks a column: pyarrow would treat its values as missing.
+
+    With a schema, raise too if a file has a column that the schema lacks: pyarrow would leave it out.
+    """
     for fragment in fragments:
         has = {*fragment.physical_schema.names, *ds.get_partition_keys(fragment.partition_expression)}
         if lacks := [name for name in needed if name not in has]:
@@ -231,6 +234,12 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str]) -> No
                 f"{fragment.path!r} has no column {lacks[0]!r}, other files have it. {did_you_mean(lacks[0], has)} "
                 "Give it the same name in all files; if its values are missing there, give "
                 "pyarrow.dataset.dataset(paths)."
+            )
+        index = (fragment.physical_schema.pandas_metadata or {}).get("index_columns", [])
+        if schema is not None and (more := [name for name in has.difference(schema.names) if name not in index]):
+            raise DataError(
+                f"{fragment.path!r} has a column {min(more)!r}, other files lack it. Say which columns are the "
+                "features by columns=."
             )
 
 
@@ -254,15 +263,22 @@ def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str])
 
 
 def _fragments(dataset: Any) -> list[Any]:
+    to_parquet = (
+        "Write its rows to a file, pyarrow.dataset.write_dataset(dataset, folder, format='parquet'), and give that."
+    )
     try:
-        return list(dataset.get_fragments())
+        fragments = list(dataset.get_fragments())
     except ValueError as e:  # a filtered dataset: its row groups contain rows that the dataset excludes
         if isinstance(e, _require("pyarrow", "pyarrow").ArrowInvalid):
             raise
-        raise DataError(
-            f"The dataset cannot be read by row groups: {e} Write its rows to a file, "
-            "pyarrow.dataset.write_dataset(dataset, folder, format='parquet'), and give that."
-        ) from e
+        raise DataError(f"The dataset cannot be read by row groups: {e} {to_parquet}") from e
+    for fragment in fragments:
+        if not hasattr(fragment, "split_by_row_group"):
+            of = getattr(getattr(fragment, "format", None), "default_extname", "tables in memory")
+            raise DataError(
+                f"The dataset is of {of}, which has no row groups: from_parquet takes parquet. {to_parquet}"
+            )
+    return fragments
 
 
 def _dataset(ds: Any, source: Any) -> Any:
@@ -277,6 +293,11 @@ def _dataset(ds: Any, source: Any) -> Any:
         raise FileError(f"There is no file {str(e)!r}: from_parquet takes the path of a file or a folder.") from e
     except ValueError as e:  # that of pyarrow for a file of another format
         raise DataError(f"{source!r:.80} cannot be read as parquet: {e}") from e
+    except _require("pyarrow", "pyarrow").ArrowTypeError as e:
+        raise DataError(
+            f"{source!r:.80}: a column is in the files, and in the names of their folders with another type: {e} Give "
+            "pyarrow.dataset.dataset(paths), which takes no columns from the names of folders."
+        ) from e
     if dataset is None or not dataset.files:
         raise DataError(f"There are no files in {source!r}.")
     return dataset
@@ -371,8 +392,10 @@ def _opened(array: Any) -> Any:
     zarr = _require("zarr", "zarr")
     try:
         return zarr.open_array(array, mode="r")
-    except FileNotFoundError as e:
-        raise FileError(f"There is no array of zarr {os.fspath(array)!r}.") from e
+    except (FileNotFoundError, ValueError) as e:  # the latter of zarr for a group
+        raise FileError(
+            f"There is no array of zarr {os.fspath(array)!r}: the path of one in a group ends with its name."
+        ) from e
 
 
 # ------------------------------------------------------------------- files
@@ -514,18 +537,24 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     """
     _require("dask", "dask")
     for name, value in (("X", X), ("y", y), ("weight", weight)):
-        is_rows = hasattr(value, "to_delayed") and hasattr(value, "ndim")
-        if not is_rows and (value is not None or name == "X"):
+        n_axes = getattr(value, "ndim", None) if hasattr(value, "to_delayed") else None
+        if not (isinstance(n_axes, int) and n_axes) and (value is not None or name == "X"):
             raise ArgumentTypeError(f"{name} must be an array or a frame of dask, got {type(value).__name__}.")
     given = [X, y] if weight is None else [X, y, weight]
-    columns = [None if value is None else _partitions(value) for value in given]
     lengths = _lengths(X)
-    for name, value in zip(("y", "weight"), given[1:], strict=False):
-        if value is not None and _lengths(value) != lengths:
+    for k, name in enumerate(("y", "weight")[: len(given) - 1], 1):
+        if given[k] is None or (found := _lengths(given[k])) == lengths:
+            continue
+        if sum(found) != sum(lengths):
+            raise DataError(f"X has {sum(lengths)} rows, {name} {sum(found)}.")
+        if not hasattr(given[k], "rechunk"):
             raise DataError(
-                f"X and {name}, a {type(value).__name__} of dask, are cut at different rows: rechunk one to the chunks "
-                f"of the other, {name}.rechunk({{0: X.chunks[0]}})."
+                f"X and {name} are cut at different rows: make an array of {name}, which is cut as X is, "
+                f"{name}.to_dask_array(lengths=True)."
             )
+        known = given[k].compute_chunk_sizes() if np.isnan(given[k].chunks[0]).any() else given[k]
+        given[k] = known.rechunk({0: lengths})
+    columns = [None if value is None else _partitions(value) for value in given]
     n = len(lengths)
     rows = zip(*([None] * n if found is None else found for found in columns), strict=True)
     return DaskRows(tuple(rows), lengths)
