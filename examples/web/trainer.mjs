@@ -1,7 +1,10 @@
 // Runs the files of estimator.export_training_step with any onnxruntime for JavaScript: web, node, react-native.
 // The only rule: what the step gives as next_S is fed to S in the next run.
 const OPTIONS = { graphOptimizationLevel: "basic" }; // as fit does: every further optimization is another rounding
-const ARRAYS = { float32: Float32Array, float64: Float64Array, int32: Int32Array };
+const ARRAYS = {
+  float32: Float32Array, float64: Float64Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, int16: Int16Array,
+  uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array,
+};
 const pick = (feeds, session) => Object.fromEntries(session.inputNames.map((name) => [name, feeds[name]]));
 
 export class Trainer {
@@ -19,7 +22,7 @@ export class Trainer {
   // Numbers as a tensor of the type that the input `name` has.
   tensor(name, values, shape = [values.length]) {
     const { dtype } = this.about.before?.inputs[name] ?? this.about.step.inputs[name];
-    return new this.ort.Tensor(dtype, ARRAYS[dtype].from(values), shape);
+    return new this.ort.Tensor(dtype, ARRAYS[dtype].from(values, dtype.endsWith("int64") ? BigInt : undefined), shape);
   }
 
   // Rows as they come, tensors by name -> rows of the step. What training does not change is computed once a row.

@@ -84,6 +84,15 @@ BODY = """
         m = MatMul(h, W)
         logits = Add(m, b)
     }"""
+TOKENS = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (int64[N, 5] tokens) => (float[N, 3] logits)
+    <float[9, 4] table, float[4, 3] W>
+    {
+        e = Gather(table, tokens)
+        m = ReduceMean<axes = [1], keepdims = 0>(e)
+        logits = MatMul(m, W)
+    }"""
 
 
 def network(text):
@@ -109,6 +118,7 @@ C, R = OrtGradientClassifier, OrtGradientRegressor
 IMAGES = DIGITS[0].reshape(-1, 1, 8, 8).astype(np.float32), DIGITS[1]
 
 SHADES = (IMAGES[0][:, 0] * 2.99).astype(int)
+WORDS = np.arange(600).reshape(120, 5) ** 2 % 9
 
 #: Name: the class, what is trained, the rows, the parameters.
 CASES = {
@@ -155,6 +165,7 @@ CASES = {
     ),
     "convolution": (C, lambda: network(CONV), IMAGES, {}),
     "a class for each pixel": (C, lambda: network(PIXELS), (IMAGES[0], SHADES), {"class_axis": 1}),
+    "tokens": (C, lambda: network(TOKENS), (WORDS, WORDS[:, 0] % 3), {}),
     "frozen body": (C, lambda: network(BODY), DIGITS, {"weights_to_train": ["W", "b"]}),
     "new head": (C, lambda: network(BODY), DIGITS, {"head": "new", "weights_to_train": "head"}),
     "network, weighted": (C, lambda: mlp(MLPClassifier, DIGITS), DIGITS, {}),
