@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxtrain import OrtGradientRegressor, add_loss_output, load, onnx_derivative, with_new_head
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, onnx_derivative, with_new_head
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.graph import held, layout_of, write_model
 from onnxtrain.runtime.session import run
@@ -160,6 +160,11 @@ def twice(field):
     return lambda onx: getattr(onx.graph, field).append(getattr(onx.graph, field)[0])
 
 
+def with_flags(onx):
+    for name, value in {"B": np.ones((3, 2), bool), "s": np.float32(1)}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+
+
 def trained_by(onx):
     info = onx.training_info.add()
     info.algorithm.CopyFrom(onx.graph)
@@ -219,6 +224,11 @@ ODD = {
         changed(lambda onx: with_dims(3, 0)(onx), outputs="float[N, 0] Y"),
         r"'Y' is empty, of the shape \(6, 0\) for 6 rows: train another one, by output=",
     ),
+    "a weight without rows": (changed(with_dims(0, 2), inputs="float[N, 0] X"), "X has 3 features, the model takes 0"),
+    "a quantized weight of booleans": (
+        changed(with_flags, nodes="V = DequantizeLinear(B, s) A = MatMul(X, W) C = MatMul(X, V) Y = Add(A, C)"),
+        "DequantizeLinear",
+    ),
     "opset 0": (changed(with_version(0)), "Opset 0 cannot be converted"),
     "opset -5": (changed(with_version(-5)), "Opset -5 cannot be converted"),
     "a huge opset": (changed(with_version(2**40)), "Install a newer onnx"),
@@ -267,6 +277,12 @@ def test_graphs_that_nobody_would_write(onx, words, tmp_path):
     else:
         with pytest.raises(OnnxTrainError, match=words):
             raise fitted or AssertionError("it was trained")
+
+
+def test_an_output_without_the_declared_columns():
+    onx = changed(with_dims(3, 0))
+    with pytest.raises(ModelError, match=r"'Y' is empty, of the shape \(6, 0\) for 6 rows"):
+        OrtGradientClassifier(onx).fit(X, [0, 1] * 3)
 
 
 def labelled(n):

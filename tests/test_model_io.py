@@ -342,6 +342,8 @@ NODES = {
         "Tanh .* reads 'h'",
     ),
     "an attribute that is missing": ("a = Cast(X) Y = MatMul(a, W)", "Cast .* lacks the attribute 'to'"),
+    "an input that is left out": ("Y = MatMul(, W)", "MatMul .* lacks its input 'A'"),
+    "one of several inputs that is left out": ("Z = MatMul(X, W) Y = Sum(Z, , Z)", "Sum .* lacks its input 'data_0'"),
     "in a body": (
         "c = Constant <value = bool {1}> () Y = If (c) <then_branch = t () => (float[N,1] a) { a = MatMul <axis = 1> (X, W) },"
         " else_branch = e () => (float[N,1] b) { b = MatMul(X, W) }>",

@@ -224,15 +224,56 @@ def test_one_column_between_0_and_1_may_be_either():
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(p, TWO), rtol=1e-3)
 
 
-def test_percentages_are_named():
-    onx = model(f"{K} {{ Z = MatMul(X, W) P = Softmax <axis = 1> (Z) Y = Mul(P, hundred) }}")
-    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array(100, np.float32), "hundred"))
-    words = (
-        "The rows of the output 'Y' sum to 100, .*taken for scores. Divide it by 100 in the model, or say output_is="
-    )
+ONE_COLUMN = "(float[n, 4] X) => (float[n, 1] Y)"
+HUNDRED = "h = Constant <value_float = 100.0> ()"
+
+#: Outputs that are taken for scores, and what is said of them.
+DOUBTFUL = {
+    "percentages": (
+        f"{K} {{ Z = MatMul(X, W) P = Softmax <axis = 1> (Z) {HUNDRED} Y = Mul(P, h) }}",
+        "The rows of the output 'Y' sum to 100, .*taken for scores. Divide it by 100 in the model, or say output_is=",
+    ),
+    "negative logarithms": (
+        f"{K} {{ Z = MatMul(X, W) P = LogSoftmax <axis = 1> (Z) Y = Neg(P) }}",
+        r"The rows of exp\(-Y\) sum to one.*the class is that of the largest. Make it a natural logarithm, or say",
+    ),
+    "logarithms to base 2": (
+        f"{K} {{ Z = MatMul(X, W) P = LogSoftmax <axis = 1> (Z) "
+        "h = Constant <value_float = 0.6931472> () Y = Div(P, h) }",
+        r"The rows of 2 \*\* Y sum to one.*Make it a natural logarithm, or say",
+    ),
+    "a percentage": (
+        f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}",
+        "'Y' is never negative, .* of one class in every row. Make it a score or a probability, or say",
+    ),
+    "a logarithm": (
+        f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) Y = Log(P) }}",
+        "'Y' is never positive, .* of one class in every row.",
+    ),
+}
+
+
+@pytest.mark.parametrize("text, words", DOUBTFUL.values(), ids=DOUBTFUL)
+def test_scores_that_may_be_something_else_are_named(text, words):
+    onx = model(text)
+    y = TWO if text.startswith(ONE_COLUMN) else THREE
     with pytest.warns(UserWarning, match=words):
-        OrtGradientClassifier(onx, max_iter=0).fit(X, THREE)
-    OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, THREE)  # filterwarnings = error
+        OrtGradientClassifier(onx, max_iter=0).fit(X, y)
+    OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, y)  # filterwarnings = error
+
+
+def test_scores_of_one_sign_on_these_rows_may_have_another_on_others():
+    onx = model(f"{ONE_COLUMN} {{ Z = MatMul(X, w) Q = Tanh(Z) Y = Mul(Q, two) }}")
+    rows = np.abs(X) * np.sign(WEIGHTS["w"].T)
+    assert OrtGradientClassifier(onx, max_iter=0).fit(rows, TWO).output_is_ == "scores"  # filterwarnings = error
+
+
+def test_a_softmax_over_one_column_is_refused():
+    onx = model(f"{ONE_COLUMN} {{ Z = MatMul(X, w) Y = Softmax <axis = 1> (Z) }}")
+    with pytest.raises(ModelError, match="'Y' is a Softmax over one column, which is 1 in every row.*end in a Sigmoid"):
+        OrtGradientClassifier(onx).fit(X, TWO)
+    with pytest.raises(ModelError, match="'Y' is a Softmax over one column"):
+        add_loss_output(onx, "log")
 
 
 def test_weights_of_zero_make_scores():

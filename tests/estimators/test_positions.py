@@ -217,6 +217,14 @@ def test_the_kind_of_an_output_is_seen_on_the_rows():
     assert_allclose(tuned.predict_proba(X).sum(axis=2), 1)
 
 
+def test_a_softmax_over_another_axis_gives_no_probabilities_of_classes():
+    onx = model(f"double[n, {T}, {K}] Y", "Y = Softmax <axis = 1> (Z)")
+    with pytest.warns(UserWarning, match="'Y' lies between 0 and 1 .*taken for scores. Say output_is='probabilities'"):
+        assert OrtGradientClassifier(onx, **EXACT).fit(X, Y).output_is_ == "scores"
+    said = OrtGradientClassifier(onx, output_is="probabilities", **EXACT).fit(X, Y)
+    assert_allclose(said.predict_proba(X).sum(axis=2), 1)
+
+
 def test_labels_of_any_kind():
     names = np.array(["name", "other", "place"])
     y = np.where(COUNTED, names[LABELS], "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.positions import find_columns
+from onnxtrain.losses.ranges import range_of
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.model import Reading, TrainableModel
@@ -27,16 +28,16 @@ from onnxtrain.training.model import Reading, TrainableModel
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed by running rows: the columns of its output, and whether it is a probability."""
     found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
+    if found.ndim and not found.size:
+        raise ModelError(
+            f"The output {source.model.output!r} is empty, of the shape {found.shape} for {len(found)} rows: train "
+            "another one, by output=, or give the model a new layer by head='new'."
+        )
     if not source.model.width:
         if not found.ndim:
             raise ModelError(
                 f"The output {source.model.output!r} is one number for all rows: train one with a value for each "
                 "row, by output=, or give the model a new layer by head='new'."
-            )
-        if not found.size:
-            raise ModelError(
-                f"The output {source.model.output!r} is empty, of the shape {found.shape} for {len(found)} rows: train "
-                "another one, by output=, or give the model a new layer by head='new'."
             )
         source = _with_columns(source, found.shape, X, reading)
     if not reading.needs_rows(source.model):
@@ -97,18 +98,59 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     if sums_to_one and not reading.n_labels and not outside.any():
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
         return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
-    total = _common_sum(found)
-    if total:
-        warn(
-            f"The rows of the output {model.output!r} sum to {total:.6g}, as probabilities times that do: it is taken "
-            f"for scores. Divide it by {total:.6g} in the model, or say output_is='scores'."
-        )
-    elif not outside.any() and np.ptp(found) > 0:
-        warn(
-            f"The output {model.output!r} lies between 0 and 1 on the rows, and the model does not show whether it is "
-            "scores or probabilities: it is taken for scores. Say output_is='probabilities' or output_is='scores'."
-        )
+    doubt = _doubt(model, found, outside=bool(outside.any()))
+    if doubt:
+        warn(f"{doubt} or say output_is='scores'.")
     return _of_scores(model, found.shape[1])
+
+
+def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool) -> str:
+    """Return what speaks against scores, and its remedy, for the start of a sentence; empty if nothing does."""
+    output, total = repr(model.output), _common_sum(found)
+    if total:
+        return (
+            f"The rows of the output {output} sum to {total:.6g}, as probabilities times that do: it is taken "
+            f"for scores. Divide it by {total:.6g} in the model,"
+        )
+    if not outside and np.ptp(found) > 0:
+        return (
+            f"The output {output} lies between 0 and 1 on the rows, and the model does not show whether it is "
+            "scores or probabilities: it is taken for scores. Say output_is='probabilities'"
+        )
+    undone = next((name for name, undo in _LOGARITHMS.items() if _sums_to_one(undo, found)), None)
+    if undone:
+        return (
+            f"The rows of {undone.format(model.output)} sum to one, as if the output {output} were such a logarithm of "
+            "probabilities: it is taken for scores, the class is that of the largest. Make it a natural logarithm,"
+        )
+    if found.shape[1] == 1 and _has_one_sign(model, found):
+        return (
+            f"The output {output} is never {'negative' if found.max() > 0 else 'positive'}, and one column of scores "
+            "decides by its sign: it is taken for scores, of one class in every row. Make it a score or a probability,"
+        )
+    return ""
+
+
+#: What undoes a logarithm of probabilities other than the natural one, whose Softmax they are.
+_LOGARITHMS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp(-{})": lambda z: np.exp(-z),
+    "2 ** {}": np.exp2,
+    "10 ** {}": lambda z: np.power(10.0, z),
+}
+
+
+def _sums_to_one(undo: Callable[[np.ndarray], np.ndarray], found: np.ndarray) -> bool:
+    with np.errstate(over="ignore"):
+        return found.shape[1] > 1 and bool(np.all(np.abs(undo(found.astype(np.float64)).sum(axis=1) - 1) <= SUM))
+
+
+def _has_one_sign(model: TrainableModel, found: np.ndarray) -> bool:
+    """Whether the graph proves that the output, of one sign on the rows, is so for all."""
+    if found.min() < 0 < found.max() or not np.ptp(found) > 0:
+        return False
+    values = graph.load(model.graph()).graph.outputs
+    bounds = next(range_of(v) for v in values if v.name == model.output)
+    return bounds.low >= 0 or bounds.high <= 0
 
 
 def _common_sum(found: np.ndarray) -> float:

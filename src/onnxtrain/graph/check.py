@@ -358,6 +358,18 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
                 f"{node.op_type} (node {node.name!r}) has {found} {what}; "
                 f"it must have {least if least == most else f'{least} to {most}'}."
             )
+    if "" in node.input:
+        _check_left_out(node, schema)
+
+
+def _check_left_out(node: onnx.NodeProto, schema: Any) -> None:
+    """Refuse an empty name for an input that is not optional."""
+    formals = schema.inputs
+    for i, name in enumerate(node.input):
+        formal = formals[min(i, len(formals) - 1)]
+        optional = formal.option is formal.option.Optional or not formal.is_homogeneous
+        if not name and not optional:
+            raise ModelError(f"{node.op_type} (node {node.name!r}) lacks its input {formal.name!r}.")
 
 
 def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.errors import ModelError
 from onnxtrain.graph import Op, constant, is_float, made_by, rank, scalar, tensor
 from onnxtrain.losses.ranges import (
     ROUNDING,
@@ -73,12 +74,28 @@ class Scores:
         output : onnx_ir.Value
         output_is : {"scores", "probabilities"} or None
             None: the graph decides.
+
+        Raises
+        ------
+        ModelError
+            The output is a Softmax over one column.
         """
+        if self._chooses_among_one(output):
+            raise ModelError(
+                f"The output {output.name!r} is a Softmax over one column, which is 1 in every row and has no "
+                "gradient: end in a Sigmoid instead, or give the last layer a column for each class."
+            )
         if output_is == "scores" and self.link is not Link.IDENTITY:
             return Scores(output, Link.IDENTITY)
         if output_is == "probabilities" and self.link is Link.IDENTITY:
             return Scores(output, Link.PROBABILITY)
         return self if output_is is None else replace(self, certain=True)
+
+    def _chooses_among_one(self, output: ir.Value) -> bool:
+        softmax = made_by(output, "Softmax")
+        if softmax is not None and output.shape is not None:
+            return bool(output.shape[axis(softmax)] == 1)
+        return self.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID) and n_columns(self.value) == 1
 
 
 # ------------------------------------------------------------- the scores
@@ -161,7 +178,7 @@ def _scores_of_unturned(value: ir.Value, op: Op | None, class_axis: int | None) 
     if mean is not None:
         return Scores(mean, Link.EXP, certain=range_of(value).high <= 1)
     if range_of(value).is_unit:
-        return Scores(value, Link.PROBABILITY)
+        return Scores(value, Link.PROBABILITY, certain=softmax is None)  # of another axis it sums to one elsewhere
     return Scores(value, Link.IDENTITY, certain=False)
 
 
@@ -416,9 +433,9 @@ def _of_product(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     weights, bias = constant(node.inputs[1]), np.zeros(1)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         bias = constant(node.inputs[2])  # type: ignore[assignment]
-    if weights is None or bias is None or weights.ndim > 2:
+    if weights is None or bias is None or weights.ndim not in (1, 2):
         return None
-    weights = weights.reshape(len(weights), -1) * node.attributes.get_float("alpha", 1.0)
+    weights = (weights if weights.ndim == 2 else weights[:, None]) * node.attributes.get_float("alpha", 1.0)
     weights = weights.T if node.attributes.get_int("transB", 0) else weights
     return weights, bias.reshape(-1) * node.attributes.get_float("beta", 1.0)
 

@@ -333,7 +333,7 @@ def _of_matrix_product(node: ir.Node, x: _Operand) -> Range:
     weights = constant(node.inputs[1])
     if weights is not None and _averages(weights):
         return x(0).without_sum()
-    if weights is not None and (weights.min() < 0 or not x(1).sums_to_one):
+    if weights is not None and (weights.min(initial=0.0) < 0 or not x(1).sums_to_one):
         return Range()
     return x(1) if x(0).holds_weights else Range()
 
