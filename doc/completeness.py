@@ -64,6 +64,17 @@ def shown_errors(folder: Path) -> list[str]:
     ]
 
 
+def hidden_arguments(folder: Path) -> list[str]:
+    """Return the pages on which a class has the arguments ``*args, **kwargs``: no class of the package has them."""
+    shown = re.compile(r'<dl class="py class">\s*<dt.*?</dt>', re.DOTALL)
+    return [
+        str(page.relative_to(folder))
+        for page in sorted(folder.rglob("*.html"))
+        for heading in shown.findall(page.read_text(encoding="utf-8"))
+        if "*args,**kwargs" in re.sub(r"<[^>]+>|\s", "", heading)
+    ]
+
+
 class _Page(HTMLParser):
     """The anchors of a page, and the addresses that it refers to."""
 

@@ -4,6 +4,7 @@ A page ``X.rst`` for which there is a script ``gen_X.py`` is made by it where it
 is missing: remove the page to have it made anew. Some take minutes.
 """
 
+import inspect
 import logging
 import os
 import re
@@ -16,11 +17,12 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.transforms import SphinxTransform
+from sphinx.util.inspect import stringify_signature
 
 import onnxtrain
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from completeness import broken_links, public_names, shown_errors, undocumented
+from completeness import broken_links, hidden_arguments, public_names, shown_errors, undocumented
 
 project = "onnxtrain"
 author = "onnxtrain developers"
@@ -74,6 +76,8 @@ plot_apply_rcparams = True
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say it, with shapes
+maximum_signature_line_length = 88  # longer ones have a parameter a line
+toc_object_entries_show_parents = "hide"  # the name of the class is as wide as the sidebar
 # of an error the class says it all; what BaseException brings is Python's
 autodoc_default_options = {"members": True, "inherited-members": "BaseException", "show-inheritance": True}
 napoleon_numpy_docstring = True
@@ -92,6 +96,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("onnxtrain",),
+    "capture_repr": ("_repr_html_",),  # not what the last call to matplotlib returns
 }
 logging.getLogger("onnx_ir").setLevel(logging.WARNING)  # sphinx-gallery listens from INFO
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
@@ -130,6 +135,18 @@ def indexed(entry):
 def is_mark(node):
     """Whether a node is invisible: an entry of the index, its target, a comment."""
     return isinstance(node, addnodes.index | nodes.target | nodes.comment)
+
+
+def show_arguments(app, what, name, obj, options, signature, return_annotation):
+    """Give a class the arguments that Python shows: autodoc takes those of ``__new__``, which only checks names.
+
+    A protocol is not called.
+    """
+    if what != "class" or signature is None:
+        return None
+    if getattr(obj, "_is_protocol", False):
+        return "", None
+    return stringify_signature(inspect.signature(obj), show_annotation=False), return_annotation
 
 
 def shorten_docstrings_of_sklearn(app, what, name, obj, options, lines):
@@ -176,6 +193,7 @@ def check_what_was_written(app, exception):
         return
     problems = [f"{name} is in no page" for name in undocumented(public_names(), app.env.domains["py"].objects)]
     problems += shown_errors(Path(app.outdir))
+    problems += [f"{page} does not name the arguments of the class" for page in hidden_arguments(Path(app.outdir))]
     problems += [f"a link leads nowhere, {link}" for link in broken_links(Path(app.outdir))]
     if problems:
         raise ExtensionError("The documentation is not complete:\n" + "\n".join(problems))
@@ -185,6 +203,7 @@ def setup(app):
     """Called by Sphinx."""
     app.add_transform(IndexedSections)
     app.connect("builder-inited", make_missing_pages)
+    app.connect("autodoc-process-signature", show_arguments)
     app.connect("autodoc-process-docstring", shorten_docstrings_of_sklearn)
     app.connect("html-page-context", without_links_back)
     app.connect("build-finished", make_page_of_the_browser)

@@ -58,6 +58,16 @@ def test_an_error_on_a_page_is_found(tmp_path):
     assert completeness.shown_errors(tmp_path) == ["sub/bad.html:2: <span>ERROR: Adding a table of contents</span>"]
 
 
+def test_a_class_whose_arguments_are_hidden_is_found(tmp_path):
+    heading = (
+        '<dl class="py class">\n<dt>SGD(<em>{}</em>)</dt><dd><dl class="py method"><dt>f(*args, **kwargs)</dt></dl>'
+    )
+    (tmp_path / "a.html").write_text(heading.format("momentum=0.0"))
+    assert completeness.hidden_arguments(tmp_path) == []
+    (tmp_path / "b.html").write_text(heading.format("<span>*</span>args</em>, <em>**kwargs"))
+    assert completeness.hidden_arguments(tmp_path) == ["b.html"]
+
+
 def test_a_link_that_leads_nowhere_is_found(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "logo.svg").write_text("<svg/>")

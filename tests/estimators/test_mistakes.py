@@ -24,6 +24,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.metrics import make_scorer, mean_absolute_error
@@ -467,13 +468,13 @@ MORE_CALLS = [
     ),
     (lambda _: C().fit(TABLE[["area", "town"]], RENT > 9), DataError, "put an encoder in front of it"),
     (lambda _: R(MLPRegressor()).fit(TABLE[["area", "town"]], RENT), DataError, "put an encoder in front of it"),
-    (lambda _: R().fit(TABLE[["area", "since"]], RENT), ArgumentTypeError, "(X['date'] - X['date'].min()).dt.days"),
+    (lambda _: R().fit(TABLE[["area", "since"]], RENT), ArgumentTypeError, "X holds dates or durations in 'since'"),
     (
         lambda _: R(make_pipeline(make_column_transformer((StandardScaler(), ["area", "since"])), Ridge())).fit(
             TABLE, RENT
         ),
         ArgumentTypeError,
-        "The rows hold dates, the model takes numbers: replace a column of dates by its days",
+        "X holds dates or durations in 'since', the model takes numbers. Make numbers of such a column, as (X['since'] - ",
     ),
     (
         lambda _: (
@@ -874,7 +875,21 @@ FURTHER_CALLS = [
             R(make_pipeline(DictVectorizer(), Ridge()), max_iter=1).fit([{"a": 1.0}] * 20, RENT).get_trained_onnx()
         ),
         ExportError,
-        "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns",
+        "the rows are a list of dictionaries, which no graph takes: a frame has columns",
+    ),
+    *(
+        (
+            lambda _, steps=steps, texts=texts: (
+                C(make_pipeline(*steps, LogisticRegression()), max_iter=1).fit(texts, RENT > 9).get_trained_onnx()
+            ),
+            ExportError,
+            "which ONNX does not run alike (ONNX does not split texts into words as scikit-learn does).",
+        )
+        for steps, texts in [
+            ([TfidfVectorizer()], ["good day", "bad"] * 10),
+            ([TfidfVectorizer()], np.array(["good day", "bad"] * 10)),
+            ([make_column_transformer((TfidfVectorizer(), "town"))], TABLE[["town"]]),
+        ]
     ),
     (
         lambda _: (
@@ -932,7 +947,11 @@ FURTHER_CALLS = [
         "Input contains NaN. It is in y: leave out the rows without a label",
     ),
     (lambda _: R().fit(X, y, np.ones(3)), DataError, "Give a weight for each row of X."),
-    (lambda _: R().fit(TABLE[["since"]], RENT), ConversionError, "its days, (X['since'] - X['since'].min()).dt.days"),
+    (
+        lambda _: R().fit(TABLE[["since"]], RENT),
+        ConversionError,
+        "as (X['since'] - pandas.Timestamp('2020-01-01')).dt.days",
+    ),
     (
         lambda _: R().fit(np.where(X > 0, np.nan, X), y),
         DataError,
@@ -1079,6 +1098,41 @@ FURTHER_CALLS = [
         "ax is an Axes of matplotlib, as plt.gca",
     ),
 ]
+DAYS = pd.date_range("2020-01-01", periods=20)
+ZONED = DAYS.tz_localize("UTC")
+#: Columns that are no numbers, beside one of numbers and one of text: what is said of them.
+COLUMNS = [
+    (
+        DAYS,
+        "holds dates or durations in 'c', the model takes numbers. Make numbers of such a column, as (X['c'] - pandas",
+    ),
+    (ZONED, "(X['c'] - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"),
+    (DAYS - DAYS[0], "as X['c'].dt.total_seconds() does"),
+    ((DAYS - DAYS[0]).astype(object), "as pandas.to_timedelta(X['c']).dt.total_seconds() does"),
+    (DAYS.to_period("M"), "(pandas.to_datetime(X['c'].astype(str)) - pandas.Timestamp('2020-01-01')).dt.days"),
+    (DAYS.date, "(pandas.to_datetime(X['c'].astype(str)) - pandas.Timestamp('2020-01-01')).dt.days"),
+    (DAYS.time, "X holds values of type time in 'c'"),
+    (
+        pd.cut(RENT, 3),
+        "X holds values of type Interval in 'c', the model takes numbers. Make numbers of them, or text for",
+    ),
+    ([{"a": 1}] * 20, "X holds values of type dict in 'c'"),
+    ([[1, 2]] * 20, "X holds values of type list in 'c', the model takes numbers."),
+]
+
+
+@pytest.mark.parametrize("values, message", COLUMNS)
+@pytest.mark.parametrize("model", [None, make_pipeline(StandardScaler(), Ridge())], ids=["none", "pipeline"])
+@pytest.mark.parametrize("behind", [[], ["town"]])
+def test_columns_that_hold_no_numbers_are_named(values, message, model, behind):
+    with pytest.raises((ArgumentTypeError, DataError), match=re.escape(message)) as e:
+        R(model).fit(TABLE.assign(c=values)[["area", "c", *behind]], RENT)
+    assert "y.astype" not in str(e.value)
+    for expression in re.findall(r"as (\S+.*?) does, or leave it out", str(e.value)):
+        numbers = eval(expression, {"X": TABLE.assign(c=values), "pandas": pd})
+        R(max_iter=0).fit(TABLE[["area"]].assign(c=numbers), RENT)
+
+
 ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS
 
 

@@ -120,9 +120,17 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
     return Conversion(graphs.save(model), bindings)
 
 
+#: Why steps that read texts are not part of a graph.
+NO_WORDS = "ONNX does not split texts into words as scikit-learn does"
+
+
 def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any) -> ir.Model:
     """Return the graph of an estimator with its learned attributes as initializers."""
     onx = repaired_graph(estimator, X)
+    if any(
+        node.op_type == "Tokenizer" for node in onx.graph.node
+    ):  # an operator of onnxruntime, which splits otherwise
+        raise ConversionError(NO_WORDS)
     try:
         model = rewritten(graphs.load_converted(onx))
         if any(v.dtype == ir.DataType.DOUBLE for v in model.graph.initializers.values()):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 from collections.abc import Iterator, Mapping
+from numbers import Number
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -31,12 +34,50 @@ def text_columns(X: Any) -> list[str]:
     """Return the names of the columns that hold text or categories."""
     if not by_column(X):
         return []
-    return [str(name) for name, dtype in X.dtypes.items() if dtype.kind not in "fiubmM"]
+    return [str(name) for name, column in X.items() if column.dtype.kind not in "fiub" and not _days(name, column)]
 
 
-def date_columns(X: Any) -> list[str]:
-    """Return the names of the columns that hold dates or durations."""
-    return [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "mM"] if by_column(X) else []
+def date_columns(X: Any) -> dict[str, str]:
+    """Return the columns that hold dates or durations, each with the expression that makes numbers of it."""
+    if not by_column(X):
+        return {}
+    found = {str(name): _days(name, column) for name, column in X.items()}
+    return {name: expression for name, expression in found.items() if expression}
+
+
+def _days(name: Any, column: Any) -> str:
+    """Return the expression that makes numbers of a column of dates or durations, else an empty text.
+
+    Its origin is fixed: one computed from the rows would be another one in ``predict``.
+    """
+    kind, found = column.dtype.kind, f"X[{name!r}]"
+    if kind == "O":
+        first = _first(column)
+        if isinstance(first, dt.timedelta):
+            return f"pandas.to_timedelta({found}).dt.total_seconds()"
+        if type(first).__name__ != "Period" and not isinstance(first, dt.date):
+            return ""
+        found = f"pandas.to_datetime({found}.astype(str))"
+    elif kind == "m":
+        return f"{found}.dt.total_seconds()"
+    elif kind != "M":
+        return ""
+    zone = ", tz='UTC'" if getattr(column.dtype, "tz", None) is not None else ""
+    return f"({found} - pandas.Timestamp('2020-01-01'{zone})).dt.days"
+
+
+def object_columns(X: Any) -> dict[str, str]:
+    """Return the columns that hold neither numbers nor text nor dates, each with the type of its first value."""
+    if not by_column(X):
+        return {}
+    first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
+    known = (str, bytes, Number, np.generic, NoneType)
+    return {name: type(value).__name__ for name, value in first.items() if not isinstance(value, known)}
+
+
+def _first(column: Any) -> Any:
+    """Return the first value of a column that is not missing, None if there is none."""
+    return next(iter(column[column.notna()][:1]), None)
 
 
 def input_types(X: Any) -> list[tuple[str, Any]]:

@@ -145,11 +145,10 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
             "in front of it, as in make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'); numbers "
             f"that are written as text become numbers by X.astype({{{columns[0]!r}: float}})."
         )
-    if _MEETS_TEXT.search(why) and (columns := date_columns(X)):
-        first = columns[0]
+    if _MEETS_TEXT.search(why) and (dates := date_columns(X)):
         return (
-            f"{name} takes numbers, and X holds dates in {', '.join(map(repr, columns))}. Replace a column of dates "
-            f"by its days, (X[{first!r}] - X[{first!r}].min()).dt.days, or leave it out."
+            f"{name} takes numbers, and X holds dates or durations in {', '.join(map(repr, dates))}. Make numbers of "
+            f"such a column, as {next(iter(dates.values()))} does, or leave it out."
         )
     if isinstance(step, SimpleImputer) and text_columns(X):
         why = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
+from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
@@ -251,10 +252,13 @@ def _rounded(X: Features) -> Features:
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)  # type: ignore[attr-defined]
 
 
-def reason_of(X: ArrayLike, refused: Exception | None, rounding: str) -> str:
+def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
     """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
-    if is_of_objects(X):
-        return "the rows are a list of texts or dictionaries, which no graph takes: a frame has columns"
+    first = next(iter(X)) if is_of_objects(X) or getattr(X, "ndim", 0) == 1 else None
+    if isinstance(first, Mapping):
+        return "the rows are a list of dictionaries, which no graph takes: a frame has columns"
+    if isinstance(first, (str, bytes)):
+        return NO_WORDS
     if refused is None:
         return rounding
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):

@@ -91,17 +91,17 @@ def start(
                 rows.form.warn_of_rounding(rows.exact)
                 return rows, model, state
     except Exception as e:  # any class: a third-party step may ask for columns by name, but got an array
-        _check_divisible(estimator.estimator, e)
+        _check_divisible(estimator.estimator, e, X)
         refused = e
     return _start_divided(estimator, X, y, sample_weight, refused, rounding)
 
 
-def _check_divisible(model: Any, error: Exception) -> None:
+def _check_divisible(model: Any, error: Exception, X: Features) -> None:
     """Raise the error if dividing the model cannot avoid it; all other errors are reasons to divide the model."""
     ours = isinstance(error, OnnxTrainError) and not isinstance(error, (ConversionError, DataError))
     if is_divisible(model) and not ours:
         return
-    with as_data_error():  # the error may come from fitting in scikit-learn
+    with as_data_error(X):  # the error may come from fitting in scikit-learn
         raise error
 
 
@@ -146,7 +146,7 @@ def _start_divided(
 
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
-    with as_data_error():
+    with as_data_error(X):
         fitted = fitted_on(
             estimator.estimator,
             (X, not_nullable(y), sample_weight),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.cache import table
+from onnxtrain.convert.columns import date_columns, object_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, as_number, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
@@ -178,8 +180,11 @@ _FOR_TEXT = (
 )
 _FOR_DATES = (
     ". The rows hold dates, the model takes numbers: replace a column of dates by its days, "
-    "(X['date'] - X['date'].min()).dt.days, or leave it out."
+    "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
+
+#: The messages of numpy and pandas about a value that is no number.
+_NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
 #: The remedy for invalid rows or targets, by a part of scikit-learn's message.
 _REMEDIES = {
@@ -239,16 +244,37 @@ _ZERO_WEIGHTS = dict.fromkeys({"allow_all_zero_weights"} & {*inspect.signature(_
 
 
 @contextmanager
-def as_data_error() -> Iterator[None]:
-    """Raise scikit-learn's validation errors as a DataError with the same message."""
+def as_data_error(X: object = None) -> Iterator[None]:
+    """Raise scikit-learn's validation errors as a DataError with the same message.
+
+    If `X` is a frame with columns that hold no numbers, the message names them.
+    """
     try:
         yield
     except OnnxTrainError:
         raise
     except (TypeError, ValueError) as e:
-        remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
-        found = str(e).removesuffix(".") if remedy.startswith(".") else str(e)
-        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(f"{found}{remedy}") from e
+        said = _of_columns(X) if _NO_NUMBER.search(str(e)) else ""
+        if not said:
+            remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
+            said = (str(e).removesuffix(".") if remedy.startswith(".") else str(e)) + remedy
+        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
+
+
+def _of_columns(X: object) -> str:
+    """Return which columns of a frame hold dates or objects, and what to do about it; nothing if there are none."""
+    if dates := date_columns(X):
+        return (
+            f"X holds dates or durations in {', '.join(map(repr, dates))}, the model takes numbers. Make numbers of "
+            f"such a column, as {next(iter(dates.values()))} does, or leave it out."
+        )
+    if objects := object_columns(X):
+        name, kind = next(iter(objects.items()))
+        return (
+            f"X holds values of type {kind} in {name!r}, the model takes numbers. Make numbers of them, or text for "
+            f"an encoder by X.astype({{{name!r}: str}}), or leave the column out."
+        )
+    return ""
 
 
 def random_state_of(estimator: Estimator) -> np.random.RandomState:
@@ -306,15 +332,16 @@ def check_X_y(
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
         check = check_array if y is None else check_arrays
-    found = check(
-        X,
-        **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
-        accept_sparse="csr",
-        dtype=None if counted else dtype,
-        order="C",
-        allow_nd=ndim > 2,
-        ensure_all_finite="allow-nan" if allow_nan else True,
-    )
+    with as_data_error(X):
+        found = check(
+            X,
+            **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
+            accept_sparse="csr",
+            dtype=None if counted else dtype,
+            order="C",
+            allow_nd=ndim > 2,
+            ensure_all_finite="allow-nan" if allow_nan else True,
+        )
     rows, targets = (found, None) if y is None else found
     if counted:
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
