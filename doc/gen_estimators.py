@@ -114,7 +114,7 @@ WITHOUT_WEIGHTS = {
     "SelectPercentile SequentialFeatureSelector VarianceThreshold",
     "categories are discrete": "LabelEncoder OneHotEncoder OrdinalEncoder TargetEncoder",
     "a bin is a number of a column": "KBinsDiscretizer",
-    "what it keeps are rows": "KNNImputer NearestNeighbors",
+    "what it keeps are rows": "NearestNeighbors",
     "values are looked up in a table": "QuantileTransformer",
     "the index of a leaf is discrete": "RandomTreesEmbedding",
     "the score counts splits": "IsolationForest",

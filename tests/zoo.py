@@ -366,7 +366,6 @@ def _combined() -> None:
     )
     add(make(preprocessing.Normalizer(), log()), "iris", variant="normalizer, logistic")
     add(make(preprocessing.PolynomialFeatures(), linear_model.Ridge()), "reg", variant="polynomial, ridge")
-    add(make(impute.KNNImputer(), linear_model.Ridge()), "nan", variant="neighbours, ridge")
     for alpha in (0.1, 0.5):
         selection = feature_selection.SelectFromModel(linear_model.Lasso(alpha))
         add(make(scaler(), selection, linear_model.Ridge()), "reg", variant=f"selection by {alpha}, ridge")
@@ -455,6 +454,7 @@ REFUSED = {
     "GaussianProcessRegressor: Matern(length_scale=2, nu=2)": "choose nu of 0.5, 1.5, 2.5 or np.inf",
     "KernelRidge: function": "has no formula in ONNX",
     "NearestCentroid: equal priors": r"priors='empirical'",
+    "KNNImputer": "scikit-learn runs it, in a pipeline",
     "TunedThresholdClassifierCV": "put the threshold around",
     "FixedThresholdClassifier: 0.3": "put the threshold around",
     "DummyClassifier: uniform": "choose strategy='prior'",
@@ -470,7 +470,6 @@ WITHOUT_WEIGHTS = {
     "FunctionTransformer": "nothing is learned",
     "CastTransformer": "nothing is learned",
     "ReplaceTransformer": "nothing is learned",
-    "KNNImputer": "what it keeps are rows, with their missing values",
     "SelectKBest": "columns are chosen",
     "SelectPercentile": "columns are chosen",
     "SelectFdr": "columns are chosen",

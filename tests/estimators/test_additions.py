@@ -9,7 +9,14 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cross_decomposition import CCA, PLSCanonical
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, StackingClassifier, VotingRegressor
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    BaggingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingRegressor,
+)
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
@@ -64,6 +71,8 @@ REGRESSORS = {
     "chain of trees": (RegressorChain(HISTOGRAM), BOTH),
     "trees for each target": (MultiOutputRegressor(HISTOGRAM), BOTH),
     "neighbours by distance": (KNeighborsRegressor(weights="distance"), Y),
+    "neighbours of whole targets": (KNeighborsRegressor(), Y.astype(int)),
+    "neighbours in a radius by distance": (RadiusNeighborsRegressor(0.3, weights="distance"), Y),
     "isotonic": (IsotonicRegression(out_of_bounds="clip"), Y),
     "cca": (CCA(1), BOTH),
     "pls": (PLSCanonical(2), BOTH),
@@ -297,13 +306,27 @@ def test_neighbours_that_were_fitted_on_sparse_rows(neighbours):
 
 
 def test_neighbours_equally_far_are_named_with_the_remedy():
-    rows = np.random.default_rng(0).integers(0, 4, (300, 3)).astype(float)
-    targets = np.random.default_rng(1).normal(size=300)
-    with pytest.raises(ConversionError, match="equally far gets the values of either.* RadiusNeighborsRegressor"):
-        OrtGradientRegressor(KNeighborsRegressor(5).fit(rows, targets), max_iter=1).fit(rows, targets)
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.arange(8.0)] * 3), axis=-1).reshape(-1, 3)
+    rows, others = np.split(rng.permutation(grid), [300])
+    targets = rng.normal(size=300)
+    model = KNeighborsRegressor(5).fit(rows, targets)
+    for n in (300, 2):  # on these two rows the graph is the estimator, on those between them it is not
+        with pytest.raises(ConversionError, match="equally far gets the values of either.* RadiusNeighborsRegressor"):
+            OrtGradientRegressor(model, max_iter=1).fit(rows[:n], targets[:n])
     model = RadiusNeighborsRegressor(1.5).fit(rows, targets)
     tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, targets)
-    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("around", [BaggingRegressor, AdaBoostRegressor])
+def test_neighbours_that_are_the_same_row_are_refused_with_the_remedy(around):
+    model = around(KNeighborsRegressor(3), n_estimators=2, random_state=0).fit(X, Y)
+    with pytest.raises(ConversionError, match="fitted on rows that are equal, as row .* RadiusNeighborsRegressor"):
+        OrtGradientRegressor(model, max_iter=1).fit(X, Y)
+    model = around(RadiusNeighborsRegressor(0.3), n_estimators=2, random_state=0).fit(X, Y)
+    tuned = trained(OrtGradientRegressor, model, X, 0.5 * Y, max_iter=5)
+    close(tuned.predict(X), tuned.to_sklearn().predict(X))
 
 
 def test_a_gaussian_process_that_predicts_unfitted_is_fitted():

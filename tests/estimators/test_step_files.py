@@ -17,7 +17,6 @@ from sklearn.datasets import load_diabetes, load_digits, load_iris, make_multila
 from sklearn.decomposition import PCA
 from sklearn.ensemble import GradientBoostingRegressor, VotingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.impute import KNNImputer
 from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
@@ -38,7 +37,6 @@ from onnxtrain.graph import held
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from onnxtrain.runtime.session import run
 from onnxtrain.training import portable
-from tests.zoo import data
 
 RUNNER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "web" / "run_plain.py"
 EPOCHS, RATE = 3, 2e-3
@@ -51,7 +49,6 @@ DIABETES = StandardScaler().fit_transform(DIABETES[0])[:200], (DIABETES[1][:200]
 TWO = DIABETES[0], np.stack([DIABETES[1], DIABETES[0][:, 2] - DIABETES[0][:, 3]], axis=1)
 FLOWERS = IRIS[0][:100], np.array(["setosa", "versicolor"])[IRIS[1][:100]]
 LABELS = make_multilabel_classification(120, 8, n_classes=4, random_state=0)
-GAPS = data("nan")
 WEIGHT = np.random.default_rng(1).uniform(0.5, 2, 300)
 
 CONV = """
@@ -92,6 +89,21 @@ TOKENS = """
         e = Gather(table, tokens)
         m = ReduceMean<axes = [1], keepdims = 0>(e)
         logits = MatMul(m, W)
+    }"""
+CHOOSING = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 64] X) => (float[N, 10] logits)
+    <float[64, 200] body, float[200, 10] W, float[10] b>
+    {
+        zero = Constant<value = float {0.0}>()
+        total = ReduceSum<keepdims = 0>(X)
+        some = Greater(total, zero)
+        h = If(some) <
+            then_branch = yes () => (float[N, 200] h1) { z1 = MatMul(X, body) h1 = Relu(z1) },
+            else_branch = no () => (float[N, 200] h2) { z2 = MatMul(X, body) h2 = Neg(z2) }
+        >
+        m = MatMul(h, W)
+        logits = Add(m, b)
     }"""
 
 
@@ -177,7 +189,7 @@ CASES = {
 WEIGHTED = {"network, weighted", "linear, weighted, l2"}
 #: Products with all rows, of which fit takes a batch at a time, are rounded differently.
 IN_FRONT = {
-    "gaps, a graph in the front": (R, lambda: make_pipeline(KNNImputer(), Ridge()).fit(*GAPS), GAPS, {}),
+    "a graph in the front": (C, lambda: network(CHOOSING), DIGITS, {"weights_to_train": ["W", "b"]}),
 }
 #: In float64 an exponential of numpy and one of onnxruntime may differ in the last bit.
 DOUBLE = {"float64": (R, lambda: mlp(MLPRegressor, DIABETES), DIABETES, {"dtype": "float64"})}

@@ -288,7 +288,7 @@ def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator
     marked = copy.deepcopy(estimator)
     for item in items:
         old = get(marked, item.path)
-        array = np.asarray(old)
+        array = np.asarray(old) if np.asarray(old).dtype.kind == "f" else item.value
         new = array * (1 + 0.01 * rng.random(array.shape)) + np.where(array == 0, 0.01 * rng.random(array.shape), 0)
         put(marked, item.path, new.astype(array.dtype) if isinstance(old, np.ndarray) else type(old)(new))
     for item in learned(marked):

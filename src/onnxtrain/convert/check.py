@@ -12,7 +12,6 @@ import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import RFE, SelectorMixin
-from sklearn.impute import KNNImputer
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
@@ -93,7 +92,12 @@ def compare(
         return dict(zip(names, run_session(session, {**feeds_of(onx, rows), **(weights or {})}, names), strict=True))
 
     if _has_trees_last(estimator):
-        _check_between(estimator, run, X)
+        _check_between(estimator, run, rows_between(X), _SPLITS_BETWEEN)
+    elif holds(estimator, KNeighborsRegressor):
+        between = rows_between(X)
+        # each is compared with all fitted rows
+        few = None if between is None else some_rows(between, COMPARED_ROWS)
+        _check_between(estimator, run, few, remedy_of(estimator))
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
         found, exact = run(chosen), as_float64(chosen)
@@ -111,13 +115,15 @@ def _has_trees_last(estimator: BaseEstimator) -> bool:
     return isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
 
 
-def _check_between(estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], X: Any) -> None:
-    """Compare a pipeline that ends in trees with its graph on decimals between the rows of `X`.
+def _check_between(
+    estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], rows: Any, remedy: str
+) -> None:
+    """Compare an estimator that chooses by thresholds or distances with its graph on decimals between its rows, if any.
 
     Splits lie in the middle of two rows that the trees were fitted on. There what the steps in front compute in float32
-    falls to another side than in float64: of no row of the fit, and of some in any other table of such decimals.
+    falls to another side than in float64: of no row of the fit, and of some in any other table of such decimals. Two
+    fitted rows are equally far from decimals, too.
     """
-    rows = rows_between(X)
     if rows is None:
         return
     answers: Answers = {}
@@ -130,8 +136,7 @@ def _check_between(estimator: BaseEstimator, run: Callable[[Any], Mapping[str, n
     except ConversionError:
         raise ConversionError(
             f"The graph of {type(estimator).__name__} is the estimator on X, and not on all decimals between its rows: "
-            "what the steps in front compute of some falls to the other side of a split in float32. Trees need no "
-            "scaling: without these steps it is one graph."
+            f"{remedy}"
         ) from None
 
 
@@ -170,7 +175,7 @@ def _check_rounded(
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        if _is_moved(answers, own) and not (holds(estimator, KNNImputer) or _has_trees_behind(estimator)):
+        if _is_moved(answers, own) and not _has_trees_behind(estimator):
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
     if _ends_in_trees(estimator):
@@ -367,6 +372,12 @@ def _ties(scores: np.ndarray) -> np.ndarray:
     return np.abs(scores) <= _TIE if scores.ndim == 1 else np.zeros(len(scores), bool)
 
 
+#: Why trees differ on rows between those of the fit.
+_SPLITS_BETWEEN = (
+    "what the steps in front compute of some falls to the other side of a split in float32. Trees need no scaling: "
+    "without these steps it is one graph."
+)
+
 #: Why trees differ on rows that float32 rounds.
 _ON_A_SPLIT = "The row lies on a split in float32: fit on X.astype(np.float32), the estimator too."
 
@@ -376,14 +387,11 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return the likely cause of a difference between a graph and an estimator, with its remedy."""
-    if holds(estimator, (KNNImputer, KNeighborsRegressor)):
-        remedy = (
-            "choose another n_neighbors, or apply the steps up to the KNNImputer first and train the others on the "
-            "rows they return."
-            if holds(estimator, KNNImputer)
-            else "choose another n_neighbors, or RadiusNeighborsRegressor, which takes the mean of all of them."
+    if holds(estimator, KNeighborsRegressor):
+        return (
+            "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
+            "n_neighbors, or RadiusNeighborsRegressor, which takes the mean of all of them."
         )
-        return f"A row whose nearest rows are equally far gets the values of either, as rounding decides: {remedy}"
     if any(_takes_logarithms_of_leaves(found) for found in inside(estimator)):
         return (
             "A class that no row of a leaf has counts as 1.7e-7 there, so that it can be trained; a temperature takes "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -204,11 +204,18 @@ def _fitted(estimator: BaseEstimator) -> dict[str, Any]:
 def _arrays(value: Any, path: Path, owner: BaseEstimator) -> Iterator[Learned]:
     if isinstance(value, BaseEstimator):
         yield from learned(value, path)
-    elif isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+    elif isinstance(value, (float, np.floating)) or _holds_values(value, path, owner):
         yield Learned(path, np.asarray(value, dtype=np.float64), owner)
     else:
         for key, item in parts(value):
             yield from _arrays(item, (*path, key), owner)
+
+
+def _holds_values(value: Any, path: Path, owner: BaseEstimator) -> bool:
+    """Whether a value is an array of floats, or of the whole targets that a regressor averages over neighbours."""
+    if not isinstance(value, np.ndarray):
+        return False
+    return value.dtype.kind == "f" or (path[-1] == "_y" and value.dtype.kind in "iub" and is_regressor(owner))
 
 
 def get(estimator: BaseEstimator, path: Path) -> Any:
@@ -355,9 +362,10 @@ class Binding:
 
 
 def _like(new: np.ndarray, old: Any) -> Any:
-    """Return `new` in the type of `old`: a float, a numpy scalar or an array."""
+    """Return `new` in the type of `old`: a float, a numpy scalar or an array, which stays floating-point."""
     if isinstance(old, np.ndarray):
-        return np.array(new, dtype=old.dtype, order="F" if old.flags.f_contiguous else "C")
+        dtype = old.dtype if old.dtype.kind == "f" else new.dtype
+        return np.array(new, dtype=dtype, order="F" if old.flags.f_contiguous else "C")
     return type(old)(new.item())
 
 

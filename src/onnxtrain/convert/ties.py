@@ -125,10 +125,6 @@ def _gaussian_nb(owner: BaseEstimator) -> Iterator[Tie]:
     yield Tie(("class_prior_",), lambda op, p: op.Log(p))
 
 
-def _knn_imputer(owner: BaseEstimator) -> Iterator[Tie]:
-    yield _itself("_fit_X")  # a copy for the distances and one for each column
-
-
 def _k_means(owner: BaseEstimator) -> Iterator[Tie]:
     yield _itself("cluster_centers_")
     yield Tie(("cluster_centers_",), lambda op, c: op.ReduceSumSquare(c, [1], keepdims=0))
@@ -212,7 +208,6 @@ def _spherical(k: int) -> Iterator[Tie]:
 TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
     "GaussianNB": _gaussian_nb,
     "_BaseKMeans": _k_means,
-    "KNNImputer": _knn_imputer,
     "KernelPCA": _kernel_pca,
     "QuadraticDiscriminantAnalysis": _discriminant,
     "GaussianMixture": _gaussian_mixture,

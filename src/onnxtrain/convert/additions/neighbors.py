@@ -46,15 +46,24 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the mean of the nearest rows' targets, weighted by 1 / distance; of rows that are equal, theirs alone."""
     rows = np.asarray(estimator._fit_X, dtype=np.float64)
-    y = op.Identity(estimator._y.reshape(len(rows), -1).astype(np.float64))
-    k = np.array([estimator.n_neighbors])
-    squared, nearest = op.TopK(RowsWith(op, X, rows).distance(2), k, largest=0, axis=1, _outputs=2)
+    y = op.Identity(estimator._y.reshape(len(rows), -1))
+    squared = RowsWith(op, X, rows).distance(2)
+    if isinstance(estimator, RadiusNeighborsRegressor):
+        near = op.Cast(op.LessOrEqual(squared, float(estimator.radius) ** 2), to=ir.DataType.FLOAT)
+        return op.MatMul(_of_distances(op, squared, near), y)
+    squared, nearest = op.TopK(squared, np.array([estimator.n_neighbors]), largest=0, axis=1, _outputs=2)
+    weights = op.Unsqueeze(_of_distances(op, squared, None), [2])
+    return op.ReduceSum(op.Mul(op.Gather(y, nearest, axis=0), weights), [1], keepdims=0)
+
+
+def _of_distances(op: Nodes, squared: ir.Value, near: ir.Value | None) -> ir.Value:
+    """Return weights 1 / distance that sum to one, of the rows that are near alone; 1 or 0 where a distance is 0."""
     equal = op.Equal(squared, 0.0)
     hits = op.Cast(equal, to=ir.DataType.FLOAT)
     inverse = op.Div(1.0, op.Sqrt(op.Where(equal, 1.0, squared)))
+    inverse = inverse if near is None else op.Mul(inverse, near)
     weights = op.Where(op.Greater(op.ReduceMax(hits, [1], keepdims=1), 0.0), hits, inverse)
-    weights = op.Unsqueeze(op.Div(weights, op.ReduceSum(weights, [1], keepdims=1)), [2])
-    return op.ReduceSum(op.Mul(op.Gather(y, nearest, axis=0), weights), [1], keepdims=0)
+    return op.Div(weights, op.ReduceSum(weights, [1], keepdims=1))
 
 
 _BY_DISTANCE = addition(_by_distance)
@@ -62,21 +71,37 @@ _BY_DISTANCE = addition(_by_distance)
 
 @repair(KNeighborsRegressor, RadiusNeighborsRegressor)
 def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write fitted rows dense, and the weights 1 / distance.
+    """Write fitted rows dense, targets as floats, and the weights 1 / distance.
 
-    skl2onnx takes no sparse rows, and a row that was fitted gets the mean of its neighbours, whatever its distance.
+    skl2onnx takes no sparse rows and averages whole targets as integers, which have no derivative; a row that was
+    fitted gets the mean of its neighbours, whatever its distance.
     """
     original = operator.raw_operator
     model = operator.raw_operator = copy.copy(original)
     if scipy.sparse.issparse(model._fit_X):
         model._fit_X = _dense(model._fit_X)
+    if isinstance(model, KNeighborsRegressor):
+        _check_distinct(model._fit_X)
+    model._y = np.asarray(model._y, np.float64)
     by_distance = model.weights == "distance" and model.effective_metric_ == "euclidean"
-    nearest = isinstance(model, KNeighborsRegressor) and isinstance(model._fit_X, np.ndarray)
-    write = _BY_DISTANCE.convert if by_distance and nearest else convert
+    write = _BY_DISTANCE.convert if by_distance and isinstance(model._fit_X, np.ndarray) else convert
     try:
         write(scope, operator, container)
     finally:
         operator.raw_operator = original
+
+
+def _check_distinct(rows: Any) -> None:
+    """Raise a ConversionError if rows are equal: which of their targets count, as these are trained, is arbitrary."""
+    rows = np.asarray(rows, np.float32)
+    _, first, n_equal = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    if len(first) < len(rows):
+        most = int(np.argmax(n_equal))
+        raise ConversionError(
+            f"KNeighborsRegressor was fitted on rows that are equal, as row {first[most]} and {n_equal[most] - 1} "
+            "more: which of them are among the nearest is arbitrary. RadiusNeighborsRegressor takes the mean of all of "
+            "them; BaggingRegressor(..., bootstrap=False, max_samples=0.8) draws no row twice."
+        )
 
 
 def _dense(rows: Any) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""SimpleImputer of several types of columns: integers beside floats, missing integers, indicators, empty columns."""
+"""SimpleImputer of several types of columns: integers beside floats, missing integers, indicators, empty columns.
+
+KNNImputer, which is left to scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.impute import SimpleImputer
+from sklearn.impute import KNNImputer, SimpleImputer
 
 from onnxtrain.convert.repairs.table import Converter, repair
+from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -74,3 +78,12 @@ def impute_floats(convert: Converter, scope: Scope, operator: Operator, containe
         parts.append(node("Cast", mask, to=_FLOAT))
     joined = node("Concat", *parts, axis=1)
     container.add_node("Identity", [joined], [operator.outputs[0].full_name], name=scope.get_unique_operator_name("Id"))
+
+
+@repair(KNNImputer)
+def refuse_neighbors(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Refuse it: where rows are equally far it is rounding that chooses, in other rows than those of the fit, too."""
+    raise ConversionError(
+        "KNNImputer takes the values of either of two rows that are equally far, as rounding decides, so that ONNX may "
+        "take those of the other one: scikit-learn runs it, in a pipeline in front of what is trained."
+    )
