@@ -14,19 +14,19 @@ from onnxtrain.losses import LOSSES, Loss
 
 WHEN = {
     "squared_error": "the mean is wanted; no outliers",
-    "absolute_error": "the median is wanted; outliers are errors of measurement",
+    "absolute_error": "the median is wanted; outliers are measurement errors",
     "elastic": "between the two",
     "huber": "outliers, and a smooth minimum",
-    "quantile": "a bound that so many rows stay below; bands; errors of unequal cost",
+    "quantile": "a quantile is wanted: prediction intervals, asymmetric costs",
     "epsilon_insensitive": "small errors do not matter",
-    "log_cosh": "as huber, without a parameter",
+    "log_cosh": "like huber, without a parameter",
     "poisson": "counts",
     "gamma": "positive amounts with a constant relative error",
-    "tweedie": "amounts of which many are 0: claims, rain",
+    "tweedie": "amounts, many of them 0, such as claims or rain",
     "log": "probabilities are wanted",
-    "hinge": "labels alone are wanted, as of a support vector machine",
-    "squared_hinge": "labels alone; smooth",
-    "modified_huber": "wrong labels among the rows; probabilities all the same",
+    "hinge": "only labels are wanted, as in a support vector machine",
+    "squared_hinge": "only labels are wanted; smooth",
+    "modified_huber": "some labels are wrong, but probabilities are wanted",
     "focal": "rare classes; most rows are easy",
 }
 
@@ -45,14 +45,14 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
         yield (
             title + (f" ({', '.join(own)})" if own else ""),
             formula.rstrip("."),
-            "classes" if loss.classifies else "numbers",
+            "classification" if loss.classifies else "regression",
             WHEN[name],
         )
 
 
 def page() -> str:
     """Return the table, reStructuredText."""
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 26 38 10 26", ""]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 25 36 14 25", ""]
     for first, *others in (("Name and parameters", "Formula", "Task", "When"), *rows()):
         lines += [f"   * - {first}", *(f"     - {cell}" for cell in others)]
     return "\n".join(lines) + "\n"
