@@ -54,6 +54,15 @@ def test_each_class_has_its_share_at_each_time(shares, n_parts, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shares", [[0.99, 0.01], [0.6, 0.3, 0.09, 0.01]])
+def test_a_rare_class_is_not_missing_until_its_part_is_read_halfway(shares, seed):
+    labels = np.repeat(np.arange(len(shares)), (np.array(shares) * 20_000).astype(int))
+    order = epoch(labels, 64, 8, seed)
+    of_rare = np.array([np.mean(labels[rows] == len(shares) - 1) for rows in np.array_split(order, 5)])
+    np.testing.assert_allclose(of_rare, shares[-1], rtol=0.2)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_each_section_of_the_file_has_its_share_if_there_are_no_classes(seed):
     order = epoch(np.zeros(8000, np.int64), 80, 8, seed, by_label=False)
     found = np.array([np.histogram(rows, 8, (0, 8000))[0] / len(rows) for rows in np.array_split(order, 20)])

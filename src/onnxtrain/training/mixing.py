@@ -76,30 +76,32 @@ def sections(sizes: np.ndarray, k: int) -> np.ndarray:
 
 
 def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.random.RandomState) -> list[int]:
-    r"""Return parts in a drawn order in which those read so far have each stratum in its share, as nearly as they can.
+    r"""Return parts in a drawn order in which no stratum is read later than the others, as nearly as they can.
 
     The first part is drawn. The next one, of 64 that are drawn, is that of the least
 
-    .. math:: \sum_s (n_s - p_s n)^2 / p_s
+    .. math:: \sum_s \max(0, n / N - n_s / N_s)^2
 
-    where :math:`n_s` of n rows read so far are of stratum s, and :math:`p_s` is its share of all rows.
+    where n of N rows have been read then, and :math:`n_s` of the :math:`N_s` rows of stratum s. The one part of a rare
+    class is read at the beginning, and its rows wait: read in its turn, halfway, they would be missing until then, and
+    be twice as frequent afterwards.
 
     Examples
     --------
-    >>> sorted_by_label = np.array([[9, 0]] * 3 + [[0, 9]] * 3)
-    >>> order = balanced_order(sorted_by_label, np.full(6, 9), np.random.RandomState(0))
-    >>> [i // 3 for i in order]
-    [1, 0, 0, 1, 0, 1]
+    >>> sorted_by_label = np.array([[9, 0]] * 4 + [[0, 9]])
+    >>> order = balanced_order(sorted_by_label, np.full(5, 9), np.random.RandomState(0))
+    >>> [i // 4 for i in order]
+    [0, 1, 0, 0, 0]
     """
     counts = counts[:, counts.any(axis=0)]
-    share = counts.sum(axis=0) / sizes.sum()
+    of_strata, n_rows = counts.sum(axis=0), sizes.sum()
     left: list[int] = random_state.permutation(len(counts)).tolist()
     order: list[int] = []
-    read, n_read = np.zeros(len(share)), 0
+    read, n_read = np.zeros(len(of_strata)), 0
     while left:
         some = left[: _CANDIDATES if order else 1]
-        excess = read + counts[some] - np.outer(n_read + sizes[some], share)
-        chosen = left.pop(int(np.argmin((excess**2 / share).sum(axis=1))))
+        behind = (n_read + sizes[some])[:, None] / n_rows - (read + counts[some]) / of_strata
+        chosen = left.pop(int(np.argmin((np.maximum(behind, 0) ** 2).sum(axis=1))))
         order.append(chosen)
         read, n_read = read + counts[chosen], n_read + sizes[chosen]
     return order
