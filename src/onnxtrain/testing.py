@@ -24,17 +24,17 @@ Arrays: TypeAlias = dict[str, np.ndarray]
 Evaluator: TypeAlias = Callable[[Arrays], list[np.ndarray]]
 Runtime: TypeAlias = Callable[[onnx.ModelProto], Evaluator]
 
-#: Steps of the differences, relative to the entry. The first has the smallest error for a
-#: smooth function; the others are for a kink within the first.
+#: Steps of the differences, relative to the entry. The first has the smallest error for a smooth function; the others
+#: are used if there is a kink within the first step.
 STEPS = (1e-5, 1e-7, 1e-3)
 
 
 class GradientMismatch(OnnxTrainError, AssertionError):
-    """A derivative differs from central differences.
+    """A gradient differs from central differences.
 
     Examples
     --------
-    It is an AssertionError, so that a test reports it as its own:
+    The class is also an AssertionError, so that test runners report it as a failed test:
 
     >>> from onnxtrain.testing import GradientMismatch
     >>> issubclass(GradientMismatch, AssertionError)
@@ -66,17 +66,17 @@ def check_gradient(
     Parameters
     ----------
     model : onnx.ModelProto, bytes or path
-        It is cast to float64.
+        The model; it is cast to float64.
     feeds : mapping of str to array
-        The point at which to differentiate. Stay away from kinks.
+        The point at which to differentiate, away from kinks.
     weights, inputs : sequence of str, optional
         As in :func:`onnxtrain.grad_helper.onnx_derivative`.
     rtol, atol : float
         An entry may differ by `atol` plus `rtol` times the largest entry of its tensor.
     max_entries : int
-        Of larger tensors, this many randomly drawn entries are checked.
+        The number of entries to check in a larger tensor; they are drawn at random.
     random_state : int
-        Of the directions in which is differentiated.
+        The seed of the random directions and entries.
     run : callable, optional
         ``run(onx, feeds) -> arrays``, for operators that neither onnxruntime nor
         :class:`onnx.reference.ReferenceEvaluator` know.
@@ -140,7 +140,7 @@ class _Limits:
 
 
 def _seeds(derived: onnx.ModelProto, f: _Function) -> Arrays:
-    """Return the incoming gradients by name: they are the last inputs of the derived graph."""
+    """Return the incoming gradients by name; they are the last inputs of the derived graph."""
     given = [dy for dy in f.incoming if dy is not None]
     names = [i.name for i in derived.graph.input]
     return dict(zip(names[len(names) - len(given) :], given, strict=True))
@@ -171,13 +171,13 @@ class _Function:
         for y, is_real in outputs:
             if is_real and y.dtype.kind != "f":
                 raise ModelError(f"An output is declared as double; what comes is {y.dtype}.")
-        # an entry of an output that is infinite has no derivative
+        # an infinite entry of an output has no derivative
         self.incoming = [
             rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs
         ]
 
     def change(self, high: Arrays, low: Arrays) -> float:
-        """Return f(high) - f(low), subtracted per output before the sum, which loses fewer digits."""
+        """Return f(high) - f(low), subtracted per output before the sum, which preserves more digits."""
         outputs = zip(self.evaluate({**self.point, **high}), self.evaluate({**self.point, **low}), strict=True)
         total = 0.0
         for dy, (above, below) in zip(self.incoming, outputs, strict=True):
@@ -185,7 +185,7 @@ class _Function:
                 continue
             if above.shape != dy.shape or below.shape != dy.shape:
                 return np.nan  # the shape of the output depends on this entry
-            # equal infinities, and NaN on both sides, do not count
+            # equal infinities, and NaN on both sides, are ignored
             moved = (above != below) & ~(np.isnan(above) & np.isnan(below))
             total += float(np.sum(dy[moved] * (above[moved] - below[moved])))
         return total
@@ -263,7 +263,7 @@ def _nearest(f: _Function, directions: Arrays, derived: float, tolerance: float)
 
 
 def _in_double(model: graphs.ModelLike) -> onnx.ModelProto:
-    """Return the model in float64 at its own opset, so that opset conversion is checked as well."""
+    """Return the model in float64 at its own opset, so that the conversion of the opset is checked as well."""
     proto = graphs.read(model)
     with graphs.as_model_error("The model cannot be read"):
         loaded = ir.from_proto(graphs.infer_types(graphs.inline_functions(proto)))
@@ -288,7 +288,7 @@ def _real_initializers(onx: onnx.ModelProto) -> list[str]:
 
 
 def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]) -> Arrays:
-    """Return the feeds and the values of the weights in `opened`, in the types of the model cast to float64."""
+    """Return the feeds and the values of the weights in `opened`, in the types of the float64 model."""
     for value in onx.graph.input:
         if not value.type.tensor_type.elem_type:
             raise ModelError(f"The input {value.name!r} is no tensor: it has no differences.")
@@ -302,7 +302,7 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
 
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return the model with its weights as inputs, so that they can be perturbed."""
+    """Return the model with its weights as inputs, so that the weights can be perturbed."""
     opened = graphs.copy_of(onx)
     known = {i.name for i in onx.graph.input}
     for w in onx.graph.initializer:
@@ -325,9 +325,9 @@ def _onnxruntime(onx: onnx.ModelProto) -> Evaluator:
 
 
 class MaxPool(OpRun):
-    """MaxPool of onnxruntime: the indices of onnx.reference are wrong where windows overlap.
+    """MaxPool computed by onnxruntime, because onnx.reference returns wrong indices for overlapping windows.
 
-    An onnxruntime that is older than the opset leaves it to onnx.reference.
+    If onnxruntime is too old for the opset, onnx.reference computes it.
     """
 
     op_domain = ""
@@ -359,7 +359,7 @@ def _reference(onx: onnx.ModelProto) -> Evaluator:
 class _First:
     """A model as a function of its feeds, run by the first runtime that supports its operators in float64.
 
-    ``name`` is that of the runtime, once the function was called.
+    ``name`` is the name of this runtime after the first call.
     """
 
     def __init__(self, onx: onnx.ModelProto, runtimes: Mapping[str, Runtime]):

@@ -1,8 +1,7 @@
-"""A fitted estimator as a graph, and the learned attribute behind each initializer, found by value.
+"""Conversion of a fitted estimator to a graph; initializers are matched to learned attributes by value.
 
-Names given by a converter change from one version to the next; values do not.
-If two attributes have the same values (a mean computed twice, intercepts
-of zero), the estimator is converted once more with marked values.
+The names that a converter gives change between versions; values do not. If two attributes have the same values (a mean
+computed twice, intercepts of zero), the estimator is converted again with marked values.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from onnxtrain.graph import unique_name
 from onnxtrain.rewrite import rewritten
 from onnxtrain.rewrite.trees import to_free
 
-#: Layouts to try beside "same" and "transpose", for attributes that a graph holds in another form.
+#: Layouts to try besides "same" and "transpose", for attributes that a graph stores in another form.
 _OTHER_LAYOUTS = {
     "scale_": ("reciprocal",),
     "coef_": ("negative",),
     "intercept_": ("negative",),
 }
 
-#: A graph that changes with the values is converted once more for each attribute, for at most so many.
+#: If the structure of a graph depends on the values, the estimator is converted once per attribute, at most this often.
 _MOST_MARKED = 40
 
 #: initializer -> (learned array, layout)
@@ -63,37 +62,37 @@ _Candidates = Mapping[str, Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True)
 class Conversion:
-    """The graph of an estimator, and where each of its weights comes from."""
+    """The graph of an estimator, and the origin of each of its weights."""
 
     onnx: onnx.ModelProto
     bindings: tuple[Binding, ...]
 
     @property
     def default(self) -> tuple[str, ...]:
-        """The weights that are trained by default: those of the predictors; of a transformer alone, all."""
+        """The weights that are trained by default: those of predictors or, for a transformer, all."""
         return tuple(b.name for b in self.bindings if b.predictor) or tuple(b.name for b in self.bindings)
 
 
 def convert(estimator: BaseEstimator, X: Any) -> Conversion:
-    """Return a fitted estimator as a graph of ai.onnx, with the origin of its weights.
+    """Convert a fitted estimator to a graph of ai.onnx; return it with the origin of its weights.
 
     Parameters
     ----------
     estimator : fitted scikit-learn estimator or pipeline
     X : array or DataFrame of shape (n_samples, n_features)
-        Gives the types of the inputs, and decides where a row near a split of float64 falls in float32.
+        Rows that give the types of the inputs, and decide on which side of a float64 split nearby rows fall in float32.
 
     Returns
     -------
     Conversion
-        The model computes in float32. Its initializers are called like the attributes
-        they come from: ``coef``, ``standardscaler.mean``, ``mlp.coefs_0``.
+        The model computes in float32. Its initializers are named after their attributes: ``coef``,
+        ``standardscaler.mean``, ``mlp.coefs_0``.
 
     Raises
     ------
     ConversionError
-        There is no converter, or its graph cannot be trained. :func:`~onnxtrain.convert.check.compare` tells
-        whether it is the estimator.
+        There is no converter, or its graph cannot be trained. :func:`~onnxtrain.convert.check.compare` checks that the
+        graph agrees with the estimator.
 
     Examples
     --------
@@ -120,7 +119,7 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
     return Conversion(graphs.save(model), bindings)
 
 
-#: Why steps that read texts are not part of a graph.
+#: Why steps that read strings are not part of a graph.
 NO_WORDS = "ONNX does not split texts into words as scikit-learn does"
 
 
@@ -129,16 +128,16 @@ def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any)
     onx = repaired_graph(estimator, X)
     if any(
         node.op_type == "Tokenizer" for node in onx.graph.node
-    ):  # an operator of onnxruntime, which splits otherwise
+    ):  # an operator of onnxruntime that splits differently
         raise ConversionError(NO_WORDS)
     try:
         model = rewritten(graphs.load_converted(onx))
         if any(v.dtype == ir.DataType.DOUBLE for v in model.graph.initializers.values()):
-            graphs.cast_floats(model, ir.DataType.FLOAT)  # a converter left double
+            graphs.cast_floats(model, ir.DataType.FLOAT)  # converters may leave doubles
         tie(model, known)
         keep_in_range(model, known)
         graphs.put_in_order(model)
-        graphs.prune(model)  # an initializer that nothing uses keeps no name from one that is
+        graphs.prune(model)  # frees the names of unused initializers
         return model
     except ModelError as e:
         raise ConversionError(
@@ -148,7 +147,7 @@ def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any)
 
 
 def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> tuple[Binding, ...]:
-    """Return the bindings of the weights, which get the names of attributes; other initializers become constants."""
+    """Return the bindings of the weights, named after their attributes; all other initializers become constants."""
     known = [item for item in known if _is_weight(item)]
     arrays = _weights_in_order(model)
     candidates = _candidates(known, arrays)
@@ -171,14 +170,14 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
 
 
 def _is_weight(item: Learned) -> bool:
-    """Whether an attribute may move: neither the intercept of a model without one, nor rows with missing values."""
+    """Whether an attribute may be trained: no intercept if fit_intercept=False, no rows with missing values."""
     if np.isnan(item.value).any():
         return False
     return item.kind != "intercept" or bool(getattr(item.owner, "fit_intercept", True))
 
 
 def _weights_in_order(model: ir.Model) -> dict[str, np.ndarray]:
-    """Return the floating-point arrays that the outputs depend on, in the order of use."""
+    """Return the floating-point arrays on which the outputs depend, in the order of use."""
     edges = {
         node: [x for x in graphs.operands(node) if x is not None and _may_hold_weights(x)]
         for node in model.graph
@@ -191,12 +190,12 @@ def _weights_in_order(model: ir.Model) -> dict[str, np.ndarray]:
 
 
 def _may_hold_weights(x: ir.Value) -> bool:
-    """Whether a value is floating-point; a scalar initializer is part of a formula."""
+    """Whether a value is floating-point and not a scalar initializer, which belongs to a formula."""
     return (graphs.is_float(x) or x.dtype is None) and bool(graphs.rank(x) or not x.is_initializer())
 
 
 def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:
-    """Give each array the first attribute that no array before it has."""
+    """Assign to each array the first attribute that is not assigned to an earlier array."""
     matches: _Matches = {}
     taken: set[int] = set()
     for name, found in candidates.items():
@@ -209,7 +208,7 @@ def _match(known: Sequence[Learned], candidates: _Candidates) -> _Matches:
 
 
 def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _Candidates:
-    """Return, for each array, position and layout of the learned ones that have its values."""
+    """Return, for each array, the position and layout of the learned arrays with the same values."""
     layouts = [_layouts_of(item) for item in known]
     return {
         name: [
@@ -236,7 +235,7 @@ def _fits(value: np.ndarray, array: np.ndarray) -> bool:
         return False
     with np.errstate(over="ignore"):  # values too large for float32 do not match
         value = value.reshape(array.shape).astype(array.dtype)
-    return _close(value.flat[:16], array.flat[:16]) and _close(value, array)  # most that differ do so at once
+    return _close(value.flat[:16], array.flat[:16]) and _close(value, array)  # most differences are at the start
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
@@ -248,7 +247,7 @@ def _squeezed(array: np.ndarray) -> tuple[int, ...]:
 
 
 def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether equal values may be chance: two attributes have them, or they are all 0, all 1, ..."""
+    """Whether equal values may be a coincidence: two attributes have them, or all are 0, all are 1, ..."""
     for name, array in arrays.items():
         found = {i for i, _ in candidates[name]}
         if len(found) > 1 or (found and np.all(array == round(float(array.flat[0])))):
@@ -257,7 +256,7 @@ def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> boo
 
 
 def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> _Matches | None:
-    """Match on a graph in which no two attributes are equal; None if that graph has another structure."""
+    """Match on a graph in which all attributes differ; return None if marking changes the structure of the graph."""
     structure = [n.op_type for n in model.graph]
 
     def graph_of(items: Sequence[Learned]) -> tuple[list[Learned], ir.Model | None]:
@@ -265,13 +264,13 @@ def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.
         found = list(learned(marked))
         try:
             other = _trainable_graph(marked, found, X)
-        except OnnxTrainError:  # SelectFromModel chooses other columns, which the next step does not fit
+        except OnnxTrainError:  # SelectFromModel selects other columns, which do not fit the next step
             return found, None
         return found, other if [n.op_type for n in other.graph] == structure else None
 
     kept = list(known)
     found, other = graph_of(kept)
-    if other is None and len(known) <= _MOST_MARKED:  # one of them decides on the graph: it is no initializer in it
+    if other is None and len(known) <= _MOST_MARKED:  # one attribute determines the graph, so it is not an initializer
         kept = [item for item in known if graph_of([item])[1] is not None]
         found, other = graph_of(kept)
     if other is None:
@@ -283,7 +282,7 @@ def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.
 
 
 def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator:
-    """Return a copy of an estimator in which each element of `items` is slightly larger, each by another factor."""
+    """Return a copy of an estimator in which each element of `items` has its own factor slightly above 1."""
     rng = np.random.default_rng(0)
     marked = copy.deepcopy(estimator)
     for item in items:
@@ -306,13 +305,13 @@ def _leaf_bindings(estimator: BaseEstimator, arrays: Mapping[str, np.ndarray]) -
 
 
 def _bind_leaves(estimator: BaseEstimator, name: str, array: np.ndarray, trees: Sequence[Path]) -> LeafBinding | None:
-    """Return the binding of an initializer to the first run of `trees` that has its values.
+    """Return the binding of an initializer to the first sequence of `trees` whose leaves have its values.
 
     Parameters
     ----------
     array : array of shape (leaves,) or (leaves, k)
     trees : sequence of Path
-        Those not yet bound, in order.
+        The trees not yet bound, in order.
     """
     counts = [len(leaf_values(get(estimator, path))) for path in trees]
     for first in range(len(trees)):
@@ -331,7 +330,7 @@ def _bind_leaves(estimator: BaseEstimator, name: str, array: np.ndarray, trees: 
 
 
 def _factor(values: np.ndarray, array: np.ndarray) -> float | None:
-    """Return f such that ``array = f * values``, None if there is none."""
+    """Return f such that ``array = f * values``, or None if there is no such f."""
     if values.shape != array.shape:
         return None
     size = float(np.sum(values * values))
@@ -341,26 +340,26 @@ def _factor(values: np.ndarray, array: np.ndarray) -> float | None:
 
 
 def _are_probabilities(values: np.ndarray, array: np.ndarray) -> bool:
-    """Whether `array` (leaves, k) makes the probabilities `values`."""
+    """Whether `array` (leaves, k) holds parameters of the probabilities `values`."""
     if values.shape != array.shape or array.ndim != 2 or array.shape[1] < 2 or np.any(values < 0):
         return False
     return bool(np.all(values.sum(axis=1) > 0)) and np.allclose(to_free(values), array, rtol=0, atol=1e-4)
 
 
 def _tidy(factor: float) -> float:
-    """Return the exact value of a factor estimated in float32: 0.1, 1 / 30."""
+    """Return the exact value of a factor that was estimated in float32, such as 0.1 or 1 / 30."""
     for exact in (round(factor, 5), 1 / round(1 / factor)) if factor < 1.5 else (round(factor, 5),):
-        if exact and abs(exact / factor - 1) < 1e-6:  # 0.33333 is not a third
+        if exact and abs(exact / factor - 1) < 1e-6:  # 0.33333 is not 1/3
             return exact
     return factor
 
 
 def _rename(graph: ir.Graph, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Rename initializers as `wanted`, as far as the names are free, in place; return their names."""
+    """Rename initializers in place as `wanted`, if the names are free; return their names."""
     taken = graphs.names_in(graph) - wanted.keys()
     names = {old: unique_name(new, taken) for old, new in wanted.items()}
     values = list(graph.initializers.values())
-    graph.initializers.clear()  # they keep their order
+    graph.initializers.clear()  # to keep their order
     for value in values:
         value.name = names.get(str(value.name), value.name)
         graph.register_initializer(value)

@@ -18,12 +18,12 @@ from onnxtrain.errors import ConversionError
 
 
 def addition_of_boosted(kind: type) -> Addition:
-    """Return the converter of a class of boosted trees, in the form that skl2onnx takes.
+    """Return the converter of a class of boosted trees, in skl2onnx's form.
 
     Raises
     ------
     ConversionError
-        Its exporter is not installed.
+        The exporter of its library is not installed.
     """
     exporter = "catboost" if library_of(kind) == "catboost" else "onnxmltools"
     try:
@@ -36,7 +36,7 @@ def addition_of_boosted(kind: type) -> Addition:
 
 
 def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Append the nodes of an estimator's own export; return its predictions or probabilities."""
+    """Append the nodes of the library's export of an estimator; return its predictions or probabilities."""
     width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
     exported = _exported(estimator, width)
     lost = lost_outputs(exported)
@@ -59,17 +59,17 @@ def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
     types = [("X", FloatTensorType([None, n_columns]))]
     if library == "lightgbm":
         options = {"zipmap": False} if is_classifier(estimator) else {}
-        if options and estimator.classes_.dtype.kind == "b":  # the exporter takes them for texts
+        if options and estimator.classes_.dtype.kind == "b":  # the exporter would write strings
             estimator = copy.copy(estimator)
             estimator._classes = estimator.classes_.astype(int)
         return onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=_OPSET, **options)
-    unnamed = copy.deepcopy(estimator)  # the exporter knows columns by position alone
+    unnamed = copy.deepcopy(estimator)  # the exporter only supports columns by position
     unnamed.get_booster().feature_names = None
     return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=_OPSET)
 
 
 def lost_outputs(onx: onnx.ModelProto) -> str:
-    """Return which outputs the exporter of XGBoost gave no trees, and the remedy; else ""."""
+    """Return which outputs of XGBoost's export have no trees, and the remedy; else ""."""
     for node in onx.graph.node:
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _OF_OUTPUTS}
         n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)
@@ -81,8 +81,8 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
     return ""
 
 
-#: Attributes of tree ensembles: the number of outputs, and that to which each leaf adds.
+#: Attributes of tree ensembles: the number of outputs, and the output to which each leaf adds.
 _OF_OUTPUTS = ("n_targets", "target_ids")
 
-#: The exporters know opsets up to this one.
+#: The newest opset of the exporters.
 _OPSET = 15

@@ -1,4 +1,4 @@
-"""The graph against the estimator, on rows of X."""
+"""Comparison of a graph with its estimator on rows of X."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.runtime.threads import one_thread_of_blas
 
-#: Results of methods of an estimator for some rows, by name; those rows as "X".
+#: Results of the methods of an estimator for some rows, by method; the rows themselves under "X".
 Answers: TypeAlias = dict[str, Any]
 
-#: Largest difference, relative to the largest value of an output.
+#: The tolerance, relative to the largest value of an output.
 TOLERANCE = 1e-4
 
-#: The same for an iteration that scikit-learn itself ends early.
+#: The tolerance for an iteration that scikit-learn itself stops early.
 LOOSE = 1e-2
 
-#: Rows on which trees that do not compare float32 are compared besides: few of them lie close to a split.
+#: The number of further rows for trees that do not compare in float32, because few rows are close to a split.
 _ROWS_OF_TREES = 5000
 
-#: float32 leaves this much between two scores that are equal.
+#: The difference that float32 may leave between two equal scores.
 _TIE = 1e-5
 
 
@@ -69,12 +69,13 @@ def compare(
     onx : onnx.ModelProto
     X : array or DataFrame
     answers : dict, optional
-        Results of methods of the estimator on these rows; those that are asked for are added.
+        Results of the estimator's methods on these rows; further results are added.
     session : InferenceSession, optional
-        One that runs the graph, its initializers `weights` as inputs: it serves all estimators that differ in them.
+        A session on the graph with its initializers `weights` as inputs; it serves all estimators that differ only in
+        them.
     weights : mapping of str to ndarray, optional
     outputs : sequence of str, optional
-        The outputs that are compared; all by default.
+        The outputs to compare; all by default.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def compare(
 
 
 def _has_trees_last(estimator: BaseEstimator) -> bool:
-    """Whether trees split what steps in front have computed."""
+    """Whether an estimator is a pipeline that ends in trees."""
     return isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
 
 
@@ -129,7 +130,7 @@ def _check_between(
     answers: Answers = {}
     try:
         _ask(estimator, "predict", as_float64(rows), answers)
-    except ConversionError:  # a number may be a category that the estimator does not know
+    except ConversionError:  # a decimal may be an unknown category
         return
     try:
         check(estimator, run(rows), as_float64(rows), answers)
@@ -141,10 +142,10 @@ def _check_between(
 
 
 def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
-    """Raise a ConversionError if entries that sparse rows do not store are no zeros to an estimator."""
+    """Raise a ConversionError if an estimator does not treat the absent entries of sparse rows as zeros."""
     rows = X.tocsr()[: at_most(X, COMPARED_ROWS)]
     sparse, dense = estimator.predict(rows), estimator.predict(rows.toarray())
-    # sums over sparse rows are in another order: Ridge differs by 5e-7
+    # sums over sparse rows have another order: Ridge differs by 5e-7
     off = 1e-5 if dense.dtype.kind == "f" else 0
     are_equal = np.allclose(sparse, dense, off, off * np.abs(dense).max()) if off else np.array_equal(sparse, dense)
     if not are_equal:
@@ -156,7 +157,7 @@ def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
 
 
 def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answers]]:
-    """Return the sizes of the samples that are compared, each with the answers on it."""
+    """Return the sizes of the compared samples, each with the estimator's answers on it."""
     splits = _has_trees_last(estimator) or holds(estimator, HISTOGRAMS) or holds_boosted(estimator)
     return [*([(_ROWS_OF_TREES, {})] if splits else []), (COMPARED_ROWS, answers)]
 
@@ -164,9 +165,9 @@ def _samples(estimator: BaseEstimator, answers: Answers) -> list[tuple[int, Answ
 def _check_rounded(
     estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers, differs: ConversionError
 ) -> None:
-    """Compare outputs that differ on rows as scikit-learn takes them with the estimator on rows rounded to float32.
+    """If outputs differ on the original rows, compare them with the estimator on rows rounded to float32.
 
-    Rounding moves a little what is continuous. Of trees it moves a row to the other side of a split.
+    Rounding changes a continuous output only a little, but can move a row across a split of a tree.
     """
     rounded = as_float32(X)
     if _are_equal(answers["X"], rounded):
@@ -185,7 +186,7 @@ def _check_rounded(
 
 
 def _is_moved(exact: Answers, rounded: Answers) -> bool:
-    """Whether the results of the estimator itself change where its rows are rounded."""
+    """Whether rounding the rows changes the results of the estimator itself."""
     shared = exact.keys() & rounded.keys() - {"X"}
     pairs = [(exact[k], rounded[k]) for k in shared if getattr(exact[k], "dtype", np.dtype(int)).kind == "f"]
     return any(np.abs(_dense(a) - b).max() > TOLERANCE * np.abs(_dense(a)).max() for a, b in pairs)
@@ -201,7 +202,7 @@ def _are_equal(exact: Any, rounded: Any) -> bool:
 
 
 def answer(estimator: BaseEstimator, X: Any, answers: Answers, method: str) -> Any:
-    """Return the result of a method of the estimator on the rows of :func:`compare`, from `answers` if present."""
+    """Return the result of a method on the compared rows, from `answers` if present."""
     estimator = positional(estimator, X)
     rows = answers["X"] if "X" in answers else as_float64(some_rows(X, COMPARED_ROWS))
     return _ask(estimator, method, rows, answers)
@@ -216,15 +217,15 @@ def check(
     *,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Compare the outputs of a graph for the rows `X`, by name, with the estimator's own.
+    """Compare the outputs of a graph for the rows `X`, by name, with the results of the estimator.
 
-    Floating-point values may differ by `tolerance` times the largest value of an output. Results
-    of methods are looked up in `answers`, and added.
+    Floating-point values may differ by `tolerance` times the largest value of an output. Results of methods are taken
+    from `answers`, or added to it.
 
     Raises
     ------
     ConversionError
-        They differ; the message holds the largest difference, its row, and the page of the class.
+        They differ; the message names the largest difference, its row, and the documentation of the class.
     """
     answers = {} if answers is None else answers
     scores = _check_scores(estimator, found, X, answers, tolerance)
@@ -236,7 +237,7 @@ def check(
 def _check_scores(
     estimator: BaseEstimator, found: Mapping[str, np.ndarray], X: Any, answers: Answers, tolerance: float
 ) -> list[np.ndarray]:
-    """Compare the floating-point outputs; return them in the shapes that the estimator gives."""
+    """Compare the floating-point outputs; return them in the shapes of the estimator's results."""
     floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
     method = _scores_method(estimator, len(found))
     if not floats or not hasattr(estimator, method):
@@ -252,13 +253,13 @@ def _check_scores(
 
 
 def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any:
-    """Return the result of a method, asked once; X need not have the names of columns."""
+    """Return the result of a method, which is called once; X need not have column names."""
     if method not in answers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 answers[method] = getattr(estimator, method)(X)
-            except Exception as e:  # of any class: steps of others ask for columns by name, KMeans for float64
+            except Exception as e:  # any class: third-party steps may ask for columns by name, KMeans for float64
                 raise ConversionError(
                     f"{type(estimator).__name__}.{method} fails on the rows as an array: {e!r}"
                 ) from e
@@ -266,16 +267,16 @@ def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any
 
 
 def _dense(found: Any) -> np.ndarray:
-    """Return the result of a method as one array, also if it is a sparse matrix or one array per output."""
+    """Return the result of a method as one dense array; it may be sparse, or a list with one array per output."""
     if isinstance(found, list):
         found = np.stack(found)
     return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
 
 
 def _scores_method(estimator: BaseEstimator, n_outputs: int) -> str:
-    """Return the method whose results the floating-point outputs of a graph are."""
+    """Return the method whose results the floating-point outputs of a graph correspond to."""
     classifies = is_classifier(estimator)
-    selects = isinstance(estimator, SelectorMixin) and not isinstance(estimator, RFE)  # which predicts as its last one
+    selects = isinstance(estimator, SelectorMixin) and not isinstance(estimator, RFE)  # which predicts
     if n_outputs == 1 and hasattr(estimator, "transform") and (classifies or selects):
         return "transform"
     if is_regressor(estimator):
@@ -290,7 +291,7 @@ def _compare(
     estimator: BaseEstimator, method: str, name: str, found: np.ndarray, expected: np.ndarray, tolerance: float
 ) -> np.ndarray:
     if method == "decision_function" and found.size == 2 * expected.size:
-        found = found[:, 1]  # a classifier of two classes has a score for each in the graph
+        found = found[:, 1]  # the graph of a binary classifier has a score for each class
     if found.size != expected.size or len(found) != len(expected):
         raise ConversionError(
             f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape} where {method} returns "
@@ -310,9 +311,9 @@ def _compare(
 
 
 def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -> np.ndarray:
-    """Return by how much values differ, relative to the largest one that is expected; not at all where both are NaN.
+    """Return the differences relative to the largest expected value; 0 where both values are NaN.
 
-    A largest one below `least` counts as that.
+    If the largest expected value is below `least`, differences are relative to `least`.
     """
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     with np.errstate(invalid="ignore"):
@@ -325,17 +326,17 @@ def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -
 
 
 def worst_row(off: np.ndarray) -> int:
-    """Return the row of the largest difference."""
+    """Return the index of the row with the largest difference."""
     return int(np.argmax(np.where(np.isnan(off), np.inf, off).reshape(len(off), -1).max(axis=1)))
 
 
 def _vanished(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return where, by row, uniform probabilities stand for an estimator's that are all 0, (n, 1).
+    """Return the rows, (n, 1), with uniform probabilities where those of the estimator are all 0.
 
-    OneVsRestClassifier has such rows: those in which every class underflows. Rows of a graph sum to one.
+    OneVsRestClassifier has such rows, in which every class underflows. The rows of a graph sum to one.
     """
     uniform = np.abs(found * found.shape[1] - 1).max(axis=1, keepdims=True) < _TIE
-    # before 1.7 scikit-learn divides 0 by 0 there
+    # scikit-learn before 1.7 divides 0 by 0 there
     return uniform & ~np.nan_to_num(expected).any(axis=1, keepdims=True)
 
 
@@ -356,8 +357,8 @@ def _compare_labels(
 
 
 def _undecided(estimator: BaseEstimator, scores: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Return where rounding decides on a label: the scores are those of all classes, or an array for each label."""
-    if len(shape) == 2 and [each.shape for each in scores] == [shape]:  # a column for each label
+    """Return where rounding decides the label; `scores` are those of all classes, or one array per label."""
+    if len(shape) == 2 and [each.shape for each in scores] == [shape]:  # one column per label
         return np.abs(scores[0] - (0.5 if hasattr(estimator, "predict_proba") else 0.0)) <= _TIE
     if len(scores) != math.prod(shape[1:]):
         return np.zeros(shape, bool)
@@ -365,7 +366,7 @@ def _undecided(estimator: BaseEstimator, scores: Sequence[np.ndarray], shape: tu
 
 
 def _ties(scores: np.ndarray) -> np.ndarray:
-    """Return the rows in which rounding decides between two classes."""
+    """Return the rows in which rounding decides between the two best classes."""
     if scores.ndim == 2 and scores.shape[1] > 1:
         best = np.sort(scores, axis=1)
         return best[:, -1] - best[:, -2] <= _TIE
@@ -381,7 +382,7 @@ _SPLITS_BETWEEN = (
 #: Why trees differ on rows that float32 rounds.
 _ON_A_SPLIT = "The row lies on a split in float32: fit on X.astype(np.float32), the estimator too."
 
-#: Why others do.
+#: The remedy for other estimators.
 _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astype(np.float32), the estimator too."
 
 
@@ -406,7 +407,7 @@ def remedy_of(estimator: BaseEstimator) -> str:
 
 
 def remedy_of_labels(estimator: BaseEstimator) -> str:
-    """Return the likely cause of a difference between the labels of a graph and of an estimator, with its remedy."""
+    """Return the likely cause, with its remedy, of a difference between the labels of a graph and an estimator."""
     for found in inside(estimator):
         if isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba"):
             name = type(found).__name__
@@ -419,19 +420,19 @@ def remedy_of_labels(estimator: BaseEstimator) -> str:
 
 
 def _takes_logarithms_of_leaves(estimator: BaseEstimator) -> bool:
-    """Whether an estimator is calibrated by a temperature, from probabilities in the leaves of trees."""
+    """Whether an estimator is calibrated by a temperature on the leaf probabilities of trees."""
     by_temperature = isinstance(estimator, CalibratedClassifierCV) and estimator.method == "temperature"
     return by_temperature and next(find_trees(estimator.calibrated_classifiers_[0].estimator), None) is not None
 
 
 def _has_trees_behind(estimator: BaseEstimator) -> bool:
-    """Whether trees that compare float64 lie behind other steps inside an estimator that is not split there."""
+    """Whether trees that compare in float64 follow other steps inside an estimator that is not divided there."""
     pipelines = [found for found in inside(estimator) if isinstance(found, Pipeline) and found is not estimator]
     return any(holds(found, HISTOGRAMS) for found in pipelines)
 
 
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
-    """Return the message of a difference without its remedy: another cause is added to it."""
+    """Return the message of a difference without its remedy, because another cause will be added."""
     found = str(error)
     for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _ON_A_SPLIT, _ROUNDED):
         found = found.removesuffix(remedy)
@@ -439,5 +440,5 @@ def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
 
 
 def is_approximate(estimator: BaseEstimator) -> bool:
-    """Whether probabilities come from libsvm, whose coupling of pairs stops at an error of 0.005 / k."""
+    """Whether probabilities come from libsvm, whose pairwise coupling stops at an error of 0.005 / k."""
     return any(isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba") for found in inside(estimator))

@@ -1,4 +1,4 @@
-"""The inputs of a converted graph: columns by name and by position."""
+"""The inputs of a converted graph, columns by name or by position, and rows to compare it on."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-#: Rows on which graph and estimator are compared.
+#: The number of rows on which graph and estimator are compared.
 COMPARED_ROWS = 200
 
-#: Rows between those of the fit: each value of a column of three digits some times. So many show its digits.
+#: The number of generated rows between those of the fit, enough to have each value of a column of three digits several
+#: times; and the number of rows from which the digits of a column are counted.
 _BETWEEN, _MEASURED = 2000, 20_000
 
-#: Entries of rows that are made for it, or of sparse ones made dense.
+#: The largest number of entries of generated rows, or of sparse rows made dense.
 _DENSE = 2**21
 
 
 def by_column(X: Any) -> bool:
-    """Whether each column is an input of its own: a DataFrame that is not a numeric matrix."""
+    """Whether each column is a separate input, as for a DataFrame that is not a numeric matrix."""
     return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
 
 
 def text_columns(X: Any) -> list[str]:
-    """Return the names of the columns that hold text or categories."""
+    """Return the names of the columns with strings or categories."""
     if not by_column(X):
         return []
     return [str(name) for name, column in X.items() if column.dtype.kind not in "fiub" and not _days(name, column)]
 
 
 def date_columns(X: Any) -> dict[str, str]:
-    """Return the columns that hold dates or durations, each with the expression that makes numbers of it."""
+    """Return the columns with dates or durations, each with the expression that converts it to numbers."""
     if not by_column(X):
         return {}
     found = {str(name): _days(name, column) for name, column in X.items()}
@@ -46,9 +47,9 @@ def date_columns(X: Any) -> dict[str, str]:
 
 
 def _days(name: Any, column: Any) -> str:
-    """Return the expression that makes numbers of a column of dates or durations, else an empty text.
+    """Return the expression that converts a column of dates or durations to numbers; empty for other columns.
 
-    Its origin is fixed: one computed from the rows would be another one in ``predict``.
+    The expression has a fixed origin; an origin computed from the rows would differ in ``predict``.
     """
     kind, found = column.dtype.kind, f"X[{name!r}]"
     if kind == "O":
@@ -67,7 +68,7 @@ def _days(name: Any, column: Any) -> str:
 
 
 def object_columns(X: Any) -> dict[str, str]:
-    """Return the columns that hold neither numbers nor text nor dates, each with the type of its first value."""
+    """Return the columns that hold neither numbers nor strings nor dates, each with the type of its first value."""
     if not by_column(X):
         return {}
     first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
@@ -76,12 +77,12 @@ def object_columns(X: Any) -> dict[str, str]:
 
 
 def _first(column: Any) -> Any:
-    """Return the first value of a column that is not missing, None if there is none."""
+    """Return the first value of a column that is not missing, or None."""
     return next(iter(column[column.notna()][:1]), None)
 
 
 def input_types(X: Any) -> list[tuple[str, Any]]:
-    """Return the names and types of the inputs, as skl2onnx takes them."""
+    """Return the names and types of the inputs in skl2onnx's form."""
     from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
 
     if not by_column(X):
@@ -91,7 +92,7 @@ def input_types(X: Any) -> list[tuple[str, Any]]:
 
 
 def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
-    """Return the inputs of a converted graph for the rows `X`, by name."""
+    """Return the values of the inputs of a converted graph for the rows `X`, by name."""
     inputs = list(onx.graph.input)
     if len(inputs) == 1 and not by_column(X):
         return {inputs[0].name: _typed(X, inputs[0])}
@@ -104,12 +105,12 @@ def _typed(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
 
 
 def as_float64(X: Any) -> Any:
-    """Return the rows as scikit-learn takes them. A numeric matrix becomes an array."""
+    """Return the rows as scikit-learn takes them; a numeric matrix becomes a float64 array."""
     return X if by_column(X) else np.asarray(X, dtype=np.float64)
 
 
 def as_float32(X: Any) -> Any:
-    """Return the rows as a graph of float32 sees them. A numeric matrix becomes an array."""
+    """Return the rows rounded as a float32 graph sees them; a numeric matrix becomes an array."""
     if not by_column(X):
         return np.asarray(X, dtype=np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
@@ -117,7 +118,7 @@ def as_float32(X: Any) -> Any:
 
 
 def some_rows(X: Any, n_rows: int) -> Any:
-    """Return the rows on which graph and estimator are compared: evenly spread, dense."""
+    """Return dense rows, evenly spread over X, on which graph and estimator are compared."""
     chosen = spread(np.shape(X)[0], at_most(X, n_rows))
     if hasattr(X, "toarray"):
         return X[chosen].toarray()
@@ -125,9 +126,9 @@ def some_rows(X: Any, n_rows: int) -> Any:
 
 
 def rows_between(X: Any) -> Any:
-    """Return rows of decimals that a table like `X` may have: of the digits of each column, anywhere in its range.
+    """Return rows of decimals like those of `X`: with the digits of each column, anywhere in its range.
 
-    Columns of more digits, or of text, are those of `X`.
+    Columns with more digits, and columns of strings, keep values of `X`.
 
     Returns
     -------
@@ -152,7 +153,7 @@ def rows_between(X: Any) -> Any:
 
 
 def _decimals(values: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n evenly spread decimals in the range of some, none if these have more than four digits behind."""
+    """Return at most n decimals spread evenly over the range of `values`; none if these have over four places."""
     if values.dtype.kind not in "iuf":
         return values[:0]
     finite = values[np.isfinite(values)].astype(np.float64)
@@ -164,17 +165,17 @@ def _decimals(values: np.ndarray, n: int) -> np.ndarray:
 
 
 def spread(n: int, n_chosen: int) -> np.ndarray:
-    """Return the positions of some of n rows, evenly spread."""
+    """Return the indices of n_chosen of n rows, evenly spread."""
     return np.unique(np.linspace(0, n - 1, n_chosen).astype(np.int64))
 
 
 def at_most(X: Any, n_rows: int) -> int:
-    """Return how many rows of so many are compared: fewer of sparse rows that have many columns."""
+    """Return how many of n_rows rows are compared; fewer for sparse rows with many columns."""
     return min(n_rows, max(2, _DENSE // X.shape[1])) if hasattr(X, "toarray") else n_rows
 
 
 def positional(estimator: BaseEstimator, X: Any) -> BaseEstimator:
-    """Return the estimator; if it chooses columns by name and `X` is a matrix, a copy that chooses them by position."""
+    """Return an estimator that selects columns by position: a copy if it selects by name and `X` is a matrix."""
     if by_column(X) or not any(_named(found) for found in _on_raw_columns(estimator)):
         return estimator
     changed = copy.deepcopy(estimator)
@@ -204,7 +205,7 @@ def _named(found: ColumnTransformer) -> bool:
 
 
 def _on_raw_columns(estimator: BaseEstimator) -> Iterator[ColumnTransformer]:
-    """Return the ColumnTransformers that see the columns of X itself."""
+    """Return the ColumnTransformers whose input is X itself."""
     if isinstance(estimator, ColumnTransformer):
         yield estimator
     elif isinstance(estimator, Pipeline):

@@ -1,18 +1,20 @@
-"""The parameters of a PyTorch module that each node takes, as torch.onnx.export(dynamo=True) writes beside the graph.
+"""Parameters that each node takes in the PyTorch module, from the metadata of torch.onnx.export(dynamo=True).
 
-The graph has the list of what the module held, a line each, and each node the operation that it came from::
+The graph lists the values that the module held, one per line, and each node has the operation from which it was made::
 
     p_f_weight: PARAMETER target='f.weight'
     %linear_1 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_f_weight, %p_f_bias))
 
-The exporter's optimizer changes the graph and leaves these texts as they were:
+The exporter's optimizer changes the graph but not this metadata:
 
-* Equal initializers of up to 1024 elements are kept once, whether they are one parameter or begin with equal values.
-  The node has the name of another layer's parameter where its operation has the layer's own.
-* Intercepts of zeros of Gemm and Conv are left out. The node has two inputs, its operation three.
-* What depends on parameters alone is computed in advance. The initializer says from what: :func:`tied.folded_from`.
+* Equal initializers of up to 1024 elements are merged, whether they are one parameter or only have equal initial
++  values. The node then has another layer's parameter where its operation has the layer's own.
+* Zero intercepts of Gemm and Conv are dropped. The node has two inputs, its operation three.
+* Values that depend only on parameters are constant-folded. The initializer records from which, see
+  :func:`tied.folded_from`.
 
-:func:`as_in_module` gives the nodes back what their operations say. What is not in the file at all: :mod:`unseen`.
+:func:`as_in_module` gives the nodes the operands of their operations again. For parameters that are not in the file,
+see :mod:`unseen`.
 """
 
 from __future__ import annotations
@@ -31,29 +33,29 @@ import onnx.numpy_helper
 from onnxtrain import graph
 from onnxtrain.convert.tied import folded_from
 
-#: Where the exporter writes the role of an initializer.
+#: The metadata key of the role of an initializer.
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
-#: Where it lists what the module held, also what it folded into other initializers, and the lines of that list.
+#: The metadata key of the list of all values of the module, including folded ones, and the pattern of its lines.
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 
-#: Where it writes the operation that a node comes from, and the modules whose forward called it.
+#: The metadata keys of the operation from which a node was made, and of the modules whose forward called it.
 _OPERATION = "pkg.torch.onnx.fx_node"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
-#: Operators whose intercept the exporter's optimizer leaves out, and the operations of PyTorch that have one.
+#: Operators whose zero intercept the exporter's optimizer drops, and the operations of PyTorch that have one.
 _WITH_INTERCEPT = ("Conv", "ConvTranspose", "Gemm")
 _AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
 
 #: Operations of PyTorch whose first operand is added last: addmm(b, x, w) is x w + b.
 _ADDED_LAST = re.compile(r"aten\.b?add\w+\.")
 
-#: The operators of recurrent layers, where they take what, and how a module calls it: weight_ih_l1 is of its layer 1.
+#: The operators of recurrent layers, their operand positions, and the module's names: weight_ih_l1 belongs to layer 1.
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _OF_LAYER = {1: "weight_ih_l{}", 2: "weight_hh_l{}", 3: "bias_ih_l{}"}
 
-#: Operators whose result is their first operand, moved.
+#: Operators whose output is a view of their first operand.
 _VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 #: The types of floating-point tensors.
@@ -61,7 +63,7 @@ _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
 
 
 class Taken(NamedTuple):
-    """A parameter of the module that a node takes by another name, or not at all.
+    """A parameter of the module that a node takes under another name, or not at all.
 
     Attributes
     ----------
@@ -71,7 +73,7 @@ class Taken(NamedTuple):
         The first output of the node.
     position : int
     source : str
-        The initializer that the file has in its place, "" if it was left out as zeros.
+        The initializer in its place in the file, "" if it was dropped as zeros.
     kind : str
         PARAMETER or BUFFER.
     """
@@ -85,9 +87,9 @@ class Taken(NamedTuple):
 
 @dataclass
 class _Operation:
-    """An operation of PyTorch, the values that it takes, the module that called it, and the nodes made of it.
+    """An operation of PyTorch: its operands, the module that called it, and the nodes made from it.
 
-    `tensors` are those that are no sizes.
+    `tensors` are the operands that are not sizes.
     """
 
     text: str
@@ -98,7 +100,7 @@ class _Operation:
 
 
 def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
-    """Return the parameters and buffers, name: (name in operations, kind); only the dynamo exporter lists them."""
+    """Return the parameters and buffers as name: (name in operations, kind); only the dynamo exporter lists them."""
     if onx.producer_name != "pytorch":
         return {}
     text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
@@ -118,12 +120,12 @@ class Module:
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
 
     def origins(self, initializer: str) -> set[str]:
-        """Return an initializer and the values that it was computed from."""
+        """Return an initializer and the values from which it was computed."""
         return {initializer, *self.folded.get(initializer, ())}
 
     @cached_property
     def known(self) -> set[str]:
-        """The values that the file has, directly or computed in advance."""
+        """The values that the file contains, directly or folded."""
         return set().union(*map(self.origins, self.initializers))
 
     @cached_property
@@ -133,22 +135,22 @@ class Module:
 
     @cached_property
     def views(self) -> dict[str, str]:
-        """The value that each moved one is a view of."""
+        """The source of each value that is a view."""
         return {x: node.input[0] for node in self.nodes if node.op_type in _VIEWS and node.input for x in node.output}
 
     def takes_known(self, operation: _Operation) -> bool:
-        """Whether the file has all that an operation takes."""
+        """Whether the file contains all operands of an operation."""
         return all(a in self.made or a in self.known for a in operation.args)
 
     @cached_property
     def unmentioned(self) -> list[str]:
-        """The parameters that neither are in the file nor taken by an operation: views of them may be."""
+        """The parameters that are neither in the file nor operands of an operation; views of them may be."""
         absent = self.held.keys() - self.known - self.mentioned
         return [name for name, (_, kind) in self.held.items() if name in absent and kind == "PARAMETER"]
 
     @cached_property
     def shared(self) -> set[str]:
-        """The initializers of the module that several nodes take, or one node several times."""
+        """The initializers of the module that are used several times."""
         nodes = [node for operation in self.operations for node in operation.nodes]
         counts = Counter(x for node in nodes for x in node.input)
         return {x for x in self.initializers if counts[x] > 1 and not self.origins(x).isdisjoint(self.held)}
@@ -170,7 +172,7 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
             continue
         if name not in found:
             args = list(dict.fromkeys(re.findall(r"%(\w+)", call)))
-            args = [*args[1:], *args[:1]] if _ADDED_LAST.search(call) else args  # as the nodes take them
+            args = [*args[1:], *args[:1]] if _ADDED_LAST.search(call) else args  # in the order of the node's inputs
             tensors = set(re.findall(r"%(\w+)", re.sub(r"\[[^\[\]]*\]", "", call)))
             scopes = re.findall(r"'([^']*)'", said.get(_SCOPES, ""))
             module = re.sub(r"@\d+", "", scopes[-2]) if len(scopes) > 1 else ""
@@ -180,10 +182,10 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
 
 
 class _Views:
-    """The parameters that operations take views of, which the file does not name.
+    """Assigns parameters to operands that are views, whose sources the file does not name.
 
-    Those of a module that nothing mentions are given out in their order, one for each pair of an initializer that the
-    file has and of views of it; where there are no more, the first one again.
+    The unmentioned parameters of a module are assigned in order, one for each pair of an initializer in the file and
+    views of it. When they are used up, the first one is assigned again.
     """
 
     def __init__(self, module: Module):
@@ -194,7 +196,7 @@ class _Views:
         self._found: dict[tuple[str, tuple[str, ...], str], str] = {}
 
     def parameter(self, initializer: str, views: tuple[str, ...], module: str) -> str | None:
-        """Return the parameter that a module takes these views of, where the file has another's initializer."""
+        """Return the parameter of a module behind given views, if the file has another's initializer there."""
         free = self._free[module]
         name = free[0] if free else self._first.get((initializer, module))
         key = initializer, views, module
@@ -207,11 +209,11 @@ class _Views:
 
 
 def taken_by_nodes(module: Module) -> list[Taken]:
-    """Return the parameters and buffers that nodes take by another name than the module's, or not at all."""
+    """Return the parameters and buffers that nodes take under other names than in the module, or not at all."""
     others = module.made | (module.names - module.initializers.keys())
     views = _Views(module)
     found = [taken for operation in module.operations for taken in _taken(module, operation, views)]
-    found = [taken for taken in found if taken.name not in others]  # a value of the graph may have its name
+    found = [taken for taken in found if taken.name not in others]  # a value of the graph may have the same name
     sources: dict[str, str] = {}
     return [taken for taken in found if sources.setdefault(taken.name, taken.source) == taken.source]
 
@@ -236,9 +238,9 @@ def _taken(module: Module, operation: _Operation, views: _Views) -> Iterator[Tak
 
 
 def _of_layers(module: Module, operation: _Operation, nodes: Sequence[onnx.NodeProto]) -> Iterator[Taken]:
-    """Yield the parameters of recurrent layers, of which one operation takes those of all layers, from the first on.
+    """Yield the parameters of recurrent layers; one operation has the parameters of all layers in order.
 
-    A node has both intercepts of its layer as one, and both directions.
+    A node has the two intercepts of its layer concatenated, and both directions.
     """
     for layer, node in enumerate(nodes):
         ending = re.compile(rf"_l{layer}(_reverse)?$")
@@ -253,7 +255,7 @@ def _of_layers(module: Module, operation: _Operation, nodes: Sequence[onnx.NodeP
 def _names(
     module: Module, operation: _Operation, missing: Sequence[str], sources: Sequence[str], views: _Views
 ) -> Sequence[str]:
-    """Return the parameters of an operation, which may take views of them, that the file has as `sources`."""
+    """Return the module's parameters, perhaps through views, for operands that the file has as `sources`."""
     if len(missing) >= len(sources) or module.takes_known(operation):
         return missing
     absent = tuple(a for a in operation.args if a not in module.made and a not in module.known)
@@ -262,7 +264,7 @@ def _names(
 
 
 def _constants(module: Module, operation: _Operation, uses: Sequence[tuple[str, int, str]]) -> Iterator[Taken]:
-    """Yield constants of an operation without parameters that are equal to a parameter of others."""
+    """Yield constants of an operation without parameters that equal a parameter of other operations."""
     for node, i, source in uses:
         origins = module.origins(source)
         if origins.isdisjoint(operation.args) and not origins.isdisjoint(module.mentioned):
@@ -270,9 +272,9 @@ def _constants(module: Module, operation: _Operation, uses: Sequence[tuple[str, 
 
 
 def _foreign_uses(module: Module, operation: _Operation) -> Iterator[tuple[str, int, str]]:
-    """Yield the node, the position and the initializer where an operation takes one that is another parameter's.
+    """Yield (node, position, initializer) for each operand of an operation that is another parameter's initializer.
 
-    A scale and an intercept of one layer may be one initializer, too.
+    A scale and an intercept of one layer may also share an initializer.
     """
     own = {a for a in operation.args if a in module.known}
     for node in operation.nodes:
@@ -282,7 +284,7 @@ def _foreign_uses(module: Module, operation: _Operation) -> Iterator[tuple[str, 
 
 
 def _left_out(module: Module, operation: _Operation, missing: Sequence[str]) -> Iterator[Taken]:
-    """Yield the intercept that was left out of an operation, if there is one."""
+    """Yield the intercept that was dropped from an operation, if there is one."""
     nodes = [node for node in operation.nodes if node.op_type in _WITH_INTERCEPT]
     if not len(missing) == len(nodes) == 1 or not _AFFINE.search(operation.text):
         return
@@ -293,7 +295,7 @@ def _left_out(module: Module, operation: _Operation, missing: Sequence[str]) -> 
 
 
 def as_in_module(onx: onnx.ModelProto, taken: Sequence[Taken]) -> onnx.ModelProto:
-    """Return a model whose nodes take parameters by the names of the module, all else as it was."""
+    """Return a model whose nodes take parameters under the module's names; everything else is unchanged."""
     if not taken:
         return onx
     changed = graph.copy_of(onx)

@@ -1,9 +1,9 @@
-"""The inputs of an ONNX model: on which axis each takes its rows, which are fixed for all rows.
+"""The inputs of an ONNX model: the batch axis of each, and the inputs that are fixed for all rows.
 
-A model is trained with the rows on the first axis of each input; a Transpose behind an input that takes them on
-another one puts them there. A fixed input is an initializer, repeated for each row where the model has one a row. The
-file of the user stays as it came, but for the fixed values: each is the default of its input, unless that is as long as
-the rows.
+A model is trained with the rows on the first axis of each input. If an input has another batch axis, a Transpose is
+inserted after it. A fixed input becomes an initializer, repeated for each row if the model expects one value per row.
+The user's file is unchanged except for the fixed values: each becomes the default of its input, unless its length is
+the number of rows.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Entrance:
     Attributes
     ----------
     types : mapping of str to str
-        The type of each input that takes rows, as numpy writes it; float32 stands for any floating-point type.
+        The numpy type of each input that takes rows; float32 stands for any floating-point type.
     shapes : mapping of str to tuple or None
-        Their dimensions as declared; None if the rank is unknown.
+        The declared dimensions of each input; None if the rank is unknown.
     axes : mapping of str to int
-        The axis of the rows of each.
+        The batch axis of each input.
     fixed : mapping of str to ndarray
-        The inputs that are the same for all rows.
+        The values of the inputs that are the same for all rows.
     lengths : mapping of str to mapping of int to (str, int)
-        For the axes of a fixed input that are as long as one of another input: that input and its axis.
+        For each axis of a fixed input whose length is that of an axis of another input: that input and axis.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Entrance:
 
     @property
     def moved(self) -> dict[str, int]:
-        """The axis of the rows of each input that does not take them on the first one."""
+        """The batch axis of each input whose batch axis is not the first."""
         return {name: axis for name, axis in self.axes.items() if axis}
 
     @property
@@ -65,7 +65,7 @@ class Entrance:
 
     @property
     def rows(self) -> dict[str, tuple[int | None, ...] | None]:
-        """The lengths of a row of each input, None for any; None if the rank is unknown."""
+        """The shape of a row of each input, None for any length; None if the rank is unknown."""
         return {name: _row(shape, self.axes[name]) for name, shape in self.shapes.items()}
 
     @classmethod
@@ -84,16 +84,16 @@ class Entrance:
         fixed : mapping of str to array-like, optional
             A scalar fills an input of any shape.
         batch_axis : mapping of str to int, optional
-            The axis of the rows where the dimensions do not show it; None for an input that has none.
+            The batch axis of inputs whose dimensions do not show it; None for an input without batch axis.
         output : int or str, optional
-            The output whose first axis is called as that of the rows, by default the first one.
+            The output whose first axis has the name of the batch axis; by default, the first output.
 
         Raises
         ------
         ParameterError
-            There is no such input or axis, or a value does not fit its input.
+            An input or an axis does not exist, or a value does not fit its input.
         ModelError
-            An input takes no tensor, or no rows and no value is given.
+            An input is not a tensor, or it has no batch axis and no value is given.
         """
         proto = graph.read(onx)
         listed = {value.name: value for value in proto.graph.input}
@@ -130,9 +130,10 @@ class Entrance:
         return changed
 
     def as_file(self, onx: onnx.ModelProto, trained: Collection[str]) -> onnx.ModelProto:
-        """Return a model with defaults as it is given away: without those of inputs that are as long as the rows.
+        """Return a model with defaults in the form for users, without the defaults whose length is the number of rows.
 
-        onnxruntime would take no more rows than the default has. One that was `trained` has to be kept.
+        With such a default, onnxruntime would accept no more rows than the default has. A `trained` default must be
+        kept.
         """
         repeated = {name for name, lengths in self.lengths.items() if lengths} - set(trained)
         if not repeated:
@@ -142,7 +143,7 @@ class Entrance:
         return changed
 
     def rows_first(self, onx: onnx.ModelProto) -> onnx.ModelProto:
-        """Return a model with defaults that takes rows on the first axis of each input, the fixed ones as constants."""
+        """Return a model with the rows on the first axis of each input, and the fixed inputs as constants."""
         if not self.changes:
             return onx
         changed = copy_of(onx)
@@ -215,9 +216,10 @@ def _chosen(proto: onnx.ModelProto, output: int | str | None) -> onnx.ValueInfoP
 
 
 def _names_of_rows(shapes: Iterable[Shape | None], output: Shape | None) -> set[str]:
-    """Return the names of the axis of the rows: those of the first axes of the inputs, or that of the output.
+    """Return the names of the batch axis: those of the first axes of the inputs, or of the output.
 
-    The output decides where it has no axis called as the first one of an input: such as the time.
+    If the output has no axis with the name of an input's first axis, such as time, the first axis of the output
+    decides.
     """
     known = [shape for shape in shapes if shape]
     first_axes = {shape[0] for shape in known if isinstance(shape[0], str)}
@@ -228,9 +230,9 @@ def _names_of_rows(shapes: Iterable[Shape | None], output: Shape | None) -> set[
 
 
 def _fixed_size(shapes: Sequence[Shape | None], output: Shape | None) -> int | None:
-    """Return the size of the batches that a model is made for, None if batches may be of any size.
+    """Return the fixed batch size of a model, or None if batches may be of any size.
 
-    The output says it, else the inputs if they agree.
+    The output decides, or else the inputs if they agree.
     """
     if not shapes or any(not (shape and isinstance(shape[0], int)) for shape in shapes):
         return None
@@ -241,7 +243,7 @@ def _fixed_size(shapes: Sequence[Shape | None], output: Shape | None) -> int | N
 
 
 def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str], size: int | None) -> int | None:
-    """Return the axis of the rows of an input, None if it has none; `size`: as :func:`_fixed_size`."""
+    """Return the batch axis of an input, or None if it has none; `size` is as in :func:`_fixed_size`."""
     if name in told:
         return _told(name, told[name], shape)
     if shape is None or (shape and shape[0] in rows):
@@ -253,7 +255,7 @@ def _axis(name: str, shape: Shape | None, told: Mapping[str, Any], rows: set[str
         return named[0]
     if not isinstance(shape[0], int) or shape[0] == size:
         return 0
-    possible = [i for i, d in enumerate(shape) if d == size]  # None, if batches may be of any size
+    possible = [i for i, d in enumerate(shape) if d == size]  # size is None if batches may be of any size
     return possible[0] if len(possible) == 1 else 0 if size else None
 
 
@@ -271,7 +273,7 @@ def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
 
 
 def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape | None) -> np.ndarray:
-    """Return a fixed value in the type and the rank of its input; a scalar fills open axes with length 1."""
+    """Return a fixed value in the type and rank of its input; a scalar gets length 1 on open axes."""
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type))
     given = np.asarray(value)
     try:
@@ -305,9 +307,9 @@ def _lengths(
     *,
     repeated: bool,
 ) -> dict[int, Axis]:
-    """Return the axes of a fixed value that are as long as one of another input: its rows, and others by name.
+    """Return the axes of a fixed value whose lengths are those of axes of other inputs: the rows, and others by name.
 
-    The rows of an axis of a fixed length are `repeated` in a model that is made for batches of one row.
+    `repeated` says that the model is for batches of one row, so that a batch axis of fixed length is repeated.
     """
     places: dict[Any, Axis] = {}
     for name, other in taking.items():
@@ -328,9 +330,9 @@ def _lengths(
 
 
 def _transposed(onx: onnx.ModelProto, moved: Mapping[str, int]) -> tuple[dict[str, str], list[onnx.NodeProto]]:
-    """Let inputs come with the rows first, in place; return their names behind a Transpose, and the nodes.
+    """Change inputs, in place, to have the rows first; return their names after the Transpose, and the nodes.
 
-    `moved` holds the axis of the rows of each in the model.
+    `moved` maps each input to its batch axis in the model.
     """
     inner, nodes = {}, []
     for value in onx.graph.input:
@@ -344,7 +346,7 @@ def _transposed(onx: onnx.ModelProto, moved: Mapping[str, int]) -> tuple[dict[st
 
 
 def _repeated(onx: onnx.ModelProto, name: str, lengths: Mapping[int, Axis]) -> list[onnx.NodeProto]:
-    """Let a fixed value be as long as other inputs are on some of its axes, in place; return the nodes for it."""
+    """Repeat a fixed value, in place, to the length of other inputs on some axes; return the nodes that do so."""
     (held,) = (i for i in onx.graph.initializer if i.name == name)
     inner = _renamed(onx, name)
     nodes, parts = [], []
@@ -364,7 +366,7 @@ def _repeated(onx: onnx.ModelProto, name: str, lengths: Mapping[int, Axis]) -> l
 
 
 def _renamed(onx: onnx.ModelProto, name: str) -> str:
-    """Let every node take another value instead of an input, in place; return its name."""
+    """Replace an input by another value in all nodes, in place; return the name of that value."""
     known = {part.name for part in (*onx.graph.input, *onx.graph.initializer)}
     known |= {y for node in nodes_in(onx.graph.node) for y in node.output}
     new = graph.unique_name(f"{name}_of_the_model", known)

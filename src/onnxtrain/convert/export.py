@@ -1,4 +1,4 @@
-"""Trained weights back into the scikit-learn object they came from."""
+"""Writing of trained weights back to the scikit-learn estimator that they come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnxtrain.convert.learned import Binding, get
 from onnxtrain.errors import ExportError
 from onnxtrain.registry import did_you_mean
 
-#: How neighbours are found: an index of the rows that were fitted.
+#: Search trees over the fitted rows, by algorithm.
 _SEARCH_TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 
 
@@ -28,16 +28,16 @@ def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: M
     Parameters
     ----------
     estimator : fitted estimator
-        The one that was converted; it stays as it is.
+        The converted estimator; it is not changed.
     bindings : iterable of Binding
-        Of its conversion.
+        The bindings of its conversion.
     weights : mapping of name to array
-        The trained initializers; those left out stay as they are.
+        The trained initializers; other attributes stay unchanged.
 
     Raises
     ------
     ExportError
-        A weight is unknown, or has no place in the estimator.
+        A weight is unknown, or has no corresponding attribute in the estimator.
 
     Examples
     --------
@@ -77,13 +77,13 @@ def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> No
 
 
 def _owner(estimator: BaseEstimator, binding: Binding) -> Any:
-    """Return the estimator that holds the attribute itself."""
+    """Return the estimator that directly holds the attribute."""
     path = binding.path[:-1] if not isinstance(binding.path[-1], int) else binding.path[:-2]
     return get(estimator, path)
 
 
 def make_consistent(owner: BaseEstimator) -> None:
-    """Recompute the attributes that an estimator derives from those that were replaced."""
+    """Recompute the attributes that an estimator derives from the replaced ones."""
     if isinstance(owner, StandardScaler) and owner.scale_ is not None:
         owner.var_ = owner.scale_**2
     elif hasattr(owner, "_dual_coef_"):
@@ -97,7 +97,7 @@ def make_consistent(owner: BaseEstimator) -> None:
             owner._fit_X, owner.leaf_size, metric=owner.effective_metric_, **owner.effective_metric_params_
         )
     elif isinstance(owner, (GaussianMixture, BayesianGaussianMixture)) and owner.covariance_type in ("full", "tied"):
-        # a column of either sign is the same precision; scikit-learn takes the logarithm of the diagonal
+        # the sign of a column does not change the precision; scikit-learn takes the logarithm of the diagonal
         diagonal = np.diagonal(owner.precisions_cholesky_, axis1=-2, axis2=-1)
         owner.precisions_cholesky_ = owner.precisions_cholesky_ * np.where(diagonal < 0, -1, 1)[..., None, :]
     elif isinstance(owner, IsotonicRegression):

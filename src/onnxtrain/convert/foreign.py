@@ -1,4 +1,4 @@
-"""ONNX models of other exporters: with a fixed batch size; their own file."""
+"""ONNX models of other exporters: removal of fixed batch sizes, and writing of weights back to the user's file."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from onnxtrain.convert.tied import untied
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.runtime.session import open_session, run_session
 
-#: How far the rows of a larger batch may be from the same rows in batches of the size of the model, of the largest
-#: value: float32 alone gives up to 4e-7 (12 layers of 1024), a mask of the first row for all rows 2.6e-4 and more.
+#: The tolerance, relative to the largest value, between the results of rows in a larger batch and in batches of the
+#: model's size. float32 alone gives up to 4e-7 (12 layers of 1024); applying the mask of the first row to all rows
+#: gives 2.6e-4 or more.
 _ROUNDING = 3e-5
 
-#: The same where a rounding can tip to the next value: of float16, and of quantized values.
+#: The tolerance for float16 and quantized values, where rounding can reach the next value.
 _COARSE_ROUNDING = 1e-3
 
-#: Maximum rows of a batch that are run to compare; they are run three times.
+#: The largest number of rows of a compared batch; they are run three times.
 _LARGEST = 2**16
 
-#: What to do about a model for batches of one size.
+#: The remedy for a model for batches of one size.
 _OPEN = "Export it with the axis of the rows left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
 
 
 @graph.as_model_error("The batch of the model cannot be opened")
 def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model of any batch size, if every input is declared with the same fixed one.
+    """Return a model for any batch size, if all inputs are declared with the same fixed batch size.
 
-    The rows are the first axis. The first axis of a Reshape follows them; any other dependence on
-    the batch size is found by running both models on the same rows.
+    The rows are the first axis. The first axis of a Reshape is made variable; any other dependence on the batch size is
+    detected by running both models on the same rows.
 
     Raises
     ------
@@ -52,25 +53,25 @@ def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
         return onx
     opened = graph.copy_of(onx)
     _open_reshapes(opened, size)
-    held = {i.name for i in opened.graph.initializer}  # the exporter's metadata on them stays
+    held = {i.name for i in opened.graph.initializer}  # keeps the exporter's metadata on them
     graph.assign(opened.graph.value_info, [v for v in opened.graph.value_info if v.name in held])
     for value in (*_inputs(opened), *opened.graph.output):
         dims = value.type.tensor_type.shape.dim
         if dims and dims[0].dim_value == size:
             dims[0].dim_param = "batch_rows"
-        elif any(d.dim_value == size for d in dims):  # an output, perhaps with the rows on another axis
+        elif any(d.dim_value == size for d in dims):  # an output, whose batch axis may be another
             value.type.tensor_type.ClearField("shape")
     _compare(onx, opened, size)
     return opened
 
 
 def with_lengths_of(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
-    """Return a model whose inputs are as long as given rows, if an If depends on that; else the model itself.
+    """Return a model with the input lengths of given rows if an If depends on them, else the model itself.
 
     Parameters
     ----------
     onx : onnx.ModelProto
-        It takes rows on the first axis of each input.
+        A model with the rows on the first axis of each input.
     X : array-like, or mapping of str to array-like
     """
     n_open = _open_branches(onx)
@@ -87,7 +88,7 @@ def with_lengths_of(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
 
 
 def _open_branches(onx: onnx.ModelProto) -> int:
-    """Return how often a model decides something when it is run."""
+    """Return the number of If nodes that are decided at run time."""
     if not any(node.op_type == "If" for node in onx.graph.node):
         return 0
     return sum(node.op_type == "If" for node in graph.load(onx).graph)
@@ -99,11 +100,11 @@ def _inputs(onx: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def batch_size(onx: onnx.ModelProto) -> int | None:
-    """Return the fixed batch size of a model, None if it is variable."""
+    """Return the fixed batch size of a model, or None if it is variable."""
     dims = [value.type.tensor_type.shape.dim for value in _inputs(onx)]
     sizes = {d[0].dim_value for d in dims if d}
     size = sizes.pop() if len(sizes) == 1 and all(dims) else 0
-    return size if size > 0 else None  # a variable axis has no length, or -1
+    return size if size > 0 else None  # a variable axis has length 0 or -1
 
 
 def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
@@ -127,7 +128,7 @@ def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
 
 
 def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
-    """Compare a batch of three times the size with three batches."""
+    """Compare a batch of three times the size with three batches of the size."""
     if size > _LARGEST:
         raise ModelError(
             f"The model is made for batches of {size} rows, too many to try out whether other numbers of rows work "
@@ -136,7 +137,7 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     rng = np.random.RandomState(0)
     feeds = {value.name: _draw(rng, 3 * size, value.type.tensor_type) for value in _inputs(onx)}
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
-    fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # of an opset that the runtime knows
+    fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # converts to an opset that the runtime supports
     refusal = f"The model is made for batches of {size} rows, and not every node of it works with more. {_OPEN}"
     try:
         parts = [
@@ -152,7 +153,7 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
 
 
 def _joined(batches: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Return batches of an output one after the other, along the axis that is longer in `shape`."""
+    """Return batches of an output, concatenated along the axis that is longer in `shape`."""
     axes = [i for i, (n, whole) in enumerate(zip(batches[0].shape, shape, strict=False)) if n != whole]
     return np.concatenate(batches, axis=axes[0] if axes else 0)
 
@@ -178,24 +179,24 @@ _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
 def put_back(
     original: onnx.ModelProto, weights: Mapping[str, np.ndarray], trained: onnx.ModelProto
 ) -> onnx.ModelProto | None:
-    """Return a model with other bytes in some of its initializers and ``Constant`` nodes, all else as it came.
+    """Return a model with new values in some of its initializers and ``Constant`` nodes; everything else is unchanged.
 
-    Weights that the exporter had merged, and that are no longer equal, become initializers of their own, which the
-    nodes that had shared one take.
+    Weights that the exporter had merged and that are no longer equal become separate initializers of the nodes that had
+    shared one.
 
     Parameters
     ----------
     original : onnx.ModelProto
     weights : mapping of str to ndarray
-        Each is written in the type that it has there, quantized if need be.
+        The new values; each is written in its original type, quantized if necessary.
     trained : onnx.ModelProto
         The trainable form of the model.
 
     Returns
     -------
     onnx.ModelProto or None
-        None if a weight is none of these: it comes from an operator of ai.onnx.ml or a function; and if
-        onnxruntime has no kernel for operators of ai.onnx.ml in float64, which training replaced.
+        None if a weight is neither an initializer nor a constant, because it comes from an operator of ai.onnx.ml or
+        from a function; or if training replaced float64 operators of ai.onnx.ml for which onnxruntime has no kernel.
     """
     values = (*original.graph.input, *original.graph.output)
     in_double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in values)
@@ -211,6 +212,6 @@ def put_back(
     for name, array in written.items():
         tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
         if array is weights.get(name) and tensor.data_type not in _REAL:
-            return None  # integers that nothing dequantizes
+            return None  # integers that are never dequantized
         graph.put(tensor, np.asarray(array, dtype))
     return changed

@@ -1,6 +1,6 @@
-"""A new last layer: the body of a model as it came, with as many outputs as another task has.
+"""A new last layer: the body of a model is kept, with as many outputs as another task needs.
 
-The model stays the user's own: its opset, nodes and names; only the last layer and what cannot follow it change.
+The user's opset, nodes and names are kept; only the last layer and nodes that cannot follow the new one change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.losses.outputs import choose_output
 from onnxtrain.rewrite import rewrite_model
 
-#: Names of the new initializers, unless the model has them.
+#: The names of the new initializers, unless the model already uses them.
 WEIGHT, BIAS = "head.weight", "head.bias"
 
 #: The first opset at which ReduceMean takes its axes as an input.
@@ -28,11 +28,11 @@ _AXES_AS_INPUT = 18
 
 
 class _Layer(NamedTuple):
-    """A product of features by a matrix of weights, and the addition of an intercept behind it if that is a node."""
+    """A product of features by a weight matrix, and the addition of its intercept if that is a separate node."""
 
     product: ir.Node
     weight: np.ndarray
-    axis: int  # of the outputs, in the weight
+    axis: int  # the output axis of the weight
     bias: tuple[ir.Node, int] | None  # the position of the intercept among the operands
 
 
@@ -45,37 +45,38 @@ def with_new_head(
     output: int | str | None = None,
     random_state: Any = None,
 ) -> onnx.ModelProto:
-    r"""Return a model whose last linear layer is a new one of `n_outputs` outputs.
+    r"""Return a model whose last linear layer is replaced by a new layer of `n_outputs` outputs.
 
-    Weights are uniform in :math:`\pm\sqrt{6 / (p + q)}` for p features and q outputs, intercepts zero.
+    The new weights are uniform in :math:`\pm\sqrt{6 / (p + q)}` for p features and q outputs; intercepts are zero.
 
     Parameters
     ----------
     model : onnx.ModelProto, bytes or path
-        Unchanged.
+        The model; it is not changed.
     n_outputs : int
-        1 or more.
+        The number of outputs, 1 or more.
     features : str, optional
-        The name of a value (n, p) of the model, or of an input: the new layer is applied to it, and its result is the
-        output. A value with more axes is averaged over them first: (n, p, h, w) over h and w, (n, t, p) over t; a value
-        (n, p, t) of a convolution over t. None: the last linear layer is replaced (Gemm, MatMul or Conv with
-        constant weights, all paths to the output lead through it), and the nodes after it are kept if they
-        work for any number of outputs, such as Softmax.
+        The name of a value (n, p) of the model, or of an input. The new layer is applied to this value, and its result
+        is the output. A value with more axes is first averaged over them: (n, p, h, w) over h and w, (n, t, p) over t;
+        a value (n, p, t) of a convolution over t. None: the last linear layer is replaced. This is a Gemm, MatMul or
+        Conv with constant weights that is on all paths to the output. The nodes after it are kept if they work for any
+        number of outputs, such as Softmax.
     output : int or str, optional
         The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
         removed.
     random_state : int, RandomState or None
-        Of the new weights.
+        The seed of the new weights.
 
     Returns
     -------
     onnx.ModelProto
-        With the initializers ``head.weight`` and ``head.bias``. Opset, names and other weights are those of `model`.
+        The new model, with the initializers ``head.weight`` and ``head.bias``. Its opset, names and other weights are
+        those of `model`.
 
     Raises
     ------
     ModelError
-        There is no such value, or no layer that can be replaced.
+        There is no value of this name, or no layer that can be replaced.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
     Raises
     ------
     ModelError
-        There is no such layer.
+        There is no linear layer before the output.
     """
     model = graph.reload(onx)
     layer = _last_layer(model, graph.find(_values(model), output, "value"))
@@ -145,7 +146,7 @@ def _is_scale(node: ir.Node, position: int) -> bool:
 
 
 def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
-    """Return the last linear layer among the ancestors of an output, if all its features lead through it."""
+    """Return the last linear layer among the ancestors of an output, if all paths from features lead through it."""
     reached = graph.ancestors([output])
     nodes = [node for node in model.graph if any(y in reached for y in node.outputs)]
     layers = [layer for node in nodes if (layer := _as_layer(node)) is not None]
@@ -158,7 +159,7 @@ def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
 
 
 def _as_layer(node: ir.Node) -> _Layer | None:
-    """Return a node as a linear layer, None if it is no product of features by constant weights."""
+    """Return a node as a linear layer, or None if it is not a product of features by constant weights."""
     if graph.made_by(node.outputs[0], "MatMul", "Gemm", "Conv") is None:
         return None
     features, factor = node.inputs[0], node.inputs[1]
@@ -179,7 +180,7 @@ def _attribute(node: ir.Node, name: str, default: int) -> int:
 
 
 def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
-    """Return the addition of a constant to a product, and the position of that constant."""
+    """Return the node that adds a constant to a product, and the operand position of the constant."""
     uses = tuple(product.uses())
     node = uses[0].node if len(uses) == 1 and not product.is_graph_output() else None
     if node is None or node.op_type != "Add":
@@ -190,7 +191,7 @@ def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
 
 
 def _array(value: ir.Value | None) -> np.ndarray | None:
-    """Return the array of a constant, also one that is only turned or dequantized before it is used."""
+    """Return the array of a constant, which may be transposed or dequantized before its use."""
     turns = []
     while (node := graph.made_by(value, "Identity", "Transpose", "QuantizeLinear")) is not None:
         if node.op_type == "Transpose":
@@ -204,7 +205,7 @@ def _array(value: ir.Value | None) -> np.ndarray | None:
 
 
 def _goes_around(product: ir.Value, output: ir.Value) -> bool:
-    """Whether the output depends on features other than through a product; integers choose rows, they hold none."""
+    """Whether the output depends on features that bypass a product; integers only select rows and do not count."""
     seen, todo = {product}, [output]
     while todo:
         value = todo.pop()
@@ -218,14 +219,14 @@ def _goes_around(product: ir.Value, output: ir.Value) -> bool:
             continue
         operands = [x for x in graph.operands(node) if x is not None and _array(x) is None]
         floats = [x for x in operands if graph.is_float(x) or graph.is_quantized(x)]
-        if operands and not floats:  # an embedding, or integers taken for floats
+        if operands and not floats:  # an embedding, or integers cast to floats
             return True
         todo += floats
     return False
 
 
 def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
-    """Return some values near the output that hold features, for a message."""
+    """Return the names of some values near the output that hold features, for a message."""
     before = {y for node in nodes[:-1] for y in node.outputs}
     named = [v for v in _with_features(model) if v in before]
     return ", ".join(map(graph.describe, named[-3:])) or "a value with an axis of features"
@@ -237,7 +238,7 @@ def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
 def _replaced(
     model: ir.Model, layer: _Layer, output: ir.Value, n_outputs: int, rng: np.random.RandomState
 ) -> tuple[ir.Value, ir.Value]:
-    """Put new weights into a layer, in place; return its product and the last value behind it of the new width."""
+    """Replace the weights of a layer in place; return its product and the last following value of the new width."""
     before = layer.weight.shape[layer.axis]
     shape = list(layer.weight.shape)
     shape[layer.axis] = n_outputs
@@ -259,7 +260,7 @@ def _replaced(
 
 
 def _added(model: ir.Model, product: ir.Node, bias: ir.Value) -> ir.Value:
-    """Append an intercept to a product without one; consumers of the product take the sum."""
+    """Append an intercept to a product; the consumers of the product take the sum."""
     (y,) = product.outputs
     node = ir.node("Add", [y, bias])
     total = node.outputs[0]
@@ -270,7 +271,7 @@ def _added(model: ir.Model, product: ir.Node, bias: ir.Value) -> ir.Value:
     return total
 
 
-#: Operators whose results follow the number of outputs, if other floating-point operands are scalars.
+#: Operators that work for any number of outputs, if their other floating-point operands are scalars.
 _ANY_WIDTH = frozenset(
     [
         *("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh", "Identity", "Cast", "Dropout", "Clip", "Exp"),
@@ -282,7 +283,7 @@ _ANY_WIDTH = frozenset(
 
 
 def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: int, n_outputs: int) -> ir.Value:
-    """Return the last of the nodes after a layer that work for any number of outputs, in a chain to the output."""
+    """Return the result of the last node in the chain to the output that works for any number of outputs."""
     while True:
         nodes = {use.node for use in scores.uses() if use.node.op_type != "Shape" and use.node.outputs[0] in wanted}
         node = nodes.pop() if len(nodes) == 1 else None
@@ -297,13 +298,13 @@ def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: in
 
 
 def _is_wide(value: ir.Value | None) -> bool:
-    """Whether an operand holds several floating-point values: it may belong to the outputs that were there."""
+    """Whether an operand holds several floating-point values, which may belong to the former outputs."""
     array = _array(value)
     return graph.is_float(value) and (array is None or array.size > 1)
 
 
 def _widened(model: ir.Model, node: ir.Node, before: int, n_outputs: int) -> bool:
-    """Let a Reshape that ends in the number of outputs end in the new one; return whether it does."""
+    """Change a Reshape that ends in the former number of outputs to the new one; return whether it did."""
     joined = graph.made_by(node.inputs[1], "Concat")
     user, position = (node, 1) if joined is None else (joined, len(joined.inputs) - 1)
     lengths = graph.constant(user.inputs[position])
@@ -316,7 +317,7 @@ def _widened(model: ir.Model, node: ir.Node, before: int, n_outputs: int) -> boo
 
 
 def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.random.RandomState) -> ir.Value:
-    """Append a linear layer to features, and return its result."""
+    """Append a linear layer to features; return its result."""
     x = _pooled(model, features)
     p = x.shape[-1] if x.shape is not None else None
     if not isinstance(p, int):
@@ -331,21 +332,21 @@ def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.ra
 
 
 def _with_features(model: ir.Model) -> list[ir.Value]:
-    """Return the values that a new layer can take: floats that depend on the rows, with a known number of features."""
+    """Return the values to which a new layer can be applied: floats that depend on the rows, of known width."""
     inputs = [x for x in model.graph.inputs if not x.is_initializer()]
     of_rows = graph.dependents(model.graph, inputs)
     return [v for v in _values(model) if v in of_rows and graph.is_float(v) and _has_features(v)]
 
 
 def _has_features(value: ir.Value) -> bool:
-    """Whether a value has rows and an axis of features whose length is known."""
+    """Whether a value has rows and a feature axis of known length."""
     if value.shape is None or len(value.shape) < 2:
         return False
     return isinstance(value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)], int)
 
 
 def _infer_behind_fused(proto: onnx.ModelProto, features: ir.Value) -> None:
-    """Set the type and the shape of a value that onnx does not infer: it stands behind operators of onnxruntime."""
+    """Set the type and shape of a value that onnx cannot infer, because it follows operators of onnxruntime."""
     shown = graph.copy_of(proto)
     if features.producer() is None or any(y.name == features.name for y in shown.graph.output):
         return
@@ -376,7 +377,7 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     return pooled
 
 
-#: The axis on which operators leave the features.
+#: The feature axis of the results of operators.
 _AXIS = dict.fromkeys(
     [
         *("Conv", "ConvTranspose", "FusedConv", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
@@ -387,7 +388,7 @@ _AXIS = dict.fromkeys(
 
 
 def _axis_of_features(value: ir.Value) -> int:
-    """Return the axis of features: that of the operator they come from, through those that keep all axes."""
+    """Return the feature axis: that of the operator that computes them, through operators that keep all axes."""
     n_axes = len(value.shape)  # type: ignore[arg-type]
     node = value.producer()
     while node is not None and node.op_type not in _AXIS:
@@ -429,16 +430,16 @@ def _fresh(model: ir.Model, name: str) -> str:
 
 
 def _written(model: ir.Model, cut: ir.Value, scores: ir.Value) -> onnx.ModelProto:
-    """Return the model with `scores` as an output, and its own outputs that do not depend on the value `cut`."""
+    """Return the model with `scores` as an output, and those of its outputs that do not depend on the value `cut`."""
     old = graph.dependents(list(model.graph), [cut])
     kept = [y for y in model.graph.outputs if y not in old]
     for value in old:
-        if value.producer() is not None:  # an input has the shape it was declared with
+        if value.producer() is not None:  # inputs keep their declared shapes
             value.shape = None
     model.graph.outputs[:] = [*kept, scores]
     passes.RemoveUnusedNodesPass()(model)
     proto = ir.to_proto(model)
-    marked = [value for value in proto.graph.value_info if value.metadata_props]  # parameter or buffer, by the exporter
+    marked = [value for value in proto.graph.value_info if value.metadata_props]  # roles
     graph.assign(proto.graph.value_info, marked)
     with graph.as_model_error("Shapes cannot be inferred"):
         return onnx.shape_inference.infer_shapes(proto)

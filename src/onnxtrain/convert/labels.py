@@ -1,4 +1,4 @@
-"""Labels and probabilities behind the output of a classifier, as skl2onnx's classifiers give them."""
+"""Labels and probabilities appended to the output of a classifier, as skl2onnx's classifiers return them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from onnxtrain import graph
 from onnxtrain.errors import ExportError
 from onnxtrain.losses.link import Link
 
-#: The names of the outputs, unless the model has them.
+#: The names of the outputs, unless the model already uses them.
 LABEL, PROBABILITIES, SCORES = "label", "probabilities", "scores"
 
 
 class _Tail:
-    """Nodes appended to a model, with names of their own; operators that mean the same since opset 1, or for (n, k)."""
+    """Nodes appended to a model under new names; their operators mean the same since opset 1, or for (n, k)."""
 
     def __init__(self, onx: onnx.ModelProto):
         self._graph = onx.graph
@@ -25,7 +25,7 @@ class _Tail:
         self._names = {*made, *(v.name for v in (*onx.graph.input, *onx.graph.initializer, *onx.graph.output))}
 
     def free(self, name: str) -> None:
-        """Give the result of a node that has this name another one."""
+        """Rename the result of a node that has this name."""
         nodes = list(graph.nodes_in(self._graph.node))
         if not any(name in node.output for node in nodes):
             return
@@ -48,7 +48,7 @@ class _Tail:
         return name
 
     def columns(self, x: str, n_columns: int) -> str:
-        """Return (n, 1) of (n,), (n, K) of any more axes."""
+        """Reshape (n,) to (n, 1), and an output of more axes to (n, K)."""
         if n_columns == 1:
             return self.node("Reshape", x, self.constant(np.array([-1, 1]), "labels_shape"))
         return self.node("Flatten", x, axis=1)
@@ -72,25 +72,25 @@ def with_labels(
     ----------
     onx : onnx.ModelProto
     output : str
-        That holds the scores, or the probabilities, in `n_columns`.
+        The output with the scores or the probabilities, in `n_columns` columns.
     n_columns : int
     scores : str or None
-        The value of `n_scores` columns by which the label is chosen, if the model has it: probabilities may be rounded
-        to ties.
+        The value of `n_scores` columns that decides the label, if the model has it; probabilities may be tied by
+        rounding.
     n_scores : int
     link : Link
-        From scores to `output`.
+        The link from the scores to `output`.
     classes : ndarray
-        By column.
+        The classes by column.
     n_labels : int
         The number of labels for multilabel targets, else 0: the label is then an indicator matrix.
     likely : bool
-        Whether scores are those of probabilities; of others, such as a margin, ``scores`` is the second output.
+        Whether the scores define probabilities; for other scores, such as margins, the second output is ``scores``.
 
     Raises
     ------
     ExportError
-        The model has no such output.
+        The model has no output of this name.
     """
     changed = graph.copy_of(onx)
     types = {value.name: value.type.tensor_type.elem_type for value in changed.graph.output}
@@ -133,7 +133,7 @@ def _label(tail: _Tail, decides: str, threshold: np.ndarray, n_columns: int, cla
 
 
 def _written(classes: np.ndarray) -> np.ndarray:
-    """Return labels as ONNX has them, and skl2onnx writes them: texts or int64."""
+    """Return labels in the types of skl2onnx: strings or int64."""
     if classes.dtype.kind in "UOS":
         return classes.astype(str).astype(object)
     whole = classes.astype(np.int64)
@@ -141,7 +141,7 @@ def _written(classes: np.ndarray) -> np.ndarray:
 
 
 def _probabilities(tail: _Tail, found: str, link: Link, n_columns: int, n_labels: int, one: np.ndarray) -> str:
-    """Return the probabilities of an output, those of exclusive classes with the sum one."""
+    """Return the probabilities of an output; those of exclusive classes are normalized to sum to one."""
     if link is Link.IDENTITY:
         found = tail.node("Softmax", found, axis=1) if n_columns > 1 and not n_labels else tail.node("Sigmoid", found)
     elif n_columns > 1 and not n_labels and link is not Link.SOFTMAX:

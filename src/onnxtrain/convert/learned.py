@@ -1,4 +1,4 @@
-"""The learned arrays of a fitted estimator, with their paths, and how each becomes an initializer and back."""
+"""The learned arrays of a fitted estimator, their paths, and their conversion to initializers and back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 
 from onnxtrain.rewrite.trees import to_free, to_simplex
 
-#: Libraries of boosted trees.
+#: The libraries of boosted trees.
 _BOOSTED = frozenset({"catboost", "lightgbm", "xgboost"})
 
-#: From an estimator to something inside it: names of attributes, keys, positions in lists.
+#: The path from an estimator to an object inside it: names of attributes, keys, positions in lists.
 Path: TypeAlias = "tuple[str | int, ...]"
 
-#: Attributes that hold the fitted steps of an estimator made of steps.
+#: Attributes that hold the fitted steps of a composite estimator.
 _STEPS = {Pipeline: "named_steps", ColumnTransformer: "named_transformers_", FeatureUnion: "named_transformers"}
 
-#: Attributes of the training that prediction does not use.
+#: Attributes that record training and are not used in prediction.
 _MEMORIES = frozenset(
     {
         "loss_curve_",
@@ -53,7 +53,7 @@ _MEMORIES = frozenset(
     }
 )
 
-#: The kind of an attribute, in one word.
+#: The kind of each attribute, in one word.
 KINDS = {
     "coef_": "coefficient", "coefs_": "coefficient", "intercept_": "intercept", "intercepts_": "intercept",
     "mean_": "mean", "center_": "mean", "means_": "mean", "theta_": "mean", "min_": "mean",
@@ -65,7 +65,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Learned:
-    """One learned array: its path, its value, the estimator that holds it."""
+    """A learned array: its path, its value, and the estimator that holds it."""
 
     path: Path
     value: np.ndarray
@@ -73,17 +73,17 @@ class Learned:
 
     @property
     def attribute(self) -> str:
-        """The name of the attribute, without a position in it."""
+        """The name of the attribute, without the position in it."""
         return next(str(key) for key in reversed(self.path) if isinstance(key, str))
 
     @property
     def kind(self) -> str:
-        """Its kind, in one word."""
+        """The kind of the attribute, in one word."""
         return KINDS.get(self.attribute, self.attribute.strip("_"))
 
     @property
     def step(self) -> str:
-        """The name of the step of the outer pipeline that holds it."""
+        """The name of the step of the outer pipeline that contains it."""
         return str(self.path[1]) if self.path[0] in _STEPS.values() else ""
 
     @property
@@ -99,7 +99,7 @@ class Learned:
 
 
 def parts(holder: Any) -> list[tuple[Any, Any]]:
-    """Return the members of an estimator, a list, a dictionary or an array of objects, each with its key."""
+    """Return the members of an estimator, list, dictionary or object array, each with its key."""
     if isinstance(holder, dict):
         return list(holder.items())
     if isinstance(holder, (list, tuple)) or (isinstance(holder, np.ndarray) and holder.dtype == object):
@@ -110,24 +110,24 @@ def parts(holder: Any) -> list[tuple[Any, Any]]:
 
 
 def is_idle(step: object) -> bool:
-    """Whether a step of a pipeline does nothing to the rows that are predicted: a passthrough, or a sampler."""
+    """Whether a step of a pipeline has no effect in prediction: a passthrough or a sampler."""
     return step is None or isinstance(step, str) or (hasattr(step, "fit_resample") and not hasattr(step, "transform"))
 
 
 def is_estimator(part: object) -> bool:
-    """Whether an object is an estimator; those of CatBoost are none of scikit-learn's classes."""
+    """Whether an object is an estimator; CatBoost's estimators do not derive from scikit-learn's classes."""
     return isinstance(part, BaseEstimator) or (type(part).__module__.startswith("catboost.") and hasattr(part, "fit"))
 
 
 def thawed(estimator: Any) -> Any:
-    """Return the estimator inside a FrozenEstimator, any other as it is."""
+    """Return the estimator inside a FrozenEstimator; return any other unchanged."""
     while isinstance(estimator, FrozenEstimator):
         estimator = estimator.estimator
     return estimator
 
 
 def predictor_of(estimator: Any) -> Any:
-    """Return the estimator that predicts in the end: the last step of pipelines, the best of a search, a thawed one."""
+    """Return the estimator that finally predicts: the last step of pipelines, the best of a search, a thawed one."""
     if isinstance(estimator, Pipeline):
         return predictor_of(estimator[-1])
     found = thawed(getattr(estimator, "best_estimator_", estimator))
@@ -135,7 +135,7 @@ def predictor_of(estimator: Any) -> Any:
 
 
 def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
-    """Return an estimator and every estimator that it holds, each once."""
+    """Yield an estimator and every estimator inside it, each once."""
     seen: set[int] = set()
     pending = [estimator]
     while pending:
@@ -149,23 +149,23 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
 
 
 def holds(estimator: BaseEstimator, kinds: type | tuple[type, ...]) -> bool:
-    """Whether an estimator is one of some classes, or holds one that is."""
+    """Whether an estimator is an instance of some classes, or contains one."""
     return any(isinstance(found, kinds) for found in inside(estimator))
 
 
 def library_of(kind: type) -> str | None:
-    """Return the library of boosted trees that a class belongs to, if any."""
+    """Return the library of boosted trees of a class, or None."""
     roots = [base.__module__.partition(".")[0] for base in kind.__mro__]
     return next((root for root in roots if root in _BOOSTED), None)
 
 
 def holds_boosted(estimator: BaseEstimator) -> bool:
-    """Whether an estimator is, or holds, boosted trees of one of these libraries."""
+    """Whether an estimator is or contains boosted trees of these libraries."""
     return any(library_of(type(found)) for found in inside(estimator))
 
 
 def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:
-    """Return an estimator and those inside it, each with the names of the steps that lead there."""
+    """Yield an estimator and those inside it, each with the path of step names."""
     path = path or type(estimator).__name__.lower()
     yield path, estimator
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
@@ -180,7 +180,7 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
 
 
 def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:
-    """Return every learned array of an estimator and of those inside it, in the order they were set."""
+    """Yield every learned array of an estimator and of those inside it, in the order in which they were set."""
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     if steps is not None:
         for name, step in getattr(estimator, steps).items():
@@ -191,12 +191,12 @@ def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:
 
 
 def _fitted(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the attributes that `fit` has set and prediction may use, the public ones first."""
+    """Return the attributes that ``fit`` has set and prediction may use, public ones first."""
     given = set(estimator.get_params(deep=False))
     found = {k: v for k, v in vars(estimator).items() if k not in given and k not in _MEMORIES}
-    if not any(k.endswith("_") for k in found):  # a frozen one: its estimator is fitted
+    if not any(k.endswith("_") for k in found):  # a FrozenEstimator: its estimator is fitted
         found = {k: v for k, v in vars(estimator).items() if isinstance(v, BaseEstimator)}
-    if "_dual_coef_" in found:  # those that libsvm predicts with; the public ones may have another sign
+    if "_dual_coef_" in found:  # libsvm predicts with the private ones; the public ones may have the opposite sign
         found = {k: v for k, v in found.items() if k not in ("dual_coef_", "intercept_", "offset_")}
     return dict(sorted(found.items(), key=lambda item: item[0].startswith("_")))
 
@@ -238,15 +238,15 @@ def put(estimator: BaseEstimator, path: Path, value: Any) -> None:
 # ---------------------------------------------------------------------- trees
 
 
-#: Attributes that hold trees, besides those whose name ends in an underscore.
+#: Attributes that hold trees, besides those whose names end in an underscore.
 _HOLD_TREES = ("_predictors", "steps", "transformer_list", "estimator")
 
 
 def find_trees(holder: Any, path: Path = ()) -> Iterator[Path]:
-    """Return the path of every tree in an estimator, in order."""
+    """Yield the path of every tree in an estimator, in order."""
     if hasattr(holder, "tree_") or _is_histogram_tree(holder):
         yield path
-    elif not isinstance(holder, dict):  # one of names holds the estimators of a list once more
+    elif not isinstance(holder, dict):  # a dictionary by name repeats the estimators of a list
         for key, item in parts(holder):
             if not isinstance(holder, BaseEstimator) or key.endswith("_") or key in _HOLD_TREES:
                 yield from find_trees(item, (*path, key))
@@ -261,14 +261,14 @@ def leaf_values(tree: Any) -> np.ndarray:
 
 
 def put_leaves(tree: Any, rows: np.ndarray) -> None:
-    """Replace the values of the leaves of a fitted tree, in place."""
+    """Replace the leaf values of a fitted tree in place."""
     if _is_histogram_tree(tree):
         tree.nodes["value"][tree.nodes["is_leaf"].astype(bool)] = rows[:, 0]
         return
     values = tree.tree_.value  # a view of the tree's memory
     leaves = tree.tree_.children_left == -1
     k = values[0].size
-    if rows.shape[1] < k:  # probabilities of two classes, of which the second is kept
+    if rows.shape[1] < k:  # two classes, of which only the second is stored
         rows = np.concatenate([1 - rows, rows], axis=1)
     values[leaves] = rows.reshape(values[leaves].shape)
 
@@ -282,10 +282,9 @@ def _is_histogram_tree(tree: Any) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an attribute becomes an initializer, and back.
+    """The conversion of an attribute to an initializer and back.
 
-    ``forward`` takes the attribute; ``backward`` takes the initializer and the
-    attribute as it was, for its shape.
+    ``forward`` takes the attribute. ``backward`` takes the initializer and the old attribute, for its shape.
     """
 
     forward: Callable[[np.ndarray], np.ndarray]
@@ -307,38 +306,37 @@ LAYOUTS = {
     "transpose": Layout(lambda a: a.T, lambda w, a: w.reshape(a.T.shape).T),
     "negative": Layout(lambda a: -a, lambda w, a: -w.reshape(a.shape)),
     "reciprocal": Layout(_inverse, lambda w, a: _inverse(w.reshape(a.shape))),
-    # of values that must stay positive the logarithm is trained
+    # values that must stay positive: the logarithm is trained
     "log": Layout(np.log, lambda w, a: np.exp(w.reshape(a.shape))),
-    # of logarithms of probabilities, transposed, the log odds
+    # logarithms of probabilities, transposed: the log odds are trained
     "log odds": Layout(lambda a: log_odds(a.T), lambda w, a: -np.logaddexp(0, -w).reshape(a.T.shape).T),
-    # the last row alone: of two scores that mirror each other one is kept
+    # two opposite scores: only the last row is kept
     "last row": Layout(lambda a: a[-1:], lambda w, a: np.concatenate([-w.reshape(1, -1), w.reshape(1, -1)])),
 }
 
 
 @dataclass(frozen=True)
 class Binding:
-    """One weight of a converted estimator.
+    """A weight of a converted estimator, bound to its learned attribute.
 
     Attributes
     ----------
     name : str
         The initializer.
     path : tuple
-        Names of attributes and positions in lists, from the estimator to the
-        learned array: ``("named_steps", "mlp", "coefs_", 0)``. Empty where the
-        initializer is derived from several attributes and cannot be written back.
+        Names of attributes and positions in lists, from the estimator to the learned array:
+        ``("named_steps", "mlp", "coefs_", 0)``. Empty if the initializer is derived from several attributes and cannot
+        be written back.
     kind : str
         coefficient, intercept, mean, scale, components, support, leaf, ...
     shape : tuple of int
-        Of the initializer.
+        The shape of the initializer.
     layout : str
         A key of :data:`LAYOUTS`.
     step : str
         The step of a pipeline that holds it, ``""`` for a single estimator.
     predictor : bool
-        Whether it belongs to an estimator that predicts, and is trained by default;
-        the statistics of preprocessing are not.
+        Whether it belongs to a predictor and so is trained by default, unlike the statistics of preprocessing.
     """
 
     name: str
@@ -350,12 +348,12 @@ class Binding:
     predictor: bool = True
 
     def read(self, estimator: BaseEstimator) -> np.ndarray:
-        """Return the weight as `estimator` holds it, float64, in the layout of the initializer."""
+        """Return the weight of `estimator`, float64, in the layout of the initializer."""
         found = LAYOUTS[self.layout].forward(np.asarray(get(estimator, self.path), dtype=np.float64))
         return np.ascontiguousarray(found).reshape(self.shape)
 
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
-        """Replace the learned attribute of `estimator` by `weight`, given in the layout of the initializer."""
+        """Replace the learned attribute of `estimator` by `weight`, which has the layout of the initializer."""
         old = get(estimator, self.path)
         new = LAYOUTS[self.layout].backward(np.asarray(weight, dtype=np.float64), np.asarray(old))
         put(estimator, self.path, _like(new, old))
@@ -378,19 +376,19 @@ class LeafBinding(Binding):
     trees : tuple of Path
         The trees, in the order of the initializer's rows.
     factor : float
-        Initializer = factor * value of the leaf: a learning rate, one over the number of trees.
+        The initializer is this factor times the leaf values: a learning rate, one over the number of trees.
     """
 
     trees: tuple[Path, ...] = ()
     factor: float = 1.0
 
     def read(self, estimator: BaseEstimator) -> np.ndarray:
-        """Return the leaf values, one row per leaf, trees one after the other."""
+        """Return the leaf values, one row per leaf, tree by tree."""
         values = np.concatenate([leaf_values(get(estimator, path)) for path in self.trees])
         return np.ascontiguousarray(last_columns(values, self.shape)).reshape(self.shape) * self.factor
 
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
-        """Replace the leaf values, in place."""
+        """Replace the leaf values in place."""
         rows = np.asarray(weight, dtype=np.float64).reshape(self.shape[0], -1) / self.factor
         for path in self.trees:
             tree = get(estimator, path)
@@ -401,14 +399,14 @@ class LeafBinding(Binding):
 
 @dataclass(frozen=True)
 class ProbabilityBinding(LeafBinding):
-    """The probabilities in the leaves of trees, trained as :func:`onnxtrain.rewrite.trees.probabilities_of` says."""
+    """The probabilities in the leaves of trees, parametrized by :func:`onnxtrain.rewrite.trees.probabilities_of`."""
 
     def read(self, estimator: BaseEstimator) -> np.ndarray:
-        """Return the parameters of the probabilities, one row per leaf, trees one after the other."""
+        """Return the parameters of the probabilities, one row per leaf, tree by tree."""
         return to_free(np.concatenate([leaf_values(get(estimator, path)) for path in self.trees]))
 
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
-        """Replace the probabilities, in place; leaves that were not trained keep theirs, those of 0 too."""
+        """Replace the probabilities in place; untrained leaves keep their values, including zeros."""
         for path in self.trees:
             tree = get(estimator, path)
             old = leaf_values(tree)
@@ -418,6 +416,6 @@ class ProbabilityBinding(LeafBinding):
 
 
 def last_columns(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Return the last columns of `values`, as many as an initializer of `shape` has."""
+    """Return the last columns of `values`, as many as an initializer of the given shape has."""
     k = shape[1] if len(shape) > 1 else 1
     return values[:, -k:].reshape(tuple(shape)) if values.shape[1] >= k else values

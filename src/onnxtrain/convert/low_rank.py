@@ -1,6 +1,6 @@
 r"""Low-rank factors beside weight matrices: :math:`x W` becomes :math:`x W + s\,(x A)\,B`.
 
-Merged, that is :math:`x (W + s A B)`. The model stays the user's own: its opset, nodes and names.
+After merging this is :math:`x (W + s A B)`. The user's opset, nodes and names are kept.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 
-#: The first opset at which Gemm needs nothing to add.
+#: The first opset in which the third operand of Gemm is optional.
 _GEMM_ALONE = 11
 
-#: The products of rows by a weight, and whether each turns the weight as it is stored.
+#: The products of rows by a weight, and whether each transposes the stored weight.
 Products: TypeAlias = "list[tuple[ir.Node, bool]]"
 
 
 class LowRank(NamedTuple):
-    """The factors beside one weight.
+    """The low-rank factors of one weight.
 
     Attributes
     ----------
     weight, a, b : str
-        Names of the initializers: W, A of shape (p, r), B of shape (r, q).
+        The names of the initializers W, A of shape (p, r) and B of shape (r, q).
     scale : float
     turned : bool
-        W is stored as (q, p), its outputs first.
+        Whether W is stored as (q, p), outputs first.
     """
 
     weight: str
@@ -41,9 +41,9 @@ class LowRank(NamedTuple):
 
 
 def matrices(model: ir.Model) -> dict[str, Products]:
-    """Return the weights that can have factors, with the products of each.
+    """Return the weights that can have low-rank factors, with the products of each.
 
-    All uses of such a weight are second operands of MatMul or Gemm, directly or transposed, all in the same way.
+    All uses of such a weight are as second operand of MatMul or Gemm, either all direct or all transposed.
     """
     weights = model.graph.initializers.items()
     found = {str(name): _products(model, w) for name, w in weights if graph.rank(w) == 2 and graph.is_float(w)}
@@ -51,7 +51,7 @@ def matrices(model: ir.Model) -> dict[str, Products]:
 
 
 def _products(model: ir.Model, weight: ir.Value) -> Products:
-    """Return the products by a matrix; none if it is used in any other way."""
+    """Return the products by a matrix; empty if it has any other use."""
     found: Products = []
     waiting = [(weight, False)]
     while waiting:
@@ -73,16 +73,17 @@ def _products(model: ir.Model, weight: ir.Value) -> Products:
 def with_factors(
     onx: onnx.ModelProto, factors: Sequence[LowRank], values: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto | None:
-    """Return a model with factors beside its weights, all else as it was; None if that is not possible.
+    """Return a model with low-rank factors added; everything else is unchanged. Return None if this is not possible.
 
-    That is so if a weight is not one of its matrices, if a name is taken, and before opset 11, where Gemm has a bias.
+    It is not possible if a weight is not one of the model's matrices, if a name is already used, or before opset 11, in
+    which Gemm requires a bias.
 
     Parameters
     ----------
     onx : onnx.ModelProto
     factors : sequence of LowRank
     values : mapping of str to ndarray
-        The values of the factors; they get the types of the weights.
+        The values of the factors, which are cast to the types of the weights.
     """
     model = ir.from_proto(onx)
     known = matrices(model)
@@ -110,7 +111,7 @@ def _initializer(model: ir.Model, name: str, array: np.ndarray, dtype: ir.DataTy
 
 
 def _add_beside(model: ir.Model, product: ir.Node, a: ir.Value, b: ir.Value, scale: float, names: set[str]) -> None:
-    """Add the product by two factors to the one by their weight; the sum takes its name and its place."""
+    """Add the product by two factors to the product by their weight; the sum takes the name and place of the latter."""
     x, y = product.inputs[0], product.outputs[0]
     narrow = None if y.shape is None else [*y.shape[:-1], a.shape[1]]  # type: ignore[index]
     nodes: list[ir.Node] = []
@@ -138,7 +139,7 @@ def _add_beside(model: ir.Model, product: ir.Node, a: ir.Value, b: ir.Value, sca
 
 
 def without_factors(onx: onnx.ModelProto, factors: Sequence[LowRank]) -> onnx.ModelProto:
-    """Return a model that :func:`with_factors` made as it was before: each sum is the product by the weight alone."""
+    """Undo :func:`with_factors`: each sum is replaced by the product by the weight."""
     model = ir.from_proto(onx)
     for f in factors:
         b = model.graph.initializers[f.b]
@@ -154,7 +155,7 @@ def without_factors(onx: onnx.ModelProto, factors: Sequence[LowRank]) -> onnx.Mo
 def merged(
     weights: Mapping[str, np.ndarray], factors: Sequence[LowRank], frozen: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return trained weights with the product of each pair of factors added to the frozen weight beside it."""
+    """Return the trained weights without factors; their products are added to the frozen weights."""
     own = {name for f in factors for name in (f.a, f.b)}
     found = {name: w for name, w in weights.items() if name not in own}
     return found | dict(_sums(weights, factors, frozen))

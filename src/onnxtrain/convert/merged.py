@@ -1,4 +1,4 @@
-"""Equal weights that an exporter merged to one initializer: which of them are one weight, and which are not."""
+"""Equal weights that an exporter merged into one initializer: which are one weight, and which are separate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxtrain import graph
 from onnxtrain.convert.dynamo import Module, as_in_module, held_by_module, taken_by_nodes
 from onnxtrain.convert.tied import is_computed
 
-#: Where operators take the weights that networks start at 0 or 1: scales and intercepts.
+#: The operand positions of scales and intercepts, which networks initialise to 0 or 1.
 _SLOTS = {
     "Add": (0, 1),
     "BatchNormalization": (1, 2, 3, 4),
@@ -32,19 +32,19 @@ _SLOTS = {
 #: The types of floating-point tensors.
 _REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
 
-#: Operators with a weight as their second operand, and perhaps an intercept as their third.
+#: Operators whose second operand is a weight and whose third may be an intercept.
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
 def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
-    """Return the weight that each copy of an initializer is, by name: itself, or another copy.
+    """Return, for each copy of an initializer, the weight that it is: itself or another copy.
 
-    Exporters keep equal initializers once, as those of a network that has not been trained, or of layers that begin as
-    copies of each other; some leave an Identity for each other one. PyTorch's exporter calls it as the parameter that
-    it was. What it computed in advance, it computed for each use: there, modules that begin with equal values have a
-    weight each, others are tied. Of other exporters, scales and intercepts of zeros and ones are weights of their own.
-    A copy that is the initializer itself is left out. The dynamo exporter leaves no Identity for copies: one is a clone
-    in the module's code.
+    Exporters merge equal initializers, for example of an untrained network or of layers initialised as copies of each
+    other. Some leave an Identity for each merged one. PyTorch's exporter names it after the parameter. Folded values
+    were computed for each use; there, modules with equal initial values have separate weights, others are tied. With
+    other exporters, scales and intercepts of zeros and ones are separate weights. A copy that is the initializer itself
+    is left out. The dynamo exporter leaves no Identity for copies; an Identity of this exporter is a clone in the
+    module's code.
     """
     if held_by_module(onx):
         return {}
@@ -60,7 +60,7 @@ def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     real = [(copy, w) for copy, w in copies if held[w].data_type in _REAL]
     found = {copy: copy for copy, _ in real if not is_computed(copy)}
     modules = _modules_of_values(onx) if real else {}
-    begun = {modules.get(copy) for copy in found}  # modules that share another parameter's values
+    begun = {modules.get(copy) for copy in found}  # modules whose values are another parameter's
     owners: dict[tuple[str, str | None], str] = {(w, modules.get(w)): w for _, w in real}
     for copy, w in real:
         module = modules.get(copy)
@@ -74,10 +74,10 @@ def _has_one_value(array: np.ndarray) -> bool:
 
 
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
-    """Return the module that takes each value, as the names of nodes begin: of /l.0/linear_1/MatMul, /l.0/linear.
+    """Return the module that takes each value, from the names of nodes: /l.0/linear for /l.0/linear_1/MatMul.
 
-    A call after the first has a number at its end, as another module may have. Of a recurrent module each layer is a
-    node: of /r_1/LSTM_1, /r/LSTM_1.
+    Calls after the first have a numeric suffix, like the name of another module might. In a recurrent module, each
+    layer is a node: /r/LSTM_1 for /r_1/LSTM_1.
     """
     nodes = {x: node for node in onx.graph.node if node.op_type != "Identity" for x in node.input}
     return {x: _module_of(node) for x, node in nodes.items()}
@@ -90,12 +90,12 @@ def _module_of(node: onnx.NodeProto) -> str:
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which weights are those of its layers, as far as the exporter says so."""
+    """Return a model in which each layer has its own weights, as far as the exporter's metadata shows it."""
     return separate_copies(as_in_module(onx, taken_by_nodes(Module(onx))), owners_of_copies(onx))
 
 
 def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.ModelProto:
-    """Return a model in which copies are initializers, or copies of such, as :func:`owners_of_copies` says."""
+    """Return a model in which copies are separate initializers, or copies of one, as :func:`owners_of_copies` says."""
     if not owners:
         return onx
     changed = graph.copy_of(onx)
@@ -115,10 +115,9 @@ def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.Mod
 def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onnx.ModelProto:
     """Return a model in which layers no longer share scales and intercepts of zeros and ones.
 
-    Of a network that has not been trained, the scales, intercepts and statistics of all normalizations are one weight
-    where an exporter merged them and left no copies. Intercepts of products with the same matrix are those of one
-    layer, which is used several times. Factors of products stay shared: there it is meant, and `constants`, which no
-    weight is among.
+    In an untrained network, an exporter may merge the scales, intercepts and statistics of all normalizations into one
+    weight without leaving copies. Intercepts of products with the same matrix belong to one layer that is used several
+    times. Factors of products stay shared, because there sharing is intended, as do `constants`, which are not weights.
     """
     model = graph.load(onx)
     names = graph.names_in(model.graph)
@@ -129,12 +128,12 @@ def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onn
 
 
 def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
-    """Give the layers that share a scale or an intercept at its start one each."""
+    """Give each layer that shares an untrained scale or intercept a separate one."""
     uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
     array = graph.constant(value)
     if len(uses) < 2 or len(uses) < len(value.uses()) or array is None or not _is_untrained(array):
         return
-    uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # a parameter keeps the name
+    uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # parameters come first
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
         layer = _matrix_beside(node, i) or (_own_module(value, node) or node, i)
@@ -144,7 +143,7 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
 
 
 def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
-    """Return the weight of the product that input `i` of a node is the intercept of, if it is that of one."""
+    """Return the weight of the product of which input `i` of a node is the intercept, or None."""
     product: ir.Node | None = node
     if node.op_type == "Add":
         product = graph.made_by(node.inputs[1 - i], *_PRODUCTS)
@@ -152,9 +151,9 @@ def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
 
 
 def _own_module(value: ir.Value, node: ir.Node) -> str | None:
-    """Return the module that a parameter is called after, if a node of PyTorch's exporter is of one of its calls.
+    """Return the module after which a parameter is named, if the node belongs to one of its calls.
 
-    The first call of l.norm has nodes as /l/norm/Add, the next one /l/norm_1/Add.
+    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add.
     """
     stem, _, part = str(value.name).rpartition(".")
     scope = str(node.name).removeprefix("/").rpartition("/")[0].replace("/", ".")
@@ -163,19 +162,19 @@ def _own_module(value: ir.Value, node: ir.Node) -> str | None:
 
 
 def _is_untrained(array: np.ndarray) -> bool:
-    """Whether an array is a scale or an intercept at its start; of an LSTM it has ones for the forget gate."""
+    """Whether an array is a scale or an intercept at its initial values; an LSTM has ones for the forget gate."""
     return array.dtype.kind == "f" and _has_one_axis(array.shape) and bool(np.isin(array, (0, 1)).all())
 
 
 def _has_one_axis(shape: Sequence[int]) -> bool:
-    """Whether an array has one axis of several elements: (k,), or (1, 1, 1, k) as in networks of Keras."""
+    """Whether an array has only one axis longer than 1: (k,), or (1, 1, 1, k) as in Keras."""
     return max(shape, default=1) == math.prod(shape) > 1
 
 
 def holders_of(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """Return the initializers of a model and the tensors of its Constant nodes, by name, those of branches too.
+    """Return the initializers and the tensors of Constant nodes of a model, by name, including branches.
 
-    A name that several branches have is none of them.
+    A name that several branches use is left out.
     """
     nodes = list(graph.nodes_in(onx.graph.node))
     graphs = [onx.graph, *(body for node in nodes for body in graph.bodies_of(node))]
@@ -188,7 +187,7 @@ def holders_of(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 
 
 def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:
-    """Give, in place, nodes the initializers that :func:`separate_merged` gave them, where one of them was trained."""
+    """Give nodes, in place, the separate initializers of :func:`separate_merged` if one of them was trained."""
     nodes = {node.output[0]: node for node in changed.graph.node if node.output}
     holders = holders_of(changed)
     added = {
@@ -207,20 +206,20 @@ def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights
 
 
 def with_trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a model in which the weights that were trained are those of its layers, all else as it came."""
+    """Return a model in which each layer has its own trained weights; everything else is unchanged."""
     taken = [t for t in taken_by_nodes(Module(onx)) if weights.keys() & {t.name, t.source}]
     return separate_copies(as_in_module(onx, taken), _trained_copies(onx, weights))
 
 
 def _trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Return the :func:`owners_of_copies` that were trained, or of which the initializer was trained."""
+    """Return the :func:`owners_of_copies` whose copy or initializer was trained."""
     sources = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type == "Identity"}
     owners = owners_of_copies(onx)
     return {copy: owner for copy, owner in owners.items() if weights.keys() & {owner, sources[copy]}}
 
 
 def _added(changed: onnx.ModelProto, tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
-    """Add, in place, an initializer like another one."""
+    """Add a copy of an initializer under a new name, in place."""
     copy = changed.graph.initializer.add()
     copy.CopyFrom(tensor)
     copy.name = name

@@ -1,8 +1,7 @@
-"""Estimators that skl2onnx does not know: the user's own, and those of onnxtrain inside others.
+"""Estimators unknown to skl2onnx: users' own classes, and estimators of onnxtrain inside others.
 
-A converter of the user is written with the builder of the gradient rules. skl2onnx asks an
-estimator of onnxtrain for its parser, its shapes and its converter; nothing has to be
-registered, and skl2onnx not be imported, before.
+A user's converter is written with the builder of the gradient rules. skl2onnx asks an estimator of onnxtrain for its
+parser, shape calculator and converter. So nothing has to be registered, and skl2onnx need not be imported, beforehand.
 """
 
 from __future__ import annotations
@@ -32,36 +31,35 @@ if TYPE_CHECKING:
 #: ``(op, estimator, X) -> value``
 OwnConverter: TypeAlias = "Callable[[Any, Any, ir.Value], ir.Value]"
 
-#: Class -> its converter.
+#: The converter of each class.
 CONVERTERS: dict[type, Addition] = {}
 
-#: skl2onnx asks for the types of an operator first and for its nodes then; an estimator inside is converted once.
+#: Models of operators, since skl2onnx asks for the types first and for the nodes later; each is converted once.
 _MODELS: WeakKeyDictionary[Operator, onnx.ModelProto] = WeakKeyDictionary()
 
 
 def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter], OwnConverter]:
-    """Register how the objects of an estimator's class become ONNX.
+    """Register a function that converts the objects of an estimator class to ONNX.
 
     Parameters
     ----------
     kind : type
-        The class; classes derived from it have converters of their own.
+        The class; derived classes need their own converters.
     override : bool
-        Replace the converter that `kind` has. The same text may always be registered again, as when a notebook cell
-        is run twice.
+        Whether to replace an existing converter of `kind`. The same source may always be registered again, as when a
+        notebook cell is run twice.
 
     Returns
     -------
     callable
-        A decorator for ``function(op, estimator, X) -> value``. ``op`` adds operators of ai.onnx,
-        with scalars and numpy arrays as operands; X is float of shape (n_samples, n_features).
-        The value is that of ``predict`` or ``transform``; of a classifier, of ``predict_proba`` or
-        ``decision_function``, with a column for each class.
+        A decorator for ``function(op, estimator, X) -> value``. ``op`` adds operators of ai.onnx, with scalars and
+        numpy arrays as operands; X is float of shape (n_samples, n_features). The result is that of ``predict`` or
+        ``transform``; for a classifier, that of ``predict_proba`` or ``decision_function``, with one column per class.
 
     Raises
     ------
     ParameterError
-        `kind` is no class, or has a converter already.
+        `kind` is not a class, or already has a converter.
 
     Examples
     --------
@@ -98,12 +96,12 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
 
 
 def addition(function: OwnConverter) -> Addition:
-    """Return a converter function in the form that skl2onnx takes."""
+    """Return a converter function in skl2onnx's form."""
     return Addition(partial(_convert, function), partial(_set_types, function), function)
 
 
 def built_in(*kinds: type) -> Callable[[OwnConverter], OwnConverter]:
-    """Return a decorator that files a converter function for classes that skl2onnx lacks or converts wrongly."""
+    """Return a decorator that registers a converter function for classes that skl2onnx lacks or converts wrongly."""
 
     def decorate(function: OwnConverter) -> OwnConverter:
         own = addition(function)
@@ -120,7 +118,7 @@ def _instead(own: Addition, convert: Any, scope: Scope, operator: Operator, cont
 
 
 class Nodes:
-    """The builder of a converter: its operands may be numpy arrays, and estimators inside are converted by it."""
+    """The builder of a converter: operands may be numpy arrays, and estimators inside can be converted."""
 
     def __init__(self, op: Op):
         self._op = op
@@ -134,27 +132,27 @@ class Nodes:
         if isinstance(operand, np.generic):
             operand = operand.item()
         if isinstance(operand, float) and float(np.float32(operand)) != operand:
-            return self.constant(np.array(operand))  # others take the type of the other operand without loss
+            return self.constant(np.array(operand))  # others are cast without loss
         if not isinstance(operand, np.ndarray):
             return operand
         return self._op.initializer(_as_tensor(operand), "array")
 
     def constant(self, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
-        """Return an array that is no weight, whichever learned attribute has its values.
+        """Return an array as a constant that is never a weight, even if a learned attribute has its values.
 
-        It keeps its digits in the graph, for those who train in float64.
+        The graph keeps float64 digits, for training in float64.
         """
         tensor = ir.tensor(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
         value = self._op.Constant(value=tensor)
         return self._op.Cast(value, to=ir.DataType.FLOAT) if value.dtype == ir.DataType.DOUBLE else value
 
     def repeated(self, X: ir.Value, row: Any) -> ir.Value:
-        """Return an array (k,) for each row: shape (n_samples, k)."""
+        """Return an array (k,), repeated for each row: shape (n_samples, k)."""
         zero = self.Mul(self.Cast(self.IsNaN(self.Gather(X, np.array([0]), axis=1)), to=ir.DataType.FLOAT), 0.0)
         return self.Add(zero, row)
 
     def result(self, estimator: Any, X: ir.Value, method: str = "predict") -> ir.Value:
-        """Return the result of a method of an estimator inside for rows, as its own converter computes it.
+        """Return the result of a method of an inner estimator for rows, computed by its own converter.
 
         Parameters
         ----------
@@ -162,14 +160,15 @@ class Nodes:
         X : value of shape (n_samples, n_features)
         method : {"predict", "predict_proba", "decision_function", "transform"}
 
-            The estimator is converted once: a second call takes the same rows.
+            The estimator is converted once, so a second call must have the same rows.
 
         Returns
         -------
         value of shape (n_samples, k)
-            The decision function of two classes has one column. Of labels, shape (n_samples,) or (n_samples, k).
+            The result; the decision function of two classes has one column. Labels have the shape (n_samples,) or
+            (n_samples, k).
         """
-        from onnxtrain.convert.sklearn import repaired_graph  # it calls the converters: the recursion is here
+        from onnxtrain.convert.sklearn import repaired_graph  # imported here because the recursion is mutual
 
         estimator = thawed(estimator)
         rows = np.zeros((1, X.shape[-1] if X.shape and isinstance(X.shape[-1], int) else estimator.n_features_in_))
@@ -191,7 +190,7 @@ class Nodes:
         return found
 
     def splice(self, onx: onnx.ModelProto, X: ir.Value) -> list[ir.Value]:
-        """Append the nodes of a model of one input to the graph; return its outputs."""
+        """Append the nodes of a model with one input to the graph; return its outputs."""
         builder = self._op.builder
         prefix = graph.unique_name("inside", builder.names) + "_"
         inner = ir.from_proto(onnx.compose.add_prefix(graph.inline_functions(onx), prefix)).graph
@@ -216,7 +215,7 @@ def _as_tensor(array: np.ndarray) -> ir.TensorProtocol:
 
 
 def _model(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
-    """Return the nodes of a converter function as a model, the label of a classifier as its first output."""
+    """Return the nodes of a converter function as a model; for a classifier, the label is the first output."""
     if operator not in _MODELS:
         _MODELS[operator] = _build(function, operator)
     return _MODELS[operator]
@@ -235,14 +234,14 @@ def _build(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     if not isinstance(found, ir.Value):
         raise ConversionError(f"The converter {name} must return one value, got {found!r}.")
     outputs = [op.Identity(found)]
-    if is_classifier(estimator) and len(operator.outputs) > 1:  # skl2onnx takes CatBoost's for no classifier
+    if is_classifier(estimator) and len(operator.outputs) > 1:  # skl2onnx does not recognise CatBoost's classifiers
         outputs.insert(0, _labels(op, function, estimator, found))
     inner.outputs.extend(outputs)
     return ir.to_proto(ir.Model(inner, ir_version=graph.IR_VERSION))
 
 
 def _labels(op: Op, function: OwnConverter, estimator: Any, found: ir.Value) -> ir.Value:
-    """Return the labels of scores or probabilities, one column for each class, or one for two classes."""
+    """Return the labels for scores or probabilities, which have one column per class, or one for two classes."""
     threshold = 0.5 if hasattr(estimator, "predict_proba") else 0.0
     if isinstance(estimator.classes_, list) or getattr(estimator, "multilabel_", False):
         return op.Cast(op.Greater(found, threshold), to=ir.DataType.INT64)
@@ -259,7 +258,7 @@ def _labels(op: Op, function: OwnConverter, estimator: Any, found: ir.Value) -> 
 
 
 def label_tensor(classes: np.ndarray) -> ir.TensorProtocol:
-    """Return classes as a graph has them: int64, or text."""
+    """Return classes in the types of a graph: int64 or strings."""
     return ir.tensor(classes.astype(np.int64) if classes.dtype.kind in "iub" else [str(c) for c in classes])
 
 
@@ -277,7 +276,7 @@ def _set_types(function: OwnConverter, operator: Operator) -> None:
 
 
 def is_ours(kind: type) -> bool:
-    """Whether a class is one of onnxtrain's estimators, which skl2onnx asks for their nodes."""
+    """Whether a class is an estimator of onnxtrain, which skl2onnx asks for its nodes."""
     return hasattr(kind, "get_trained_onnx")
 
 
@@ -318,7 +317,7 @@ def converter_of(estimator: Any) -> Callable[[Any, Any, Any], None]:
 
 
 def addition_of(kind: type) -> Addition:
-    """Return the converter of one of our classes inside others: it asks the object."""
+    """Return the converter of an estimator class of onnxtrain inside others, which calls the object's converter."""
     return Addition(
         lambda scope, operator, container: operator.raw_operator.onnx_converter()(scope, operator, container),
         lambda operator: operator.raw_operator.onnx_shape_calculator()(operator),
@@ -326,12 +325,12 @@ def addition_of(kind: type) -> Addition:
 
 
 def options_of_kind(kind: type) -> dict[str, list[bool]] | None:
-    """Return the options that classifiers of a class have: how probabilities are returned."""
+    """Return the options of classifiers of a class, which control how probabilities are returned."""
     return {"zipmap": [True, False], "nocl": [True, False]} if hasattr(kind, "predict_proba") else None
 
 
 def _allow_options(scope: Scope, kind: type) -> None:
-    """Let one conversion take the options of a class that is not in skl2onnx's tables."""
+    """Allow, for one conversion, the options of a class that is not in skl2onnx's tables."""
     from skl2onnx.common._registration import RegisteredConverter
 
     tables = scope.registered_models
@@ -362,7 +361,7 @@ def embed(scope: Scope, container: ModelComponentContainer, onx: onnx.ModelProto
 
 
 def _elem_type(value: onnx.ValueInfoProto, inputs: Any) -> int:
-    """Return the type of an output: float where the pipeline computes in float, as skl2onnx does."""
+    """Return the type of an output; as in skl2onnx, float if the pipeline computes in float."""
     from skl2onnx.common.data_types import FloatTensorType
 
     found = value.type.tensor_type.elem_type
@@ -372,7 +371,7 @@ def _elem_type(value: onnx.ValueInfoProto, inputs: Any) -> int:
 
 
 def tensor_type(value: onnx.ValueInfoProto, inputs: Any) -> Any:
-    """Return the type of an output as skl2onnx writes it."""
+    """Return the type of an output in skl2onnx's form."""
     from skl2onnx.common import data_types
 
     names = {1: "Float", 11: "Double", 7: "Int64", 8: "String", 9: "Boolean"}

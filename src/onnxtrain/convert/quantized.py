@@ -1,9 +1,9 @@
-r"""Quantized models: weights that are integers are trained as floats, and written back as integers.
+r"""Quantized models: integer weights are trained as floats and written back as integers.
 
-A weight behind ``DequantizeLinear`` is :math:`W = s (q - z)`. Training has W as a master copy in float, which the
-forward pass quantizes as the file does, with the file's own scale s and zero point z; the derivative of the
-rounding is that of :mod:`onnxtrain.autodiff.rules.quantized`. Intercepts of 32 bits, which ``QuantizeLinear`` does not
-give, are not rounded before they are written back: that is half of their scale, a hundredth of that of a result.
+A weight after ``DequantizeLinear`` is :math:`W = s (q - z)`. Training keeps W as a float master copy, which the forward
+pass quantizes with the file's scale s and zero point z. The derivative of the rounding is defined in
+:mod:`onnxtrain.autodiff.rules.quantized`. Intercepts of 32 bits, which ``QuantizeLinear`` does not support, are rounded
+only when they are written back. This changes them by half their scale, a hundredth of the scale of a result.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from onnxtrain.errors import ModelError
 
 
 class Quantization(NamedTuple):
-    r"""How floats are integers: :math:`q = \operatorname{clip}(\operatorname{round}(w / s) + z)`.
+    r"""The mapping of floats to integers: :math:`q = \operatorname{clip}(\operatorname{round}(w / s) + z)`.
 
-    Scale and zero point have the shape of the weight, or one that broadcasts to it.
+    Scale and zero point have shapes that broadcast to that of the weight.
     """
 
     scale: np.ndarray
@@ -31,7 +31,7 @@ class Quantization(NamedTuple):
     dtype: ir.DataType
 
     def integers(self, w: np.ndarray) -> np.ndarray:
-        """Return weights as integers, as QuantizeLinear rounds them; float8 rounds by itself."""
+        """Return weights as integers, rounded like QuantizeLinear; for float8 the cast rounds."""
         steps = np.asarray(w, np.float32) / self.scale
         if not self.dtype.is_integer():
             return np.clip(steps, self.dtype.min, self.dtype.max).astype(self.dtype.numpy())
@@ -39,18 +39,18 @@ class Quantization(NamedTuple):
         return np.clip(rounded, int(self.dtype.min), int(self.dtype.max)).astype(self.dtype.numpy())
 
     def floats(self, q: np.ndarray) -> np.ndarray:
-        """Return integers as the float32 that DequantizeLinear makes of them."""
+        """Return integers as the float32 values that DequantizeLinear computes."""
         return ((q.astype(np.float64) - self.zero).astype(np.float32) * self.scale).astype(np.float32)
 
 
-#: How the names of operators that compute with integers begin, in models of the format QOperator.
+#: The prefixes of operators that compute with integers, in models of the format QOperator.
 _OF_INTEGERS = ("QLinear", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE", "QOrdered")
 
 
-#: How the names of operators begin that quantize a batch by its largest value.
+#: The prefix of operators that quantize a batch by its largest value.
 _OF_BATCHES = "DynamicQuantize"
 
-#: What to do about a model that has them.
+#: The remedy for a model with such operators.
 _FLOATING_POINT = (
     "Train the floating-point model that it was made from, or that one quantized by "
     "onnxruntime.quantization.quantize_static, whose scales are fixed."
@@ -58,12 +58,12 @@ _FLOATING_POINT = (
 
 
 def refuse_integer_products(onx: onnx.ModelProto) -> None:
-    """Refuse a model whose operators compute with integers themselves.
+    """Raise a ModelError if operators of a model compute with integers.
 
     Raises
     ------
     ModelError
-        It names one of them.
+        The message names one of the operators.
     """
     found = next((node for node in onx.graph.node if node.op_type.startswith(_OF_INTEGERS)), None)
     if found is not None:
@@ -81,7 +81,7 @@ def refuse_integer_products(onx: onnx.ModelProto) -> None:
 
 
 def scales_of_batches(onx: onnx.ModelProto) -> str:
-    """Return why rows depend on each other in a model that is quantized when it is run, and the remedy; else ""."""
+    """Return why rows depend on each other in a dynamically quantized model, and the remedy; else ""."""
     nodes = graph.nodes_in(onx.graph.node)
     found = next((node for node in nodes if node.op_type.startswith(_OF_BATCHES)), None)
     if found is None:

@@ -1,7 +1,7 @@
-"""Training on a Dask cluster: rows that lie on several machines.
+"""Training on a Dask cluster, on rows that are distributed over several machines.
 
 :class:`OrtGradientRegressor` and :class:`OrtGradientClassifier` take Dask arrays and frames. The rows stay on the
-workers; the client has the weights, the optimizer and every decision.
+workers. The client holds the weights and the optimizer, and makes every decision.
 """
 
 import importlib.util

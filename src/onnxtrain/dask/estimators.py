@@ -1,4 +1,4 @@
-"""The regressor and the classifier on Dask arrays and frames."""
+"""The regressor and the classifier for Dask arrays and frames."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ from onnxtrain.estimators.start import start
 from onnxtrain.estimators.validation import random_state_of
 from onnxtrain.training.state import Listener
 
-#: The parameters that the plain estimators do not have.
+#: The parameters that the plain estimators lack.
 _OWN = ("client", "max_failures", "timeout")
 
 
 class OnDask(OrtGradientEstimator):
-    """The common base of the regressor and the classifier on a cluster."""
+    """The common base class of the regressor and the classifier on a cluster."""
 
     client: Client | None
     max_failures: int
     timeout: float
 
-    #: A row of the last fit.
+    #: One row of the last fit.
     _row: Any
 
-    #: The class of the estimator in one process.
+    #: The class of the estimator that trains in one process.
     _plain: ClassVar[type[OrtGradientEstimator]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The parameters of the plain estimator, by name, as scikit-learn and readers ask for them: a copy of its forty
-        # lines would differ from them one day.
+        # scikit-learn and users need the parameters of the plain estimator by name; a copy of its forty lines would
+        # diverge
         own = inspect.signature(cls.__init__).parameters
         inherited = inspect.signature(cls._plain.__init__).parameters
         merged = {**inherited, **{name: own[name] for name in _OWN}}
         cls.__init__.__signature__ = inspect.Signature(list(merged.values()))  # type: ignore[attr-defined]
 
     def to_local(self) -> Any:
-        """Return the estimator of :mod:`onnxtrain` itself, with the same parameters, fitted if this one is.
+        """Return the plain estimator of :mod:`onnxtrain` with the same parameters, fitted if this one is fitted.
 
         Returns
         -------
@@ -80,28 +80,29 @@ class OnDask(OrtGradientEstimator):
         every: int = 1,
         resume: bool = False,
     ) -> Self:
-        """Train the model on rows that lie on the workers.
+        """Train the model on rows that are distributed over the workers.
 
-        Rows stay where they are. A sample of about 10,000, some of each class among them, comes to the client: the
-        conversion is compared on it, and an estimator that is not fitted yet is fitted on it.
+        The rows are not moved. A sample of about 10,000 rows, with some of each class, is sent to the client. On the
+        sample, the conversion is compared with the estimator, and an unfitted estimator is fitted.
 
         Parameters
         ----------
         X : dask array of shape (n_samples, n_features) or dask DataFrame
         y : dask array or Series of shape (n_samples,) or (n_samples, n_outputs)
-            With the partitions of X, as `sample_weight`. Partitions may differ in length, and be empty.
+            The targets, with the partitions of X, as are the sample weights. Partitions may differ in length and may be
+            empty.
         sample_weight : dask array or Series of shape (n_samples,), optional
-            Not negative. A row of weight zero is ignored.
+            Weights of the rows, not negative. A row of weight zero is ignored.
         X_val, y_val, sample_weight_val : dask array or frame, optional
             The validation set.
         callback : callable, optional
-            As in the plain estimator; called by the client.
+            As in the plain estimator; the client calls it.
         checkpoint : path, optional
-            Every `every` epochs the state of the fit is written to this file of the client, which
-            :func:`onnxtrain.load` reads as a plain estimator.
+            A file of the client to which the state of the fit is written every `every` epochs. :func:`onnxtrain.load`
+            reads it as a plain estimator.
         every : int
         resume : bool
-            Go on from the file `checkpoint` where it is there, else begin.
+            Continue from the file `checkpoint` if it exists, else start from the beginning.
 
         Returns
         -------
@@ -110,12 +111,13 @@ class OnDask(OrtGradientEstimator):
         Raises
         ------
         ClusterError
-            The same tasks were lost more than `max_failures` times with their workers, or there was no sign of life for
-            `timeout` seconds. A checkpoint has the epochs until then.
+            The same tasks were lost with their workers more than `max_failures` times, or the workers did not respond
+            for `timeout` seconds. A checkpoint contains the epochs until then.
         ConvergenceError
-            The loss became infinite or NaN. The better weights of the start and the best epoch are in place.
+            The loss became infinite or NaN. The estimator holds the initial weights or those of the best epoch,
+            whichever have the lower loss.
         DataError
-            The partitions of y do not fit those of X, or a partition does not fit the model.
+            The partitions of y differ from those of X, or a partition does not fit the model.
         """
         if self.dtype in HALVES:
             raise ParameterError(f"dtype={self.dtype!r} is for one device: set 'float32' or 'float64' on a cluster.")
@@ -168,7 +170,7 @@ class OnDask(OrtGradientEstimator):
         file.check_written()
 
     def _predicted(self, X: Any, output: str, read: Callable[[np.ndarray], np.ndarray]) -> Any:
-        """Return an output of the trained model, passed through `read`: of a collection a lazy array."""
+        """Return an output of the trained model after `read`; for a Dask collection, as a lazy array."""
         if not is_lazy(X):
             return super()._predicted(X, output, read)
         local, row = self.to_local(), self._row
@@ -176,7 +178,7 @@ class OnDask(OrtGradientEstimator):
         return mapped(predicted, (local, output, read), X, like=local._predicted(row, output, read))
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy with the same client, which cannot be copied."""
+        """Return an unfitted copy with the same client, because a client cannot be copied."""
         without = type(self)(**self.get_params(deep=False) | {"client": None})
         copied = super(OnDask, without).__sklearn_clone__()
         copied.client = self.client
@@ -188,7 +190,7 @@ class OnDask(OrtGradientEstimator):
 
 
 def take_learned(to: OrtGradientEstimator, of: OrtGradientEstimator) -> None:
-    """Give an estimator the attributes of another that are no parameters."""
+    """Copy the attributes of an estimator that are not parameters to another estimator."""
     parameters = of._get_param_names()
     for name, value in vars(of).items():
         if name not in parameters and name != "_row":
@@ -202,12 +204,12 @@ def predicted(model: tuple[Any, str, Callable[[np.ndarray], np.ndarray]], X: Any
 
 
 def _started(workers: Workers, given: tuple[Any, Any, Any]) -> list[Any]:
-    """Return the partitions as futures: Dask computes them now."""
+    """Return the partitions as futures, whose computation starts now."""
     return workers.client.compute(partitions(*given))
 
 
 def _encoder(local: OrtGradientEstimator, sample: Sample) -> OrtGradientEstimator:
-    """Return an estimator that encodes partitions, each of which has its part of the classes only."""
+    """Return an estimator that encodes partitions, which may each lack some of the classes."""
     encoder = type(local)(**local.get_params(deep=False))
     take_learned(encoder, local)
     if local._classifies:
@@ -239,28 +241,29 @@ def _validation(
 class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
     """:class:`onnxtrain.OrtGradientRegressor` on a Dask cluster.
 
-    Rows stay on the workers; the client has the weights, the optimizer and every decision. ``solver="lbfgs"`` is what
-    pays first: an evaluation sums each partition for itself, and the result is the same, bit by bit, for any number of
-    workers. The solvers of steps visit up to 2**23 rows in the batches of the plain estimator, and need large ones:
-    :doc:`/guide/cluster` says how large.
+    The rows stay on the workers. The client holds the weights and the optimizer, and makes every decision.
+    ``solver="lbfgs"`` profits most: each evaluation sums every partition separately, and the result is the same bit by
+    bit for any number of workers. The stochastic solvers use the batches of the plain estimator for up to 2**23 rows,
+    and need large batches: see :doc:`/guide/cluster`.
 
-    ``predict`` of a Dask array or frame is a lazy array; ``score`` adds sums of the partitions. Other methods take rows
-    in memory.
+    For a Dask array or frame, ``predict`` returns a lazy array, and ``score`` adds sums over the partitions. The other
+    methods take rows in memory.
 
     Parameters
     ----------
     client : distributed.Client, optional
-        The current one for None.
+        The client of the cluster; None is the current one.
     max_failures : int
-        How often tasks are started again that were lost with a worker. What the worker held is computed again by Dask.
+        How often tasks that were lost with a worker are started again. Dask recomputes the data that the worker held.
     timeout : float
-        Seconds without a sign of life of the workers after which ``fit`` gives up.
+        ``fit`` fails if the workers do not respond for so many seconds.
     **parameters
-        Those of :class:`onnxtrain.OrtGradientRegressor`. `n_threads` is that of a task, one for None.
+        The parameters of :class:`onnxtrain.OrtGradientRegressor`. `n_threads` is the number of threads of a task; None
+        is one.
 
     See Also
     --------
-    OrtGradientClassifier : The same for classes.
+    OrtGradientClassifier : The same for classification.
 
     Examples
     --------
@@ -290,7 +293,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
-        """Return R², from sums over the partitions.
+        """Return R², computed from sums over the partitions.
 
         Parameters
         ----------
@@ -306,9 +309,9 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
 
 
 class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
-    """:class:`onnxtrain.OrtGradientClassifier` on a Dask cluster; parameters as of the regressor there.
+    """:class:`onnxtrain.OrtGradientClassifier` on a Dask cluster; see :class:`OrtGradientRegressor` for the parameters.
 
-    The classes are those of all partitions.
+    The classes of all partitions are found before training.
 
     Parameters
     ----------
@@ -316,7 +319,7 @@ class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
     max_failures : int
     timeout : float
     **parameters
-        Those of :class:`onnxtrain.OrtGradientClassifier`.
+        The parameters of :class:`onnxtrain.OrtGradientClassifier`.
 
     See Also
     --------
@@ -338,7 +341,7 @@ class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
-        """Return the accuracy, from sums over the partitions.
+        """Return the accuracy, computed from sums over the partitions.
 
         Parameters
         ----------

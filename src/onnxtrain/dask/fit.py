@@ -1,4 +1,4 @@
-"""A fit whose rows lie on the workers."""
+"""A fit whose rows are on the workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxtrain.training.train import Fit
 class DistributedFit(Fit):
     """A :class:`~onnxtrain.training.train.Fit` over :class:`~onnxtrain.dask.rows.DistributedRows`.
 
-    The client decides, as in one process: which weights are the best, when to stop, whether the loss diverged.
+    As in one process, the client decides which weights are the best, when to stop, and whether the loss diverged.
     """
 
     data: DistributedRows  # type: ignore[assignment]
@@ -36,7 +36,7 @@ class DistributedFit(Fit):
         return DistributedLoop(self.program, self.data, self.settings, optimizer, self.state, self.random_state)
 
     def _place_of_all_rows(self) -> Place:
-        return self.settings.place  # of no use here: the program says how a task computes
+        return self.settings.place  # not used: the program defines how a task computes
 
     def _loss_and_gradient_at(self, place: Place) -> LossAndGradient:
         return lambda weights: self.data.loss_and_gradient(self.program, weights)

@@ -1,4 +1,4 @@
-"""Dask collections as partitions: rows of X with their labels and sample weights, and results for rows."""
+"""The partitions of Dask collections (rows of X with their labels and sample weights), and lazy results for rows."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
     Parameters
     ----------
     X : dask array of shape (n_samples, ...) or dask DataFrame
-        Chunks along other axes than that of the rows are put together.
+        The rows; chunks along other axes are merged.
     y, sample_weight : dask array or dask Series, optional
-        With the partitions of X: an array whose chunks are known gets them.
+        Collections with the partitions of X; an array with known chunks is rechunked to them.
 
     Raises
     ------
     ArgumentTypeError
-        One of them is no Dask collection.
+        One of the arguments is not a Dask collection.
     DataError
-        They have other partitions than X.
+        The partitions of y or sample_weight differ from those of X.
     """
     columns = {"X": X, "y": y, "sample_weight": sample_weight}
     for name, column in columns.items():
@@ -72,7 +72,7 @@ def _part(X: Any, y: Any, sample_weight: Any) -> Part:
 
 
 def len_of(x: Any) -> int:
-    """Return the number of rows, of a sparse matrix too."""
+    """Return the number of rows of an array or a sparse matrix."""
     return int(x.shape[0])
 
 
@@ -92,9 +92,9 @@ def known(chunks: Sequence[float]) -> bool:
 
 
 def mapped(function: Callable[..., np.ndarray], model: Any, X: Any, like: np.ndarray) -> da.Array:
-    """Return ``function(model, part of X)`` for all partitions as a lazy array; `like` has its type and its columns.
+    """Return ``function(model, part of X)`` for all partitions as a lazy array; `like` has its type and columns.
 
-    The rows of a frame have unknown chunks.
+    For a frame, the lengths of the chunks are unknown.
     """
     parts = _delayed(X, X)
     lengths = X.chunks[0] if isinstance(X, da.Array) else [math.nan] * len(parts)

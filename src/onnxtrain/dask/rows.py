@@ -1,4 +1,4 @@
-"""Rows on the workers: encoded once, partition by partition; sums over them are added in the order of partitions."""
+"""Rows on the workers, encoded once; sums over partitions are added in the order of the partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onnxtrain.training.state import Weights
 
 @dataclass(frozen=True)
 class Program:
-    """The computations of a task on its rows, and their device: a task is one thread, as Dask runs one task a thread.
+    """The computations of a task on its rows; a task uses one thread, because Dask runs one task per thread.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Program:
 
     @property
     def place(self) -> session.Place:
-        """Where the graph runs on the worker."""
+        """The device and the number of threads on the worker."""
         return session.Place(self.device, self.n_threads)
 
 
@@ -52,13 +52,13 @@ class Sums(NamedTuple):
     Attributes
     ----------
     loss : float
-        Of the losses times the sample weights.
+        The sum of the losses times the sample weights.
     gradient : list of ndarray
-        For each weight: as arrays of their own they travel without a copy.
+        The gradient of each weight; separate arrays are sent without a copy.
     weight : float
-        Of the sample weights.
+        The sum of the sample weights.
     seconds, cpu : float
-        The time in which they were computed, and that of the processor.
+        The elapsed time and the CPU time of the computation.
     """
 
     loss: float
@@ -69,7 +69,7 @@ class Sums(NamedTuple):
 
 
 def total(parts: Sequence[Sums]) -> Sums:
-    """Return the sum of all, added in their order; the longest times."""
+    """Return the total of the sums, added in their order, with the longest times."""
     gradient = [reduce(np.add, of_weight) for of_weight in zip(*(part.gradient for part in parts), strict=True)]
     loss, weight = (float(sum(column)) for column in ((p.loss for p in parts), (p.weight for p in parts)))
     return Sums(loss, gradient, weight, max(p.seconds for p in parts), max(p.cpu for p in parts))
@@ -83,15 +83,15 @@ class DistributedRows:
     ----------
     workers : Workers
     parts : tuple of Future
-        Of :class:`~onnxtrain.training.data.TrainingData`, a partition each, without those that have no row.
+        One :class:`~onnxtrain.training.data.TrainingData` per partition, without empty partitions.
     lengths : tuple of int
-        The number of rows of each whose sample weight is not zero.
+        The number of rows of nonzero sample weight in each partition.
     total_weight : float
     weighted : bool
         Whether there are sample weights.
     places : tuple of Place
-        Where each is. Those of one place are a task of a step, and stay together where a worker is lost: how gradients
-        are rounded depends on nothing but the number of threads at the start of the fit.
+        The place of each partition. The partitions of one place form one task of a step, and stay together if a worker
+        is lost. So the rounding of gradients depends only on the number of threads at the start of the fit.
     """
 
     workers: Workers
@@ -104,7 +104,7 @@ class DistributedRows:
 
     @classmethod
     def of(cls, workers: Workers, parts: Sequence[Future], places: Sequence[Place]) -> DistributedRows:
-        """Return partitions, each at its place, as rows, after a first look at each."""
+        """Return partitions, each at its place, as rows, after computing the :class:`Look` of each."""
         looks = workers.results(lambda: workers.submit(look, parts), parts)
         some = [i for i, found in enumerate(looks) if found.n_rows]
         content = hashlib.sha256("".join(found.fingerprint for found in looks).encode())
@@ -120,7 +120,7 @@ class DistributedRows:
 
     @property
     def n_rows(self) -> int:
-        """How many rows count."""
+        """The number of rows that count."""
         return sum(self.lengths)
 
     def fingerprint(self) -> str:
@@ -130,7 +130,8 @@ class DistributedRows:
     def loss_and_gradient(self, program: Program, weights: Weights) -> tuple[float, list[np.ndarray]]:
         """Return the weighted mean of the losses of all rows and its gradient for each weight, in float64.
 
-        The same bits for any number of workers: partitions are summed each for itself, and added in their order.
+        The result is the same bit by bit for any number of workers: each partition is summed separately, and the sums
+        are added in the order of the partitions.
         """
         found = total(self._over_parts(sums_of_part, program, weights))
         return found.loss / found.weight, [dw / found.weight for dw in found.gradient]
@@ -141,7 +142,7 @@ class DistributedRows:
         return float(sum(loss for loss, _ in sums) / sum(weight for _, weight in sums))
 
     def _over_parts(self, function: Callable[..., Any], program: Program, weights: Weights) -> list[Any]:
-        """Return the result for each partition, in their order; those of a place are one task."""
+        """Return the result for each partition in order; the partitions of a place are one task."""
         groups = self._groups(range(len(self.parts)))
 
         def submit() -> list[Future]:
@@ -156,25 +157,25 @@ class DistributedRows:
         return [by_part[i] for i in range(len(self.parts))]
 
     def _groups(self, parts: Iterable[int]) -> list[tuple[Place, list[int]]]:
-        """Return partitions by their places, in order."""
+        """Return the given partitions, grouped by place."""
         groups: dict[Place, list[int]] = {}
         for i in parts:
             groups.setdefault(self.places[i], []).append(i)
         return sorted(groups.items())
 
     def with_shuffled_labels(self) -> DistributedRows:
-        """Return the same rows, each with the label of another of its partition."""
+        """Return the same rows, with the labels permuted within each partition."""
         return replace(self, parts=tuple(self.workers.submit(TrainingData.with_shuffled_labels, self.parts)))
 
     def sums(self, program: Program, weights: Weights, rows: Mapping[int, np.ndarray]) -> Sums:
-        """Return the sums over some rows: those of a group of partitions are computed together.
+        """Return the sums over some rows; the rows of the partitions of a place are computed together.
 
         Parameters
         ----------
         program : Program
         weights : mapping of str to ndarray
         rows : mapping of int to ndarray
-            For each partition the places of its rows among those that count.
+            For each partition, the indices of the rows among those that count.
         """
         groups = self._groups(rows)
 
@@ -192,7 +193,7 @@ class DistributedRows:
 
 
 class Look(NamedTuple):
-    """A first look at an encoded partition: see :class:`DistributedRows`."""
+    """The summary of an encoded partition: see :class:`DistributedRows`."""
 
     n_rows: int
     weight: float
@@ -201,7 +202,7 @@ class Look(NamedTuple):
 
 
 def look(data: TrainingData | None) -> Look:
-    """Return the summary of a partition for the client; None has no rows."""
+    """Return the summary of a partition for the client; `data` is None for an empty partition."""
     if data is None or not data.n_rows:
         return Look(0, 0.0, False, "")
     return Look(data.n_rows, data.total_weight, data.weight is not None, data.fingerprint())
@@ -215,7 +216,7 @@ def sums_of_part(data: TrainingData, program: Program, weights: Weights, dtype: 
 
 
 def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tuple[float, float]:
-    """Return the weighted sum of the losses of a partition, and that of its weights."""
+    """Return the weighted sum of the losses of a partition, and the sum of its weights."""
     losses = row_losses(program.objective, weights, data, program.place).astype(np.float64)
     if data.weight is None:
         return float(losses.sum()), float(len(losses))
@@ -227,19 +228,19 @@ def loss_of_part(data: TrainingData, program: Program, weights: Weights) -> tupl
 def of_each(
     parts: Sequence[TrainingData], function: Callable[..., Any], program: Program, weights: Weights
 ) -> list[Any]:
-    """Return the result of a function for each of some partitions."""
+    """Return the result of a function for each partition."""
     return [function(part, program, weights) for part in parts]
 
 
 def sums_of_rows(parts: Sequence[TrainingData], rows: Sequence[np.ndarray], program: Program, weights: Weights) -> Sums:
-    """Return the sums over some rows of some partitions, computed together."""
+    """Return the sums over some rows of several partitions, computed together."""
     data = joined([part.subset(part.rows[some]) for part, some in zip(parts, rows, strict=True)])
-    dtype = next(iter(weights.values())).dtype  # that of a step: in float64 twice as much would travel
+    dtype = next(iter(weights.values())).dtype  # the type of a step; float64 would double the data that is sent
     return sums_of_part(data, program, weights, dtype)
 
 
 def joined(parts: Sequence[TrainingData]) -> TrainingData:
-    """Return the chosen rows of several partitions, one after the other."""
+    """Return the chosen rows of several partitions, concatenated."""
     chosen = [part.chosen for part in parts]
     columns = [{name: x[rows] for name, x in part.features.items()} for part, rows in zip(parts, chosen, strict=True)]
     weights = [part.weight[rows] for part, rows in zip(parts, chosen, strict=True) if part.weight is not None]
@@ -253,7 +254,7 @@ def joined(parts: Sequence[TrainingData]) -> TrainingData:
 
 
 def stack(rows: Sequence[Any]) -> Any:
-    """Return rows of several partitions below one another."""
+    """Return the rows of several partitions, concatenated."""
     if len(rows) == 1:
         return rows[0]
     return scipy.sparse.vstack(rows, format="csr") if scipy.sparse.issparse(rows[0]) else np.concatenate(rows)

@@ -1,4 +1,4 @@
-"""Scores of rows on the workers, from sums over the partitions."""
+"""Scores of rows on the workers, computed from sums over the partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxtrain.estimators.validation import as_data_error, check_sample_weight
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Return the accuracy of a classifier; of several labels a row, all must be right."""
+    """Return the accuracy of a classifier; for multilabel targets, all labels of a row must be right."""
     found = _over(_hits, estimator, X, y, sample_weight)
     right, of = (sum(column) for column in zip(*found, strict=True))
     return float(right / of)
@@ -27,14 +27,14 @@ def r_squared(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     whole = found[0]
     for part in found[1:]:
         whole = whole.with_(part)
-    # scikit-learn's values of a constant y: 1 if it is met, else 0
+    # as in scikit-learn: for a constant y, 1 if the predictions equal it, else 0
     is_constant = whole.spread == 0
     ratio = whole.residuals / np.where(is_constant, 1.0, whole.spread)
     return float(np.mean(np.where(is_constant, whole.residuals == 0, 1 - ratio)))
 
 
 class Moments(NamedTuple):
-    """Weighted sums over rows, of each output: the weights, the mean of y, its spread, the squared residuals."""
+    """Weighted sums over rows, for each output: the weights, the mean of y, its spread, the squared residuals."""
 
     weight: float
     mean: np.ndarray
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
     residuals: np.ndarray
 
     def with_(self, other: Moments) -> Moments:
-        """Return those of both; the means are joined so that large ones lose no digits.
+        """Return the moments of both sets of rows; the means are combined so that large values lose no digits.
 
         References
         ----------
@@ -55,7 +55,7 @@ class Moments(NamedTuple):
 
 
 def _over(function: Callable[..., Any], estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[Any]:
-    """Return the sums of the partitions that have a row that counts."""
+    """Return the sums of the partitions that have rows of nonzero weight."""
     workers = Workers.of(estimator.client, estimator.max_failures, estimator.timeout)
     parts = workers.client.compute(partitions(X, y, sample_weight))
     local = workers.client.submit(_itself, estimator.to_local(), pure=False)

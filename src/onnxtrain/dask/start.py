@@ -1,4 +1,4 @@
-"""The start of a fit on a cluster: a sample of rows shows the model, then partitions are encoded where they lie."""
+"""The start of a fit on a cluster: a sample of the rows gives the model, then workers encode their partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData
 
-#: Rows of the sample, about, and how many of each class are in it whatever its share.
+#: The approximate number of rows of the sample, and the least number of rows of each class.
 SAMPLE, _OF_EACH = 10_000, 20
 
 
@@ -33,10 +33,9 @@ class Glance(NamedTuple):
     ----------
     n_rows : int
     sample : tuple or None
-        Some rows, as a partition; None if no row counts.
+        Some rows of the partition; None if no row counts.
     counts : dict
-        Of each class, the number of its rows, those without weight too; empty for a regression, and for several labels
-        a row.
+        The number of rows of each class, including rows of weight zero; empty for regression and multilabel targets.
     """
 
     n_rows: int
@@ -71,7 +70,7 @@ def glance(part: Part, size: int, classifies: bool) -> Glance:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows of all partitions, and the counts of the classes of all rows."""
+    """A sample of the rows of all partitions, and the class counts of all rows."""
 
     X: Any
     y: np.ndarray
@@ -80,7 +79,7 @@ class Sample:
 
     @classmethod
     def of(cls, workers: Workers, parts: Sequence[Future], *, classifies: bool) -> Sample:
-        """Return a sample of the rows of partitions."""
+        """Return a sample of the rows of the partitions."""
         size = -(-SAMPLE // max(len(parts), 1))
         found: list[Glance] = workers.results(lambda: workers.submit(glance, parts, size, classifies), parts)
         samples = [some.sample for some in found if some.sample is not None]
@@ -95,7 +94,7 @@ class Sample:
 
 
 def _below(X: Sequence[Any]) -> Any:
-    """Return rows below one another; frames stay frames, which have names and types of columns."""
+    """Return concatenated rows; frames stay frames, to keep the names and types of columns."""
     forms = [form_of(rows) for rows in X]
     for form in forms:
         if form != forms[0]:
@@ -108,13 +107,13 @@ def _below(X: Sequence[Any]) -> Any:
 
 
 def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | None:
-    """Return a partition as the objective takes it, behind the frozen front; None if no row counts."""
+    """Return a partition in the form for the objective, after the frozen front; None if no row counts."""
     X, y, weight = part
     if not len_of(X) or (weight is not None and not np.any(np.asarray(weight))):
         return None
     rows = check_rows(estimator, X, y, None, model)
     if weight is None and model.positional:
-        weight = np.ones(len_of(X))  # a row counts as its positions do, and partitions have different ones
+        weight = np.ones(len_of(X))  # the weight of a row depends on its positions, so all partitions need weights
     if weight is not None:
         weight = check_sample_weight(weight, rows.y, model.dtype, keep=True)
     weight = estimator._targets.weigh(rows.y, weight)
@@ -124,8 +123,8 @@ def encode(part: Part, estimator: OrtGradientEstimator, model: TrainedModel) -> 
 def encoded(
     workers: Workers, parts: Sequence[Future], estimator: OrtGradientEstimator, model: TrainedModel
 ) -> DistributedRows:
-    """Return the rows of partitions as the objective takes them, on the workers that hold them."""
-    # a task, so that Dask sends it again to whoever needs it
+    """Return the encoded rows of the partitions, on the workers that hold them."""
+    # a task, so that Dask can send the result to other workers again
     shared = workers.client.submit(_both, estimator, model, pure=False)
     places = workers.places(parts)
     futures = [workers.start(place, _encode, part, shared) for part, place in zip(parts, places, strict=True)]
@@ -146,7 +145,7 @@ def _encode(part: Part, shared: tuple[OrtGradientEstimator, TrainedModel]) -> Tr
 def held_out(
     rows: DistributedRows, fraction: float, random_state: np.random.RandomState
 ) -> tuple[DistributedRows, DistributedRows]:
-    """Return the rows without a part of them that is drawn, and that part."""
+    """Return the training rows and a random set of held-out rows."""
     n = rows.n_rows
     is_held = np.zeros(n, bool)
     is_held[random_state.permutation(n)[: int(np.ceil(fraction * n))]] = True
@@ -166,17 +165,17 @@ def held_out(
 
 
 def subset(data: TrainingData, places: np.ndarray) -> TrainingData | None:
-    """Return some of the rows that count; None for none."""
+    """Return some of the rows that count; None for an empty selection."""
     return data.subset(data.rows[places]) if len(places) else None
 
 
 def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
-    """Return the parameter `class_weight` for partitions: balanced ones by the rows of all.
+    """Return the parameter `class_weight` for partitions, with balanced weights computed from the counts of all rows.
 
     Raises
     ------
     ParameterError
-        ``"balanced"`` for several labels a row.
+        ``"balanced"`` is not supported for multilabel targets.
     """
     wanted = getattr(estimator, "class_weight", None)
     if not isinstance(wanted, str):
@@ -189,6 +188,6 @@ def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
 
 
 def with_front(model: TrainedModel, data: TrainingData, n_epochs: int, n_rows: float) -> TrainedModel:
-    """Return the model, cut at its trained weights if that pays for all rows; `data` is a sample of them."""
-    # the work is that of all rows: as many more epochs over the sample
+    """Return the model, cut at its trained weights if that pays for all rows, of which `data` is a sample."""
+    # the work on all rows, as a number of epochs over the sample
     return replace(model, front=None).cut(data, max(1, int(n_epochs * n_rows / len(data.label))))[0]

@@ -1,4 +1,4 @@
-"""Steps over rows on the workers: they sum gradients, the client adds these and moves the weights."""
+"""Training steps over rows on the workers, which sum gradients; the client adds the sums and updates weights."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
 from onnxtrain.training.update import build_update
 
-#: Steps after which the cost of the sums is looked at; the first ones open sessions.
+#: The cost of a step is judged after so many steps, without the first ones, which open sessions.
 _LOOKED_AT, _FIRST = 20, 5
 
-#: A batch for which computing takes so many times as long as all else is worth the workers.
+#: In the batch that a warning recommends, computing takes so many times as long as everything else.
 _WORTH_IT = 3
 
 
 class DistributedLoop:
     """Run training steps over rows on the workers, epoch by epoch.
 
-    The order of the rows is drawn by the client as :class:`~onnxtrain.training.loop.StepLoop` draws it, so that the
-    batches are those of one process, whatever the number of workers; only very many rows are shuffled in blocks there.
-    A batch is a task a thread, on the rows that its worker holds. The client adds gradients and updates weights:
-    it has the whole state after each step, and a step that failed is done again.
+    The client draws the order of the rows as :class:`~onnxtrain.training.loop.StepLoop` does. So the batches are those
+    of one process for any number of workers, except that one process shuffles very many rows in blocks. A batch is one
+    task per thread, on the rows that the worker holds. The client adds the gradients and updates the weights. It holds
+    the whole state after each step, so a failed step can be repeated.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class DistributedLoop:
     settings : Settings
     optimizer : Optimizer
     state : TrainingState
-        Changed in place, once an epoch.
+        The state of training, changed in place once per epoch.
     random_state : numpy.random.RandomState
         Draws the order of the rows.
     """
@@ -70,12 +70,12 @@ class DistributedLoop:
         self._costs: list[tuple[float, float]] = []
 
     def run(self, n_epochs: int, end: EpochEnd) -> None:
-        """Run up to `n_epochs` epochs; `end` takes each when the state is up to date.
+        """Run up to `n_epochs` epochs; `end` is called after each, when the state is up to date.
 
         Raises
         ------
         ConvergenceError
-            The loss or a weight became infinite or NaN. The state is that after the epoch before.
+            The loss or a weight became infinite or NaN. The state is that after the previous epoch.
         """
         state, schedule = self.state, self.settings.schedule
         while not state.stopped and state.epoch - state.first_epoch < n_epochs:
@@ -102,20 +102,20 @@ class DistributedLoop:
         return sum_ / self.data.total_weight, rate
 
     def _by_part(self, rows: np.ndarray) -> dict[int, np.ndarray]:
-        """Return rows of the whole as rows of the partitions that have some."""
+        """Return the indices of rows in the whole as indices within each partition that has some of them."""
         ends = np.cumsum(self.data.lengths)
         part = np.searchsorted(ends, rows, side="right")
         return {i: rows[part == i] - (ends[i] - self.data.lengths[i]) for i in np.unique(part).tolist()}
 
     def _step(self, rows: dict[int, np.ndarray], rate: float) -> float:
-        """Do one step; return the objective of its batch times the weight of the batch."""
+        """Run one step; return the objective of its batch times the weight of the batch."""
         begin = time.perf_counter()
-        weights = self._update.weights(copy=False)  # nobody reads them any more when the update changes them
+        weights = self._update.weights(copy=False)  # safe: they are not read after the update changes them
         found = self.data.sums(self.program, weights, rows)
         loss = found.loss + self._penalties.value(weights) * found.weight
-        with np.errstate(over="ignore", invalid="ignore"):  # the end of the epoch tells
+        with np.errstate(over="ignore", invalid="ignore"):  # the end of the epoch checks it
             for name, sum_ in zip(self.program.objective.weights, found.gradient, strict=True):
-                dw = np.divide(sum_, found.weight, out=self._update.gradient(name).array)  # the update reads it there
+                dw = np.divide(sum_, found.weight, out=self._update.gradient(name).array)  # the update's input
                 self._add_penalties(dw, name, weights[name])
         step = self.state.step - self.state.slots_step + 1
         scalars = self.optimizer.scalar_table([rate], [step])[0]
@@ -124,14 +124,14 @@ class DistributedLoop:
         return loss
 
     def _add_penalties(self, dw: np.ndarray, name: str, w: np.ndarray) -> None:
-        """Add the gradient of the penalties to that of the loss; the proximal step of l1 has none."""
+        """Add the gradient of the penalties to that of the loss, without l1 if the optimizer has a proximal step."""
         if (l1 := self._penalties.l1.get(name, 0.0)) and not isinstance(self.optimizer, Proximal):
             dw += l1 * np.sign(w)
         if l2 := self._penalties.l2.get(name, 0.0):
             dw += 2 * l2 * w
 
     def _look_at_costs(self, found: Sums, seconds: float) -> None:
-        """Warn once where the workers wait more than they compute."""
+        """Warn once if the workers wait longer than they compute."""
         self._costs.append((found.seconds, seconds))
         if len(self._costs) != _LOOKED_AT:
             return

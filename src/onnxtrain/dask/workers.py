@@ -1,4 +1,4 @@
-"""Tasks on a cluster: submitted, waited for with a limit, and submitted again where workers were lost."""
+"""Tasks on a cluster: submission, waiting with a time limit, and resubmission if workers were lost."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from distributed.comm import CommClosedError
 from onnxtrain.errors import ClusterError, ParameterError
 from onnxtrain.training.state import Weights
 
-#: Seconds between two looks at the workers.
+#: Seconds between two checks of the workers.
 _LOOK = 2.0
 
-#: Seconds before lost tasks are submitted again, four times as many each further time: until it notices, the
-#: scheduler hands out data to a worker that is lost.
+#: Seconds before lost tasks are submitted again, four times as many for each further attempt; until the scheduler
+#: notices, it still sends data to a lost worker.
 _PAUSE = 0.1
 
-#: Bytes of weights that are not part of each task.
+#: From this size in bytes, weights are sent separately, not within each task.
 _LARGE = 2**16
 
-#: What is raised where a worker was lost together with results that Dask cannot compute again by itself: sent data.
+#: The exceptions raised if a lost worker held data that Dask cannot recompute: data that was sent to it.
 _LOST = (KilledWorker, CancelledError, CommClosedError)
 
 
 class Place(NamedTuple):
-    """A thread of a worker: a number, and the address of the worker, empty for any."""
+    """A thread of a worker: an index, and the address of the worker, empty for any worker."""
 
     number: int
     address: str
@@ -43,16 +43,16 @@ class Place(NamedTuple):
 class Workers:
     """The workers of a client.
 
-    Dask computes again by itself what a lost worker held, from the tasks that it follows from. What a task is sent is
-    lost with its worker: then the tasks are submitted again, up to `max_failures` times.
+    Dask itself recomputes the results that a lost worker held from their tasks. Data that was sent to the worker is
+    lost with it; then the tasks are submitted again, up to `max_failures` times.
 
     Attributes
     ----------
     client : distributed.Client
     max_failures : int
     timeout : float
-        Seconds without a sign of life: no task ends, and the scheduler hears of no worker that has one to run. A task
-        of a worker that is heard of may take longer.
+        The number of seconds in which a task must end, or the scheduler must hear of a worker that has a task. The task
+        of a worker that responds may take longer.
     """
 
     client: Client
@@ -61,12 +61,12 @@ class Workers:
 
     @classmethod
     def of(cls, client: Client | None, max_failures: int, timeout: float) -> Workers:
-        """Return the workers of a client, of the current one for None.
+        """Return the workers of a client; None is the current client.
 
         Raises
         ------
         ParameterError
-            There is no client, or it is none; a limit is not positive.
+            There is no client, the argument is not a client, or a limit is not positive.
         """
         try:
             client = get_client() if client is None else client
@@ -89,7 +89,7 @@ class Workers:
 
     @property
     def threads(self) -> dict[str, int]:
-        """The number of threads of each worker by its address."""
+        """The number of threads of each worker, by address."""
         return dict(self._asked("ncores"))
 
     def submit(self, function: Callable[..., Any], parts: Sequence[Any], *args: Any) -> list[Future]:
@@ -97,12 +97,12 @@ class Workers:
         return [self.client.submit(function, part, *args, pure=False) for part in parts]
 
     def start(self, place: Place, function: Callable[..., Any], *args: Any) -> Future:
-        """Start ``function(*args)`` at a place, elsewhere if that worker is lost."""
+        """Start ``function(*args)`` at a place, or elsewhere if that worker is lost."""
         at = [place.address] if place.address else None
         return self.client.submit(function, *args, pure=False, workers=at, allow_other_workers=True)
 
     def places(self, parts: Sequence[Future]) -> list[Place]:
-        """Return a place for each part: neighbours have the same, on a worker that holds most of them already."""
+        """Return a place for each part; neighbours share a place, on a worker that already holds most of them."""
         free = self.threads
         n_places = min(sum(free.values()), len(parts)) or 1
         of_part = [i * n_places // len(parts) for i in range(len(parts))]
@@ -115,10 +115,10 @@ class Workers:
         return [found[number] for number in of_part]
 
     def send(self, weights: Weights) -> Weights | Future:
-        """Return weights as an argument of several tasks: large ones travel once, beside the tasks."""
+        """Return weights as an argument of several tasks; large weights are sent once, separately."""
         if sum(w.nbytes for w in weights.values()) < _LARGE:
             return dict(weights)
-        # in a list: the keys of a dictionary would be those of the tasks, and another fit's may be the same
+        # a list, because the keys of a dictionary would become task keys, which another fit may use as well
         scatter = partial(self.client.scatter, [dict(weights)], hash=False, timeout=self.timeout)
         (sent,) = self._within_limit(scatter)
         return sent
@@ -129,14 +129,14 @@ class Workers:
         Parameters
         ----------
         submit : callable
-            Called again after a failure.
+            Starts the tasks; it is called again after a failure.
         needed : sequence of Future
-            What the tasks need, and is computed again if it was lost for good.
+            The futures that the tasks need; they are recomputed if they were lost.
 
         Raises
         ------
         ClusterError
-            The tasks were lost more than `max_failures` times, or there was no sign of life.
+            The tasks were lost more than `max_failures` times, or the workers did not respond in time.
         """
         for n_failures in range(self.max_failures + 1):
             self._check_open()
@@ -151,7 +151,7 @@ class Workers:
             except _LOST as e:
                 lost = e
             finally:
-                # also after Ctrl-C: what still waits or runs is of no use to anybody
+                # also after Ctrl-C: waiting and running tasks are no longer needed
                 if self.client.status == "running":
                     self.client.cancel([f for f in futures if not f.done()])
         raise ClusterError(
@@ -169,17 +169,17 @@ class Workers:
             )
 
     def wait(self, futures: Sequence[Future]) -> None:
-        """Wait until all tasks have ended, looking at the workers.
+        """Wait until all tasks have ended, checking the workers meanwhile.
 
         Raises
         ------
         ClusterError
-            There was no sign of life for `timeout` seconds.
+            The workers did not respond for `timeout` seconds.
         """
         n_done, heard, alive = -1, dict[str, float](), time.monotonic()
         while True:
             try:
-                with self.client.as_current():  # wait has no argument for it
+                with self.client.as_current():  # wait() has no argument for the client
                     wait(list(futures), timeout=_LOOK)
                 return
             except TimeoutError:
@@ -197,7 +197,7 @@ class Workers:
         return {address: workers[address]["last_seen"] for address, tasks in busy if tasks and address in workers}
 
     def _asked(self, question: str, **arguments: Any) -> Any:
-        """Return an answer of the scheduler; the methods of the client that ask it wait for ever for a frozen one."""
+        """Return an answer of the scheduler within the limit; the client itself would wait for a frozen one forever."""
         try:
             return self.client.sync(
                 getattr(self.client.scheduler, question), **arguments, callback_timeout=self.timeout
@@ -209,12 +209,12 @@ class Workers:
             ) from e
 
     def _within_limit(self, transfer: Callable[..., Any]) -> Any:
-        """Return the result of a method of the client that moves data: a frozen worker would never end it."""
+        """Return the result of a client method that moves data, within the limit; a frozen worker never ends it."""
         begin = time.monotonic()
         try:
             return self.client.sync(partial(transfer, asynchronous=True), callback_timeout=self.timeout)
         except TimeoutError as e:
-            if time.monotonic() - begin < self.timeout:  # that of a task: a file that could not be read, for example
+            if time.monotonic() - begin < self.timeout:  # the task's own TimeoutError, for example from reading a file
                 raise
             raise self._no_sign_of_life("The weights or the results on their way show", self.threads) from e
 

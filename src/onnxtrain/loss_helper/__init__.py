@@ -1,4 +1,4 @@
-"""A loss, and penalties on weights, added to a model."""
+"""Adds a loss, and penalties on weights, to a model."""
 
 from onnxtrain.loss_helper.batch import add_loss_output
 from onnxtrain.loss_helper.penalty import add_penalty, check_penalty, get_train_initializer, penalty_loss_onnx

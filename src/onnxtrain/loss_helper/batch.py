@@ -38,22 +38,22 @@ def add_loss_output(
 
     .. math:: \sum_i w_i \ell(y_i, f(x_i)) + \sum_W \left(\lambda_1 \sum |W| + \lambda_2 \sum W^2\right),
 
-    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` plus the same penalties. For an output of three or
-    more axes :math:`\ell_i` is the mean over the positions that count, of which there are :math:`c_i`, and
-    the loss of a classifier :math:`\sum_i w_i c_i \ell_i / \sum_i w_i c_i`, that of PyTorch's ``CrossEntropyLoss``.
+    and for a classifier :math:`\sum_i w_i \ell_i / \sum_i w_i` plus the same penalties. For an output of three or more
+    axes, :math:`\ell_i` is the mean over the :math:`c_i` positions of the row that count. The loss of a classifier is
+    then :math:`\sum_i w_i c_i \ell_i / \sum_i w_i c_i`, as in PyTorch's ``CrossEntropyLoss``.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        It is not changed.
+        The model; it is not changed.
     score_name : str or callable
         A name in :data:`onnxtrain.losses.LOSSES`, or ``function(op, y_true, y_pred, **kwargs)`` that
         returns one value per row, (n, 1). A function is a loss for regressors; :func:`onnxtrain.loss`
         registers one for classifiers.
     loss_name, label_name : str
-        Names of the added output and input. For a classification loss the label is the class
-        index, int64 (n, 1), or the shape of the output without `class_axis`; else the label has the type and the shape
-        of the output.
+        Names of the added output and input. For a classification loss the label is the class index, int64, of shape (n,
+        1) or the shape of the output without `class_axis`. Otherwise the label has the type and the shape of the
+        output.
     weight_name : str, optional
         Adds an input for sample weights, (n,) or (n, 1).
     penalty : mapping, optional
@@ -63,15 +63,16 @@ def add_loss_output(
         The prediction, by position or by name. None: the only floating-point output. For a
         classification loss, an output of labels selects the scores that the labels are computed from.
     output_is : {"scores", "probabilities"} or None
-        For a classification loss. None: inferred from the graph, which recognises Softmax, Sigmoid, their averages,
-        any other output proven to lie in [0, 1], and a last layer that returns scores. If the graph is inconclusive,
-        ``"log"`` takes an output (n, k) for probabilities whose rows sum to one, 0 counting as eps, and one column
-        for scores.
+        For a classification loss. None: inferred from the graph, which recognises Softmax, Sigmoid, their averages, any
+        other output proven to lie in [0, 1], and a last layer that returns scores. If the graph is inconclusive,
+        ``"log"`` reads rows of an output (n, k) that sum to one as probabilities, with 0 replaced by eps, and a single
+        column as scores.
     class_axis : int, optional
-        For a classification loss of an output of three or more axes: the axis of the classes, -1 or 2 of (n, t, K),
-        1 of (n, K, h, w).
+        The class axis of an output of three or more axes, for a classification loss: -1 or 2 for (n, t, K), 1 for (n,
+        K, h, w).
     ignore_index : int
-        The label of positions that do not count in such an output. Of floating-point labels NaN does not.
+        The label of the positions that the loss ignores in such an output. Floating-point labels are ignored if they
+        are NaN.
     **kwargs
         Parameters of the loss.
 
@@ -93,7 +94,7 @@ def add_loss_output(
 
     Examples
     --------
-    A penalty is added once per batch, whatever the number of rows:
+    A penalty is added once per batch, independently of the number of rows:
 
     >>> import numpy as np, onnx.parser
     >>> from onnx.reference import ReferenceEvaluator
@@ -144,19 +145,19 @@ def add_loss_output(
 
 
 def _may_be_probabilities(model: ir.Model, output: ir.Value) -> bool:
-    """Whether an output has columns that may sum to one; labels may be computed from scores as well."""
+    """Whether an output has several columns that may sum to one, and the graph does not show their kind."""
     scores = scores_behind(output, builder(model).op)
     is_open = scores.link is Link.IDENTITY and not scores.certain
     return is_open and output.is_graph_output() and n_columns(output) not in (None, 1)
 
 
 def _axis_of_classes(output: ir.Value, class_axis: int | None) -> int | None:
-    """Return the axis of the classes of an output of three or more axes; None for one of two.
+    """Return the class axis of an output of three or more axes; None for an output of two axes.
 
     Raises
     ------
     LossError
-        It is not given, or is not one of the axes.
+        `class_axis` is missing, or is not an axis of the output.
     """
     n_axes = rank(output) or 0
     if n_axes < 3:
@@ -173,7 +174,7 @@ def _axis_of_classes(output: ir.Value, class_axis: int | None) -> int | None:
 def _total(
     op: Op, model: ir.Model, rows: ir.Value, weight_name: str | None, counts: ir.Value | None, *, mean: bool
 ) -> ir.Value:
-    """Return the weighted sum or mean of the losses of the rows, as (1, 1); `counts` multiply the weights."""
+    """Return the weighted sum or mean of the losses of the rows, (1, 1); `counts` multiplies the weights."""
     reduce = op.ReduceMean if mean else op.ReduceSum
     if weight_name is None and counts is None:
         return reduce(rows, [0], keepdims=1)
@@ -185,7 +186,7 @@ def _total(
 
 
 def _added_weight(op: Op, model: ir.Model, rows: ir.Value, weight_name: str) -> ir.Value:
-    """Add an input for the weights of the rows; return it as (n, 1)."""
+    """Add an input for the sample weights; return it as (n, 1)."""
     # ONNX has no type for "(n,) or (n, 1)"; runtimes do not check the shape of an input declared as a scalar
     weight = ir.Value(name=weight_name, type=ir.TensorType(rows.dtype), shape=ir.Shape([]))  # type: ignore[arg-type]
     model.graph.inputs.append(weight)
@@ -195,7 +196,7 @@ def _added_weight(op: Op, model: ir.Model, rows: ir.Value, weight_name: str) -> 
 
 
 def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | None]) -> None:
-    """Check the names chosen by the user and rename other values of the graph that have one of them."""
+    """Check the names that the user chose, and rename other values of the graph with the same names."""
     visible = {str(v.name): "input" for v in model.graph.inputs} | {str(output.name): "output"}
     chosen: dict[str, str] = {}
     for argument, name in names.items():

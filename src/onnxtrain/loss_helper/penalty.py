@@ -1,4 +1,4 @@
-"""Penalties on weights, and the trainable initializers of a model."""
+"""Penalties on weights, and the list of the trainable initializers of a model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from onnxtrain.graph import ModelLike, Op, is_float, unique_name
 from onnxtrain.losses.table import check_number
 from onnxtrain.registry import did_you_mean
 
-#: Above this size of a weight, passes over its elements cost more than additional operators: of a step of
-#: 784-256-128-10, both penalties as separate sums cost 25 % instead of 42 %, measured together with faster signs.
+#: Above this size of a weight, passes over its elements cost more than additional operators. In a step of a
+#: 784-256-128-10 network, both penalties as separate sums cost 25 % instead of 42 % (measured together with faster
+#: signs).
 _MANY = 2**14
 
 
@@ -26,9 +27,9 @@ def add_penalty(
 ) -> ir.Value:
     r"""Append the penalty :math:`\lambda_1 \sum |w| + \lambda_2 \sum w^2` of one weight.
 
-    It is a scalar, or with `keepdims` has one axis of length 1 per axis of the weight. A factor that is the
-    constant 0 adds no node; 0 is returned if both are. A factor may also be a graph value, a scalar of the type
-    of the weight, known only at run time.
+    The penalty is a scalar; with `keepdims` it has one axis of length 1 per axis of the weight. A factor 0 adds no
+    node; if both factors are 0, the constant 0 is returned. A factor may also be a graph value, a scalar of the type of
+    the weight.
     """
     if _is_zero(l1) and _is_zero(l2):
         return op.initializer(ir.tensor(0.0, dtype=weight.dtype, name="no_penalty"))
@@ -39,7 +40,7 @@ def add_penalty(
     shape = graphs.static_shape(weight)
     if shape is not None and math.prod(shape) > _MANY:
         return op.Add(*(add_penalty(op, weight, *factors, keepdims=keepdims) for factors in ((l1, 0), (0, l2))))
-    # w (l1 sign(w) + l2 w): its gradient reuses the same terms
+    # w (l1 sign(w) + l2 w): the gradient reuses these terms
     slopes = op.Add(op.Mul(op.Sign(weight), l1), op.Mul(weight, l2))
     return op.ReduceSum(op.Mul(weight, slopes), keepdims=int(keepdims))
 
@@ -60,20 +61,20 @@ def penalty_loss_onnx(
     Parameters
     ----------
     name : str
-        Name of w.
+        The name of w.
     dtype : numpy dtype or int
         The type of w; an int is a member of :class:`onnx.TensorProto`.
     l1, l2 : float, optional
         At least one must be given.
     existing_names : iterable of str, optional
-        Names that are taken; a set is updated with the new names.
+        Names that are already used; a set is updated with the new names.
 
     Returns
     -------
     initializers : list of onnx.TensorProto
         The factors.
     nodes : list of onnx.NodeProto
-        The output of the last one is the penalty.
+        The nodes; the output of the last one is the penalty.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def penalty_loss_onnx(
 
 
 def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
-    """Return the type of a weight, or raise a LossError where it is not floating-point."""
+    """Return the type of a weight; raise a LossError if it is not floating-point."""
     try:
         element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
     except (TypeError, ValueError) as e:
@@ -118,17 +119,17 @@ def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
 
 
 def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.TensorProto]]:
-    """Return the trainable, floating-point initializers: their arrays and tensors.
+    """Return the trainable floating-point initializers of a model, as arrays and tensors.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        Unchanged.
+        The model; it is not changed.
 
     Returns
     -------
     dict of str to (array, onnx.TensorProto)
-        Types float16, bfloat16, float and double, in the order of the model.
+        The initializers of type float16, bfloat16, float or double, by name, in the order of the model.
 
     Examples
     --------
@@ -154,7 +155,7 @@ def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.Te
 def find_penalties(
     model: ir.Model, penalty: Mapping[str, Mapping[str, float] | float]
 ) -> dict[ir.Value, tuple[float, float]]:
-    """Return l1 and l2 of each penalized value; raise a LossError for an invalid name or factor."""
+    """Return the factors l1 and l2 of each penalized value; raise a LossError for an invalid name or factor."""
     known = {str(v.name): v for v in (*model.graph.inputs, *model.graph.initializers.values()) if is_float(v)}
     found = {}
     for name, factors in check_penalty(penalty).items():
@@ -168,7 +169,7 @@ def find_penalties(
 
 
 def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[str, tuple[float, float]]:
-    """Return the factors (l1, l2) of each weight by name, or raise a LossError."""
+    """Return the factors (l1, l2) of each weight by name; raise a LossError if they are invalid."""
     if not isinstance(penalty, Mapping):
         raise LossError(f"A penalty is a dictionary by the names of weights, as {{'coef': 0.1}}, got {penalty!r:.80}.")
     return {name: _check_factors(name, factors) for name, factors in penalty.items()}

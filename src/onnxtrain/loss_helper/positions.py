@@ -1,4 +1,4 @@
-r"""The loss of a row of an output of three and more axes: the mean over its positions."""
+r"""The loss of a row with positions: the mean over the positions of an output of three or more axes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, describe, is_float, rank, tensor
 from onnxtrain.losses import row_loss
 
-#: The name of the length of tables with a row for each position: no other axis has it.
+#: The name of the first dimension of tables with one row per position; no other axis has it.
 _POSITIONS = "positions_of_all_rows"
 
-#: What to do about a dimension that must be known.
+#: The remedy for a dimension that must be known.
 DECLARE = "Declare its length, as a dim_value of that output in model.graph.output."
 
 
 def label_shape(y_pred: ir.Value, class_axis: int | None) -> ir.Shape:
-    """Return the shape of labels: that of the prediction, without the axis of the classes."""
+    """Return the shape of labels: the shape of the prediction without the class axis."""
     return ir.Shape([d for axis, d in enumerate(y_pred.shape or ()) if axis != class_axis])
 
 
@@ -38,20 +38,20 @@ def mean_over_positions(
 
     .. math:: \ell_i = \sum_p v_{ip}\, \ell(y_{ip}, s_{ip}) / \sum_p v_{ip}
 
-    where :math:`v_{ip}` is 0 where the label is `ignored`, or NaN if labels are floats; else the weight of its class,
-    by default 1. The loss of a row of which no position counts is 0. The result is (n, 1).
+    where :math:`v_{ip}` is 0 if the label is `ignored` (for floating-point labels, NaN), else the weight of its class,
+    by default 1. The loss of a row is 0 if none of its positions counts. The result is (n, 1).
     """
     table, shape = _as_table(op, y_pred, class_axis), _shape_of_labels(op, y_pred, class_axis)
     counts = _counts(op, label, ignored)
     y_true = op.Where(counts, label, 0)
-    column = op.Reshape(op.Reshape(y_true, shape), [-1, 1])  # the inner one fails where labels lack positions
+    column = op.Reshape(op.Reshape(y_true, shape), [-1, 1])  # the inner Reshape fails if labels lack positions
     column.shape = ir.Shape([ir.SymbolicDim(_POSITIONS), 1])
     losses = op.Reshape(row_loss(op, loss, column, table, params), shape)
     losses.shape = label.shape
     v = weights_of_positions(op, label, ignored, table.dtype, class_weight)
     if class_weight:
         losses = op.Mul(losses, v)
-    losses = op.Where(counts, losses, 0.0)  # of a position that does not count it may be infinite
+    losses = op.Where(counts, losses, 0.0)  # the loss of an ignored position may be infinite
     total, weights = sum_over_positions(op, losses), sum_over_positions(op, v)
     return op.Div(total, op.Where(op.Greater(weights, 0.0), weights, 1.0))
 
@@ -59,7 +59,7 @@ def mean_over_positions(
 def weights_of_positions(
     op: Op, label: ir.Value, ignored: int, dtype: ir.DataType | None, class_weight: Sequence[float] = ()
 ) -> ir.Value:
-    """Return the weights v of positions, in the shape of their labels."""
+    """Return the weights v of positions, in the shape of the labels."""
     counts = _counts(op, label, ignored)
     if not class_weight:
         return op.Cast(counts, to=dtype)
@@ -72,7 +72,7 @@ def _counts(op: Op, label: ir.Value, ignored: int) -> ir.Value:
 
 
 def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
-    """Return a prediction as (m, K), m the rows times the positions."""
+    """Return a prediction as (m, K), where m is the number of rows times positions."""
     n_axes = rank(y_pred) or 0
     k = 1 if class_axis is None else y_pred.shape[class_axis]  # type: ignore[index]
     if not isinstance(k, int):
@@ -85,7 +85,7 @@ def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
 
 
 def _shape_of_labels(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
-    # of the whole shape, as the gradient takes it: a shape that is taken later keeps the scores in memory until then
+    # the whole shape, which the gradient also uses: taking it later would keep the scores in memory until then
     shape = op.Shape(y_pred)
     if class_axis is None:
         return shape

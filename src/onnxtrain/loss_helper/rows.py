@@ -1,4 +1,4 @@
-"""The loss of each row, computed from the label and the output."""
+"""The loss of each row, computed from its label and the output of the model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from onnxtrain.losses.link import Link, Scores, n_scores, scores_behind
 from onnxtrain.losses.operands import softplus
 from onnxtrain.losses.table import check_number
 
-#: A mean or a probability of 0 that is not the output of an Exp, Sigmoid or Softmax counts as this.
+#: A mean or a probability of 0 is replaced by this if it is not the output of an Exp, Sigmoid or Softmax.
 _EPS = 1e-6
 
-#: How much the logarithm rises from a probability of 0 to one of 1e-6: 0.1 % of a loss of 13.8. Its slope, 1e4, is a
-#: hundredth of that of the logarithm just above, and enough: a pure tree on other labels needs as many epochs.
+#: The rise of the logarithm between the probabilities 0 and 1e-6: 0.1 % of a loss of 13.8. The slope, 1e4, is a
+#: hundredth of the slope of the logarithm just above 1e-6. It suffices: a pure tree trained on other labels needs no
+#: more epochs.
 _RISE = 0.01
 
-#: The spacing of half-precision types near 1 is larger than that.
+#: The values used instead for half-precision types, whose spacing near 1 is larger.
 _RESOLUTION: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 1e-2}
 
 
@@ -41,49 +42,48 @@ def add_row_loss(
     ignored: int = -1,
     class_weight: Sequence[float] = (),
 ) -> tuple[ir.Value, ir.Value]:
-    r"""Append, in place, an input for the label and the loss of each row.
+    r"""Append an input for the label, and the loss of each row, to a model in place.
 
     For multilabel targets, :math:`y_{ik}` either 0 or 1, the loss is summed as in scikit-learn's MLPClassifier,
 
     .. math:: \ell_i = \sum_k \ell(y_{ik}, s_{ik}),
 
-    with one binary problem per label and its score :math:`s_{ik}`. For an output of three or more axes it is the mean
-    over the positions of the row, see :func:`~onnxtrain.loss_helper.positions.mean_over_positions`.
+    with one binary problem per label and its score :math:`s_{ik}`. For an output of three or more axes, the loss of a
+    row is the mean over its positions, see :func:`~onnxtrain.loss_helper.positions.mean_over_positions`.
 
     Parameters
     ----------
     model : onnx_ir.Model
-        It gets one more input and the nodes of the loss; its outputs do not change.
+        The model gets one more input and the nodes of the loss; its outputs do not change.
     output : onnx_ir.Value
         The prediction, (n,), (n, 1), (n, k), or of three and more axes.
     loss : str or callable
         A name of the table, or ``function(op, y_true, y_pred, **loss_params)``.
     loss_params : mapping, optional
     label_name : str
-        It gets a numeric suffix if the name is taken.
+        The name of the label; it gets a numeric suffix if the name is already used.
     classifies : bool
-        For a loss that is not in the table: it is a classification loss. It then
-        receives the class index and the scores, as ``log`` does.
+        Whether a loss that is not in the table is a classification loss, which receives the class index and the scores,
+        as ``log`` does.
     multilabel : bool
-        The columns of the output are independent labels, not exclusive classes. A
-        classification loss is called as for two classes, with each label of each
-        row as a separate row.
+        Whether the columns of the output are independent labels, not exclusive classes. A classification loss is then
+        called as for two classes, with each label of each row as a separate row.
     output_is : {"scores", "probabilities"} or None
         For a classifier. None: inferred from the graph; scores if the graph is inconclusive.
     class_axis : int, optional
-        For an output of three or more axes: the one that labels lack. None: they have the shape of the output.
+        The axis that labels lack, for an output of three or more axes. None: labels have the shape of the output.
     ignored : int
-        For such an output: the label of positions that do not count; NaN if labels are floats.
+        The label of positions that do not count in such an output; NaN if labels are floats.
     class_weight : sequence of float
-        For such an output: a weight for each class, by its index; empty for equal ones.
+        The weight of each class in such an output, by class index; empty if all are equal.
 
     Returns
     -------
     label : onnx_ir.Value
-        int64 (n, 1) for classes, int64 (n, K) for multilabel targets, else the type and shape (n, k) of the
-        prediction. For an output of three or more axes, its shape without the axis of the classes.
+        int64 (n, 1) for classes, int64 (n, K) for multilabel targets, else the type and shape (n, k) of the prediction.
+        For an output of three or more axes, the shape of the output without the class axis.
     rows : onnx_ir.Value
-        (n, 1).
+        The loss of each row, (n, 1).
 
     Raises
     ------
@@ -121,7 +121,7 @@ def add_row_loss(
 def _sum_over_labels(
     op: Op, loss: str | Callable[..., ir.Value], label: ir.Value, scores: ir.Value, params: Mapping[str, Any]
 ) -> ir.Value:
-    """Return the sum of the losses of the labels of each row, (n, 1); the loss receives (n * K, 1)."""
+    """Return the sum of the losses of the labels of each row, (n, 1); the loss is called with (n * K, 1)."""
     k = int(scores.shape[1])  # type: ignore[index, arg-type]
     column = op.initializer(tensor([-1, 1], name="column"))
     table = op.initializer(tensor([-1, k], name="table"))
@@ -144,7 +144,7 @@ def _prediction(
     output_is: str | None,
     class_axis: int | None,
 ) -> ir.Value:
-    """Return the kind of prediction that the loss receives, (n, k) or as the output, with a named first axis."""
+    """Return the kind of prediction that the loss takes, (n, k) or in the output's shape, with a named first axis."""
     if not is_float(output):
         raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
     if not rank(output):
@@ -168,9 +168,9 @@ def _prediction(
 
 
 def _name_rows(model: ir.Model, value: ir.Value) -> None:
-    """Name the first axis of a value as that of the input, if it has no name.
+    """Name the first axis of a value like that of the input, if it has no name.
 
-    The gradient relies on it: axes of the same name have the same length.
+    The gradient assumes that axes of the same name have the same length.
     """
     n, *rest = value.shape  # type: ignore[misc]
     if not has_name(n):
@@ -199,7 +199,7 @@ def _class_scores(
 ) -> ir.Value:
     """Return binary decision values (n, 1), one score per class (n, K), or one decision value per label.
 
-    For an output of three or more axes they have its shape.
+    For an output of three or more axes, the scores have its shape.
     """
     width = n_scores(output, class_axis)
     if width is None:
@@ -214,7 +214,7 @@ def _class_scores(
             "a row each column needs a Sigmoid of its own."
         )
     if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and two_classes):
-        scores = Scores(output, Link.PROBABILITY)  # no scores have exactly these probabilities
+        scores = Scores(output, Link.PROBABILITY)  # these probabilities are not a Softmax or Sigmoid of scores
     if likelihood:
         return _log_probabilities(op, scores, eps, two_classes=two_classes)
     if scores.link is Link.PROBABILITY:
@@ -226,7 +226,7 @@ def _class_scores(
 
 
 def _log_probabilities(op: Op, scores: Scores, eps: float, *, two_classes: bool) -> ir.Value:
-    """Return logits: their Sigmoid (two classes, labels) or Softmax (n, K) are the probabilities."""
+    """Return logits whose Sigmoid (two classes, labels) or Softmax (n, K) gives the probabilities."""
     s = scores.value
     if scores.link in (Link.SIGMOIDS, Link.NORMALIZED_SIGMOID) and not two_classes:
         return op.Neg(softplus(op, op.Neg(s)))
@@ -240,9 +240,9 @@ def _log_probabilities(op: Op, scores: Scores, eps: float, *, two_classes: bool)
 def _log(op: Op, p: ir.Value, eps: float) -> ir.Value:
     r"""Return log(p), linear in p below :math:`t = e^\delta \epsilon`: from :math:`\log \epsilon` at 0 to log(t).
 
-    A clipped logarithm would have no gradient there: the leaf of a tree that is sure of the wrong class would
-    stay so. Above :math:`1 - \epsilon` the gradient is 0.
+    A clipped logarithm would have no gradient there, so a tree leaf with probability 0 for the true class would never
+    change. Above :math:`1 - \epsilon` the gradient is 0.
     """
     p = op.Clip(p, 0.0, 1 - eps)
-    c = op.Clip(p, math.exp(_RISE) * eps, 1.0)  # with a maximum: in float16 onnxruntime 1.19 takes none for 0
+    c = op.Clip(p, math.exp(_RISE) * eps, 1.0)  # without 1.0, 0 in onnxruntime 1.19 (float16)
     return op.Add(op.Log(c), op.Mul(op.Sub(op.Div(p, c), 1.0), _RISE))  # p / p is exactly 1

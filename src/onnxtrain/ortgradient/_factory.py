@@ -1,4 +1,4 @@
-"""OrtGradientForwardBackward: from a model to a class with forward and backward."""
+"""OrtGradientForwardBackward makes a class with ``forward`` and ``backward`` from a model."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ BUILDERS = ("builtin", "onnxruntime-training")
 #: Execution providers that are supported.
 _PROVIDERS = frozenset({"CPUExecutionProvider", "CUDAExecutionProvider"})
 
-#: Attributes that cannot be pickled; a copy has the defaults.
+#: Attributes that cannot be pickled; a pickled copy has the defaults.
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
 
 
 class OrtGradientForwardBackward:
-    r"""The forward and the backward pass of an ONNX model, with the caller's loss in between.
+    r"""The forward and the backward pass of an ONNX model, between which the caller computes a loss.
 
     For outputs :math:`y = f(x, w)` and incoming gradients :math:`\bar y` given by the
     caller, backward returns :math:`\bar x = (\partial y / \partial x)^\top \bar y` and
@@ -47,32 +47,32 @@ class OrtGradientForwardBackward:
     Parameters
     ----------
     onnx_model : onnx.ModelProto, bytes or path
-        It is not changed.
+        The model; it is not changed.
     weights_to_train : list of str, optional
-        Initializers, in any order; None for all floating-point ones.
+        The names of initializers, in any order; None for all floating-point ones.
     input_names, output_names : list of str, optional
         The order of the inputs; the selection and order of the outputs.
     class_name : str, optional
         The name of the generated class, :attr:`cls_type_`.
     sess_options, run_options : optional
-        Objects of onnxruntime. They cannot be pickled: a copy has the defaults.
+        Options of onnxruntime. They cannot be pickled; a pickled copy has the defaults.
     providers : optional
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a ``torch.device``, or a list of names of
         execution providers.
     provider_options : list of dict, optional
-        For a list of providers.
+        The options of each provider, if `providers` is a list.
     graph_builder_config : optional
         onnxruntime's OrtModuleGraphBuilderConfiguration, or an object with its attributes
-        ``initializer_names_to_train`` and ``input_names_require_grad``, which are used.
+        ``initializer_names_to_train`` and ``input_names_require_grad``.
     device_index : int
-        The number of the CUDA device.
+        The index of the CUDA device.
     enable_logging : bool
-        Log to ``"onnxtrain"``.
+        Whether to log to the logger ``"onnxtrain"``.
     debug : bool
-        For backward compatibility; has no effect: all checks are always made.
+        No effect; kept for backward compatibility. All checks are always made.
     builder : {"builtin", "onnxruntime-training"}
-        ``"builtin"`` runs two sessions on any onnxruntime; ``"onnxruntime-training"``
-        one TrainingAgent of the training build.
+        ``"builtin"`` runs two sessions of any onnxruntime. ``"onnxruntime-training"`` runs one TrainingAgent of the
+        training build.
 
     Attributes
     ----------
@@ -248,12 +248,12 @@ class OrtGradientForwardBackward:
     # ------------------------------------------------------------------- interface
 
     def new_instance(self) -> OrtGradientForwardBackwardFunction:
-        """Return an instance of :attr:`cls_type_`: it has ``forward`` and ``backward``.
+        """Return an instance of :attr:`cls_type_`, which has ``forward`` and ``backward``.
 
         Returns
         -------
         OrtGradientForwardBackwardFunction
-            With a stack of forward passes of its own; the sessions are shared.
+            The instance has its own stack of forward passes; instances share the sessions.
 
         Examples
         --------
@@ -274,19 +274,19 @@ class OrtGradientForwardBackward:
         Parameters
         ----------
         name : str
-            Of the model that was handed over.
+            The name of an initializer of the given model.
         exc : bool
-            Raise an error for an unknown name.
+            Whether an unknown name raises an error.
 
         Returns
         -------
         ndarray or None
-            A copy.
+            A copy of the initializer.
 
         Raises
         ------
         WeightError
-            There is no initializer of that name; with ``exc=False`` None is returned.
+            There is no initializer of this name; with ``exc=False`` None is returned instead.
 
         Examples
         --------
@@ -308,7 +308,7 @@ class OrtGradientForwardBackward:
     def save_onnx_graph(
         self, folder: str | os.PathLike[str] | type[bytes], prefix: str | None = None, suffix: str | None = None
     ) -> dict[str, Any]:
-        """Save the graphs: the model, its evaluation, and the passes.
+        """Save the graphs: the model, the evaluation graph, and the two passes.
 
         Parameters
         ----------

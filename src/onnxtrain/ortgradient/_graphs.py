@@ -1,4 +1,4 @@
-"""The graphs of the forward and the backward pass: one for evaluation, one for each pass."""
+"""The graphs for evaluation, for the forward pass and for the backward pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tensor:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is floating-point: other types have no gradient."""
+        """Whether the tensor is floating-point; other types have no gradient."""
         return self.elem_type in {int(dtype) for dtype in graphs.FLOATS}
 
     @classmethod
@@ -44,24 +44,24 @@ class PassGraphs:
     Attributes
     ----------
     inputs : tuple of Tensor
-        Inputs of the model, then the trained weights.
+        The inputs of the model, then the trained weights.
     outputs : tuple of Tensor
     gradients : tuple of str
-        Outputs of the backward pass.
+        The outputs of the backward pass.
     evaluation : bytes
         The model with its weights as inputs.
     training : bytes
-        Forward and backward pass in one graph, as the builder returned it.
+        The forward and the backward pass in one graph, as the builder returned it.
     forward, backward : bytes
         The two passes; empty if one graph with YieldOp contains both.
     kept : tuple of str
-        Values that `forward` returns after the outputs, for `backward`.
+        The values that `forward` returns after the outputs, for `backward`.
     needed : tuple of str
-        Inputs of `backward` besides the gradients: inputs, outputs and kept values.
+        The inputs of `backward` besides the gradients: inputs, outputs and kept values.
     incoming : tuple of int
-        Indices of the outputs whose gradients the backward pass takes.
+        The indices of the outputs whose gradients the backward pass takes.
     incoming_names : tuple of str
-        Names of these gradients in `backward`.
+        The names of these gradients in `backward`.
     """
 
     inputs: tuple[Tensor, ...]
@@ -84,9 +84,9 @@ def split_graphs(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequence[
     ----------
     onx : onnx.ModelProto
     weights : sequence of str
-        Trained initializers.
+        The trained initializers.
     inputs : sequence of str
-        Inputs that need a gradient.
+        The inputs that need a gradient.
     """
     whole = onnx_derivative(onx, weights, inputs, DerivativeOptions.KeepOutputs)
     evaluation = _evaluation(onx, weights)
@@ -117,7 +117,7 @@ def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
 
 
 def _needed(gradients: Sequence[ir.Value], outputs: Sequence[ir.Value], free: Sequence[ir.Value]) -> list[ir.Value]:
-    """Return the values that the backward pass takes: inputs of the model, and results of the forward pass."""
+    """Return the values that the backward pass takes: inputs of the model and results of the forward pass."""
     forward = graphs.ancestors(outputs)
     later = {node for y in graphs.ancestors(gradients) - forward if (node := y.producer()) is not None}
     used = {*gradients, *(x for node in later for x in graphs.operands(node) if x is not None)}
@@ -130,7 +130,7 @@ def _needed(gradients: Sequence[ir.Value], outputs: Sequence[ir.Value], free: Se
 
 
 def _part(whole: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return the part of a model between some of its values."""
+    """Return the part of a model between the given inputs and outputs."""
     model = graphs.reload(whole)
     graph = model.graph
     values = {str(v.name): v for v in (*graph.inputs, *(y for node in graph for y in node.outputs))}
@@ -141,7 +141,7 @@ def _part(whole: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
 
 
 def _as_input(value: ir.Value) -> ir.Value:
-    """Return an input that takes the place of a value that the graph computes, in the graph and by name."""
+    """Replace a computed value by an input of the same name, and return the input."""
     if value.producer() is None:
         return value
     found = ir.Value(name=value.name, type=value.type, shape=value.shape)
@@ -185,7 +185,7 @@ def arrange(
 ) -> onnx.ModelProto:
     """Return a model with its inputs in the given order and a selection of its outputs.
 
-    Untrained inputs with a default value become constants.
+    Inputs with a default value that are not trained become constants.
     """
     model = graphs.load(onx)
     graph = model.graph
@@ -196,7 +196,7 @@ def arrange(
         raise ModelError(f"output_names={names} must name at least one output, each once.")
     tensors = [ir.to_proto(graph.initializers[name].const_value) for name in weights]  # type: ignore[arg-type]
     result = graphs.save(model, outputs=[(name, graphs.find(graph.outputs, name, "output")) for name in names])
-    # a weight that no output depends on has a gradient too: zero
+    # a weight on which no output depends has a gradient too: zero
     found = {tensor.name for tensor in result.graph.initializer}
     result.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in found)
     return result

@@ -14,7 +14,7 @@ from onnxtrain.errors import DataError, DeviceError
 from onnxtrain.ortgradient._graphs import Tensor
 from onnxtrain.runtime.device import Device
 
-#: Tensors as users give them: arrays, OrtValues, or anything with ``__dlpack__``.
+#: Tensors that users may give: arrays, OrtValues, or objects with ``__dlpack__``.
 Tensors: TypeAlias = "native.OrtValueVector | Sequence[Any]"
 
 #: DLPack device types supported by both onnxruntime and PyTorch.
@@ -33,7 +33,7 @@ def device_name(device: native.OrtDevice) -> str:
     Raises
     ------
     DeviceError
-        It is neither, or not an OrtDevice.
+        The device is of another kind, or is not an OrtDevice.
     """
     if not isinstance(device, native.OrtDevice):
         raise DeviceError(f"Expected an OrtDevice, got {device!r}, a {type(device).__name__}.")
@@ -46,14 +46,14 @@ def device_name(device: native.OrtDevice) -> str:
 def to_ort(tensor: Any, device: native.OrtDevice, what: str) -> Any:
     """Return one tensor as onnxruntime's OrtValue, without a copy if it is already on the device.
 
-    The caller must keep a tensor that is not copied alive as long as the result is used.
+    A tensor that is not copied must be kept alive by the caller as long as the result is used.
 
     Parameters
     ----------
     tensor : numpy array, OrtValue, or anything with ``__dlpack__``
     device : OrtDevice
     what : str
-        Its name, for messages.
+        The name of the tensor, for messages.
     """
     if isinstance(tensor, onnxruntime.OrtValue):
         tensor = tensor._ortvalue
@@ -74,9 +74,9 @@ def to_vector(tensors: Tensors, devices: Sequence[native.OrtDevice], names: Sequ
     Raises
     ------
     DataError
-        Their number is wrong, or one of them is not a tensor.
+        The number of tensors is wrong, or a value is not a tensor.
     DeviceError
-        One is on another device.
+        A tensor is on another device.
     """
     if not isinstance(tensors, (list, tuple, native.OrtValueVector)):
         raise DataError(f"Expected a list of {len(names)} tensors ({', '.join(names)}), got {_describe(tensors)}.")
@@ -98,7 +98,7 @@ def vector(values: Iterable[Any]) -> Any:
 
 
 def broadcast(values: Sequence[Any], expected: Sequence[Tensor], devices: Sequence[native.OrtDevice]) -> Any:
-    """Return values in the shapes that are expected, those that broadcast to them repeated; others as they are."""
+    """Return values broadcast to the expected shapes; values that cannot be broadcast are unchanged."""
     return vector(
         _stretched(value, tensor, device) for value, tensor, device in zip(values, expected, devices, strict=True)
     )
@@ -106,18 +106,18 @@ def broadcast(values: Sequence[Any], expected: Sequence[Tensor], devices: Sequen
 
 def _stretched(value: Any, expected: Tensor, device: native.OrtDevice) -> Any:
     shape = tuple(value.shape())
-    wanted = [d for d in expected.shape or () if isinstance(d, int)]  # of a gradient all are known
+    wanted = [d for d in expected.shape or () if isinstance(d, int)]  # all dimensions of a gradient are known
     if expected.shape is None or shape == tuple(wanted):
         return value
     try:
         array = np.broadcast_to(value.numpy(), wanted)
-    except ValueError:  # the check of shapes has the words for it
+    except ValueError:  # the check of shapes raises the error
         return value
     return _from_numpy(array, device, expected.name, borrow=False)
 
 
 def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
-    """Raise if a type or a shape is not as expected, or if a named dimension has two lengths."""
+    """Raise if a type or a shape differs from the expected one, or if a named dimension has two lengths."""
     lengths: dict[str, tuple[int, str]] = {}
     for value, tensor in zip(values, expected, strict=True):
         if value.element_type() != tensor.elem_type:
@@ -148,11 +148,11 @@ def _from_numpy(array: np.ndarray, device: native.OrtDevice, what: str, *, borro
     try:
         if borrow and array.flags.c_contiguous:
             return native.OrtValue.ortvalue_from_numpy(array, device)
-        # on a CPU onnxruntime borrows the memory of an array: a local copy would be freed before the run
+        # on a CPU onnxruntime borrows the memory of an array, and this local copy would be freed before the run
         owned = native.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, device)
         owned.update_inplace(array.copy(order="C"))
         return owned
-    except Exception as e:  # a type that onnxruntime does not know
+    except Exception as e:  # the type is unknown to onnxruntime
         raise DataError(f"{what} has the type {array.dtype}: {e}") from e
 
 
@@ -166,7 +166,7 @@ def _from_dlpack(tensor: Any, device: native.OrtDevice, what: str) -> Any:
         tensor = tensor.contiguous()
     try:
         return native.OrtValue.from_dlpack(tensor.__dlpack__())
-    except Exception as e:  # the other library or onnxruntime raises its own class for a type it does not know
+    except Exception as e:  # the other library and onnxruntime raise different classes for an unknown type
         raise DataError(f"{what}: {_describe(tensor)} cannot be read through DLPack: {e}") from e
 
 

@@ -15,26 +15,28 @@ def average_states(
 ) -> dict[str, np.ndarray]:
     r"""Return the weighted mean of states of one training step, :math:`\sum_i w_i s_i / \sum_i w_i`.
 
-    A round of federated averaging: each machine runs ``step.onnx`` on its own rows, from the same state; the mean is
-    the state of the next round, or goes into :meth:`OrtGradientRegressor.load_training_state`.
+    In a round of federated averaging, each machine runs ``step.onnx`` on its own rows from the same state. The mean of
+    the resulting states is the state of the next round, or the argument of
+    :meth:`OrtGradientRegressor.load_training_state`.
 
     Parameters
     ----------
     states : iterable of mapping of str to array-like
-        By name, as ``init.onnx`` and ``step.onnx`` return them; the memory of the optimizer is averaged as well.
+        The arrays of each state by name, as ``init.onnx`` and ``step.onnx`` return them. The optimizer state is
+        averaged as well.
     weights : sequence of float, optional
-        One of each state, such as the number of its rows; all equal if left out.
+        The weight of each state, such as its number of rows; equal by default.
 
     Returns
     -------
     dict of str to ndarray
-        In the types of the first state. An integer, the step number, is the nearest to the mean.
+        The mean, in the types of the first state. The mean of an integer, the step number, is rounded.
 
     Raises
     ------
     DataError
-        There is no state, the states differ in their names or shapes, or the weights are negative, sum to zero or are
-        not one of each state.
+        There is no state, the states differ in names or shapes, or the weights are negative, sum to zero or differ in
+        number from the states.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Steps and updates bound to their memory: rows, weights and the memory of the optimizer, which runs read and write."""
+"""Steps and updates bound to the memory that their runs read and write: rows, weights and optimizer state."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ K = TypeVar("K")
 
 
 class BoundStep:
-    """A training step bound to its data, its state in two sets of buffers used crosswise.
+    """A training step bound to its data and to two sets of state buffers, which alternate as input and output.
 
-    :class:`~onnxtrain.training.step.StepGraph` draws the two sets. Bound buffers keep their addresses, unless the
-    step is fed its rows: on a GPU each of the two directions is recorded as a CUDA graph and replayed, if
-    onnxruntime can record the step.
+    :class:`~onnxtrain.training.step.StepGraph` draws the two sets. Unless the step is fed its rows, bound buffers keep
+    their addresses. Then, on a GPU, each of the two directions is recorded as a CUDA graph and replayed, if onnxruntime
+    can record the step.
 
     Parameters
     ----------
     step : StepGraph
     place : Place
     inputs : mapping of str to ndarray
-        Arrays that stay bound, by the name of the input. On a CPU the memory is shared.
+        Arrays that stay bound, by input name. On a CPU the memory is shared.
     last : mapping of str to ndarray
-        Arrays bound instead in the last step of an epoch, whose batch is smaller.
+        Arrays that are bound instead in the last step of an epoch, whose batch is smaller.
     state : TrainingState
-        The weights and the memory of the optimizer at first; copied.
+        The initial weights and optimizer state; copied.
     update : UpdateGraph, optional
         The update of the weights, if the step ends with gradients.
     """
@@ -66,12 +66,12 @@ class BoundStep:
         self._update = None if update is None else BoundUpdate(update, place, state)
         if self._update is not None:
             self._inputs |= {wire.input: self._update.weight(w) for w, wire in step.weights.items() if wire.input}
-            for (w, _), wire in step.slots.items():  # a sum of gradients is written over: only the sum reads it
+            for (w, _), wire in step.slots.items():  # the sum of gradients is overwritten, since only the sum reads it
                 self._outputs[wire.output] = self._update.gradient(w)
                 self._inputs |= {wire.input: self._outputs[wire.output]} if wire.input else {}
         self._places = _places(step.weights), _places(step.slots)
         self._turn = 0
-        # a run that fails when it is recorded is run again: its sums of gradients would not be as they were
+        # a run that fails while it is recorded is repeated, which would add its gradients twice
         self._open(captured=device.capabilities.records_runs and step.gathered and update is None)
 
     def _open(self, *, captured: bool) -> None:
@@ -81,7 +81,7 @@ class BoundStep:
         self._runs: dict[tuple[int, bool, int | None], BoundRun] = {}
 
     def _session(self, length: int | None) -> Session:
-        """Return the session for batches of so many rows, None for any, opened at its first use."""
+        """Return the session for batches of `length` rows, None for any number; it is opened at its first use."""
         if length not in self._sessions:
             onx = self._step.onnx if length is None else self._step.of_length(length)
             thorough = self._place.device.capabilities.thorough
@@ -89,17 +89,17 @@ class BoundStep:
         return self._sessions[length]
 
     def _length(self, inputs: Mapping[str, Buffer]) -> int | None:
-        """Return the number of rows of the batch that is bound, None if the device does not care."""
+        """Return the number of rows of the bound batch, or None if sessions of the device take any number."""
         if not self._place.device.capabilities.constant_batch:
             return None
         name, axis = next(iter(self._step.batch_inputs.items()))
         return int(inputs[name].value.shape()[axis])
 
     def _bound(self, *, last: bool) -> BoundRun:
-        """Return the next run, the last of an epoch or another, bound at its first use.
+        """Return the next run, the last of an epoch or another, which is bound at its first use.
 
-        With two steps an epoch two of the four are never used; without them a grid over small models takes 4 % less
-        time.
+        With two steps per epoch, two of the four bindings are never used; not making them saves 4 % of the time of a
+        grid search over small models.
         """
         inputs = self._inputs | self._last if last else self._inputs
         length = self._length(inputs)
@@ -120,25 +120,25 @@ class BoundStep:
         return self._runs[which]
 
     def run(self, *, last: bool = False) -> None:
-        """Do one step, the last of an epoch or another: the state just written is read by the next."""
+        """Run one step, the last of an epoch or another; the next step reads the state that it writes."""
         session, binding, options = self._bound(last=last and bool(self._last))
         try:
             session.run_with_iobinding(binding, options)
         except Exception as e:  # see open_session
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a step of training: {e}") from e
-            self._open(captured=False)  # the state that was read is as it was
+            self._open(captured=False)  # the input state is unchanged
             self.run(last=last)
             return
         self._turn ^= 1
 
     def update(self, scalars: np.ndarray) -> None:
-        """Update the weights by their gradients, if the step ends with these; `scalars` are those of the step."""
+        """Update the weights by their gradients if the step ends with gradients; `scalars` are the per-step scalars."""
         if self._update is not None:
             self._update.run(scalars)
 
     def feed(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Bind the rows of the next batch, which `run` will read."""
+        """Bind the rows of the next batch, which `run` reads."""
         self._inputs |= {name: self._place.device.buffer(array) for name, array in inputs.items()}
         binding = self._bound(last=False).binding
         for name in inputs:
@@ -151,7 +151,7 @@ class BoundStep:
     def restart(self, *names: str) -> None:
         """Set counters to 0.
 
-        Each epoch begins with one: the session is opened anew where a callback of the fit has forked in between.
+        Each epoch begins with this call, which reopens the session if a callback of the fit has forked the process.
         """
         if self._process != os.getpid():
             self._open(captured=self._captured)
@@ -161,18 +161,21 @@ class BoundStep:
             self._counter(name).write(self._zeros[name])
 
     def count(self, name: str) -> float:
-        """Return a counter."""
+        """Return the value of a counter."""
         return self._counter(name).read().item()
 
     def _counter(self, name: str) -> Buffer:
         return self._buffers[self._turn][self._step.counters[name].input]
 
     def weights(self, *, copy: bool = True) -> Parts[str]:
-        """Return the weights, parts of one array share it: copies, unless the update is a graph of its own."""
+        """Return the weights as copies, or without a copy if the update is a separate graph and `copy` is false.
+
+        Weights that are parts of one array share it.
+        """
         return self._read(self._places[0]) if self._update is None else self._update.weights(copy=copy)
 
     def slots(self, *, copy: bool = True) -> Parts[tuple[str, str]]:
-        """Return the memory of the optimizer, as :meth:`weights`."""
+        """Return the optimizer state, in the same way as :meth:`weights`."""
         return self._read(self._places[1]) if self._update is None else self._update.slots(copy=copy)
 
     def _read(self, places: Places[K]) -> Parts[K]:
@@ -181,14 +184,14 @@ class BoundStep:
 
 
 class BoundUpdate:
-    """An update of the weights, bound to one set of buffers, which it writes over if its graph allows that.
+    """An update of the weights bound to one set of buffers, which it overwrites if its graph allows that.
 
     Parameters
     ----------
     update : UpdateGraph
     place : Place
     state : TrainingState
-        The weights and the memory of the optimizer at first; copied.
+        The initial weights and optimizer state; copied.
     """
 
     def __init__(self, update: UpdateGraph, place: Place, state: TrainingState):
@@ -231,7 +234,7 @@ class BoundUpdate:
                 buffer.write(self._written[name].read())
 
     def weight(self, name: str) -> Buffer:
-        """Return the buffer of a weight, in its own shape."""
+        """Return the buffer of a weight, in the shape of the weight."""
         return self._shaped(self._buffers[self._update.weights[name].input], name)
 
     def gradient(self, name: str) -> Buffer:
@@ -244,11 +247,11 @@ class BoundUpdate:
         return self._place.device.buffer(buffer.array.reshape(self._shapes[name]))
 
     def weights(self, *, copy: bool) -> Parts[str]:
-        """Return the weights; without a `copy` the next steps change them."""
+        """Return the weights; if not copied, later steps change them."""
         return self._read(self._places[0], copy=copy)
 
     def slots(self, *, copy: bool) -> Parts[tuple[str, str]]:
-        """Return the memory of the optimizer, as :meth:`weights`."""
+        """Return the optimizer state, in the same way as :meth:`weights`."""
         return self._read(self._places[1], copy=copy)
 
     def _read(self, places: Places[K], *, copy: bool) -> Parts[K]:
@@ -258,20 +261,20 @@ class BoundUpdate:
 
 
 class Places(NamedTuple, Generic[K]):
-    """The inputs that carry arrays, and in which of them each lies."""
+    """The inputs that hold packed arrays, and the place of each array in them."""
 
     wholes: frozenset[str]
     of_each: dict[K, tuple[str, Part | None]]
 
 
 def _places(wires: Mapping[K, Wire]) -> Places[K]:
-    """Return where arrays lie, which is asked after every epoch."""
+    """Return the places of arrays; computed once, because they are needed after every epoch."""
     of_each = {key: (wire.input, wire.part) for key, wire in wires.items()}
     return Places(frozenset(whole for whole, _ in of_each.values()), of_each)
 
 
 def joined(arrays: Mapping[K, np.ndarray], wires: Mapping[K, Wire]) -> dict[str, np.ndarray]:
-    """Return a new array for each input, the parts of one put together."""
+    """Return a new array for each input, concatenated from its parts."""
     parts: dict[str, dict[K, Part | None]] = {}
     for key, wire in wires.items():
         parts.setdefault(wire.input, {})[key] = wire.part

@@ -1,4 +1,4 @@
-"""Rows of the training data: the protocol of the trainer, and rows whose arrays are at hand."""
+"""Rows of the training data: the protocol that the trainer uses, and rows as arrays in memory."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ import scipy.sparse
 
 from onnxtrain.runtime.device import Device
 
-#: Rows above which they are visited block by block: a permutation of all of them would fill the memory.
+#: More rows than this are shuffled in blocks: a permutation of all rows would fill the memory.
 LARGE = 2**23
 
-#: Rows of a block, and how many neighbours among them are in the same one, as they are read together. A block of
-#: neighbours alone would be one class where the rows are sorted by label.
+#: The rows of a block, and the number of adjacent rows that stay in one block because they are read together. A block
+#: of only adjacent rows would hold one class if the rows are sorted by label.
 _BLOCK = 2**20
 _NEIGHBOURS = 2**8
 
-#: Rows evaluated together, outside training.
+#: The largest number of rows that are evaluated together, outside training.
 _MOST_AT_ONCE = 20_000
 _FEWEST_AT_ONCE = 4096
 
-#: Rows that onnxruntime multiplies at once by a column of weights that is an input; it rounds the rest differently.
+#: The number of rows that onnxruntime multiplies at once by a column of weights that is an input; it rounds the
+#: remaining rows differently.
 GROUP = 16
 
-#: Maximum bytes of the scores of rows that are evaluated together.
+#: The largest number of bytes of the scores of rows that are evaluated together.
 _RESULTS = 2**26
 
-#: Bytes of sparse rows that are made dense together.
+#: The bytes of sparse rows that are made dense together.
 _DENSE_BYTES = 2**24
 
-#: Bytes of rows that stay in the cache of a core, together with the activations of a network.
+#: The bytes of rows that fit in the cache of a core together with the activations of a network.
 _CACHED_BYTES = 2**21
 
-#: Rows at either end that are part of a fingerprint.
+#: The number of rows at each end that enter a fingerprint.
 _COMPARED = 100
 
 
 class Piece(NamedTuple):
-    """Some rows, as onnxruntime is fed them: arrays, or OrtValues of a device that holds data."""
+    """Some rows in the form for onnxruntime: arrays, or OrtValues on a device."""
 
     n_rows: int
     features: Mapping[str, Any]
@@ -59,63 +60,63 @@ class Piece(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some rows of arrays, taken when they are asked for."""
+    """Some rows of arrays, which are gathered when they are needed."""
 
     data: TrainingData
     rows: np.ndarray | slice
 
     @property
     def n_rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.data.label[self.rows])
 
     @property
     def weight(self) -> float:
-        """The sum of their weights."""
+        """The sum of the sample weights."""
         if self.data.weight is None:
             return float(self.n_rows)
         weight = self.data.weight[self.rows, 0]
-        return np.add.reduceat(weight, [0], dtype=np.float64)[0]  # rounded as those of a gathered step
+        return np.add.reduceat(weight, [0], dtype=np.float64)[0]  # rounded as in a gathered step
 
     @property
     def piece(self) -> Piece:
-        """The rows, dense, of the types that the model takes."""
+        """The rows, dense, in the types of the model."""
         return self.data.piece(self.rows)
 
 
 class HasFingerprint(Protocol):
-    """Rows of a fit, wherever they lie."""
+    """Rows of a fit, wherever they are."""
 
     def fingerprint(self) -> str:
-        """Return a fingerprint that a resumed fit compares with that of the one that was killed."""
+        """Return a fingerprint, which a resumed fit compares with that of the killed fit."""
 
 
 class EpochRows(HasFingerprint, Protocol):
-    """The rows of a fit as the trainer sees them: batch by batch in an epoch, piece by piece in their order.
+    """The rows of a fit as the trainer sees them: in batches during an epoch, or in pieces in their order.
 
-    Arrays (:class:`TrainingData`) and parts that are read when they are needed
-    (:class:`~onnxtrain.training.parts.PartedData`) are the two kinds.
+    The implementations are arrays (:class:`TrainingData`) and parts that are read when they are needed
+    (:class:`~onnxtrain.training.parts.PartedData`).
     """
 
     @property
     def n_rows(self) -> int:
-        """How many rows count."""
+        """The number of rows that count."""
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have weights."""
+        """Whether the rows have sample weights."""
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights of the rows."""
+        """The sum of the sample weights."""
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
-        """For each input of the model that is the same for all rows, its value."""
+        """The values of the inputs of the model that are the same for all rows."""
 
     @property
     def at_hand(self) -> TrainingData | None:
-        """The arrays of all rows if a step can take its rows from them by itself; None: it is fed batches."""
+        """The arrays of all rows if a step can gather its rows from them; None if the step must be fed batches."""
 
     @property
     def rows_at_once(self) -> int:
@@ -123,20 +124,20 @@ class EpochRows(HasFingerprint, Protocol):
 
     @property
     def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; any number if none is sparse."""
+        """The number of rows that may be made dense together; unlimited if none is sparse."""
 
     @property
     def bytes_of_scores(self) -> int:
-        """The bytes of the scores of a row, about."""
+        """The approximate bytes of the scores of a row."""
 
     def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
-        """Yield every row that counts once, in batches of `size`, in a drawn order if there is a generator."""
+        """Yield every row that counts once, in batches of `size`; shuffled if `random_state` is given."""
 
     def pieces(self, device: Device) -> Iterator[Piece]:
-        """Yield the rows that count in their order, some at a time."""
+        """Yield the rows that count in order, in pieces."""
 
     def with_shuffled_labels(self) -> Self:
-        """Return the same rows, each with the label of another; always in the same order."""
+        """Return the same rows with permuted labels; the permutation is always the same."""
 
 
 @dataclass(frozen=True)
@@ -146,19 +147,18 @@ class TrainingData:
     Attributes
     ----------
     features : mapping of str to array-like
-        For each input of the model, n rows: an ndarray (a memmap too) or a CSR matrix.
+        The n rows of each input of the model: an ndarray, which may be a memmap, or a CSR matrix.
     label : ndarray (n, k), or with an axis for each of the positions of a row
     weight : ndarray (n, 1), optional
         Rows of weight zero are never visited.
     dtypes : mapping of str to numpy dtype
         The type of each input.
     constants : mapping of str to ndarray
-        For each input of the model that is the same for all rows, its value.
-    chosen : ndarray of int64, optional
-        The rows that are visited; None for all. Nothing is copied for a part of the rows.
+        The values of the inputs of the model that are the same for all rows.
+        chosen : ndarray of int64, optional
+        The indices of the rows that are visited; None for all. A subset of the rows is not copied.
     n_scores : int
-        The number of scores that belong to an entry of the label: those of a language model take more memory than
-        its rows.
+        The number of scores per entry of the label; the scores of a language model take more memory than its rows.
     """
 
     features: Mapping[str, Any]
@@ -172,40 +172,40 @@ class TrainingData:
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows that count, int64."""
+        """The indices of the rows that count, int64."""
         rows = np.arange(len(self.label), dtype=np.int64) if self.chosen is None else self.chosen
         return rows if self.weight is None else rows[self.weight[rows, 0] != 0]
 
     @property
     def n_rows(self) -> int:
-        """How many rows count."""
+        """The number of rows that count."""
         return len(self.label) if self.chosen is None and self.weight is None else len(self.rows)
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have weights."""
+        """Whether the rows have sample weights."""
         return self.weight is not None
 
     @property
     def has_texts(self) -> bool:
-        """Whether an input takes texts, which no step can: they must stay in the frozen front."""
+        """Whether an input takes strings, which a step cannot: they must stay in the frozen front."""
         return any(dtype.kind in "OU" for dtype in self.dtypes.values())
 
     @property
     def in_blocks(self) -> bool:
-        """Whether there are so many rows that they are visited block by block."""
+        """Whether there are so many rows that they are shuffled in blocks."""
         return self.chosen is None and self.weight is None and len(self.label) > LARGE
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights of the rows."""
+        """The sum of the sample weights."""
         if self.weight is None:
             return float(len(self.label) if self.chosen is None else len(self.chosen))
         return float(self.weight[slice(None) if self.chosen is None else self.chosen].sum(dtype=np.float64))
 
     @property
     def at_hand(self) -> TrainingData | None:
-        """The arrays, if onnxruntime takes every feature as it lies in memory: a step selects its rows by itself."""
+        """The data itself if onnxruntime can use every array as it is, so that a step can gather rows; else None."""
         ready = not self.in_blocks and all(
             isinstance(x, np.ndarray) and x.dtype == self.dtypes[name] and x.flags.c_contiguous
             for name, x in self.features.items()
@@ -213,30 +213,31 @@ class TrainingData:
         return self if ready else None
 
     def subset(self, rows: np.ndarray) -> TrainingData:
-        """Return the same data, of which only `rows` are visited."""
+        """Return the same data with only `rows` visited."""
         return replace(self, chosen=np.sort(rows).astype(np.int64))
 
     def with_shuffled_labels(self) -> TrainingData:
-        """Return the same rows, each with the label of another; always in the same order."""
+        """Return the same rows with permuted labels; the permutation is always the same."""
         return replace(self, label=np.random.RandomState(0).permutation(self.label))
 
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
-        """Return the features of some rows, dense, of the type the model takes."""
+        """Return the features of some rows, dense, in the types of the model."""
         return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
 
     def piece(self, rows: np.ndarray | slice) -> Piece:
-        """Return some rows as onnxruntime is fed them."""
+        """Return some rows in the form for onnxruntime."""
         label = self.label[rows]
         return Piece(len(label), self.take(rows), label, None if self.weight is None else self.weight[rows])
 
     def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
-        """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator."""
+        """Yield the rows of nonzero weight in batches of `size`; shuffled if `random_state` is given."""
         return (Batch(self, rows) for rows in self.shuffled(size, random_state))
 
     def shuffled(self, size: int, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
-        """Yield the rows of nonzero weight in batches of `size`, shuffled if there is a generator.
+        """Yield the indices of the rows of nonzero weight in batches of `size`; shuffled if `random_state` is given.
 
-        Very many rows are shuffled by blocks that have neighbours from everywhere, and within each block.
+        Very many rows are divided into blocks of groups of adjacent rows from everywhere, and shuffled within each
+        block.
         """
         if not self.in_blocks:
             rows = self.rows if random_state is None else random_state.permutation(self.rows)
@@ -252,7 +253,7 @@ class TrainingData:
             yield rows
 
     def _blocks(self, random_state: np.random.RandomState | None) -> Iterator[np.ndarray]:
-        """Yield the rows block by block, in random order if there is a generator."""
+        """Yield the indices of the rows in blocks; in random order if `random_state` is given."""
         n = len(self.label)
         starts = np.arange(0, n, _NEIGHBOURS)
         starts = starts if random_state is None else random_state.permutation(starts)
@@ -262,7 +263,7 @@ class TrainingData:
             yield rows if random_state is None else random_state.permutation(rows)
 
     def pieces(self, device: Device) -> Iterator[Piece]:
-        """Yield the rows that count in order, some at a time; a device that holds data keeps them for the next time."""
+        """Yield the rows that count in order, in pieces; a device with its own memory keeps them for the next call."""
         if self.at_hand is None or not device.capabilities.holds_data:
             yield from self._cut(self.rows_at_once)
             return
@@ -278,19 +279,19 @@ class TrainingData:
 
     @property
     def bytes_of_scores(self) -> int:
-        """The bytes of the scores of a row, about."""
+        """The approximate bytes of the scores of a row."""
         return 4 * self.n_scores * math.prod(self.label.shape[1:])
 
     @property
     def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; any number if none is sparse."""
+        """The number of rows that may be made dense together; unlimited if none is sparse."""
         return dense_at_once(self.features, self.dtypes)
 
     def _cut(self, size: int) -> Iterator[Piece]:
         return map(self.piece, self.batches(size))
 
     def batches(self, size: int) -> Iterator[np.ndarray | slice]:
-        """Yield the rows that count in order, `size` at a time; slices where all of them do."""
+        """Yield the indices of the rows that count in order, `size` at a time; slices if all rows count."""
         if self.chosen is None and (self.weight is None or self.weight.all()):
             yield from batches(len(self.label), size)
         else:
@@ -312,8 +313,8 @@ class TrainingData:
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
     """Return the number of rows to evaluate together, outside training.
 
-    They and the activations of a network are still in the cache of a core when they are read again; of sparse rows
-    with many columns there are fewer. The number is a multiple of ``GROUP``.
+    So many rows, and the activations of a network, stay in the cache of a core until they are read again. For sparse
+    rows with many columns the number is smaller. It is a multiple of ``GROUP``.
     """
     row = bytes_of_a_row(features, dtypes)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
@@ -321,24 +322,24 @@ def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) ->
 
 
 def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    """Return the number of rows that may be made dense together; any number if none is sparse."""
+    """Return the number of rows that may be made dense together; unlimited if none is sparse."""
     if not any(map(scipy.sparse.issparse, features.values())):
         return sys.maxsize
     return max(GROUP, _DENSE_BYTES // bytes_of_a_row(features, dtypes))
 
 
 def bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    """Return the bytes of a row when it is dense, 1 or more."""
+    """Return the bytes of a dense row, at least 1."""
     return max(sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items()), 1)
 
 
 def most_rows(n_bytes: int) -> int:
-    """Return the number of rows whose results, of so many bytes each, may be computed together."""
+    """Return the number of rows that may be evaluated together if the results of a row take `n_bytes`."""
     return max(1, _RESULTS // max(n_bytes, 1))
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:
-    """Return rows as a C-contiguous ndarray of type `dtype`, without a copy where they are one."""
+    """Return rows as a C-contiguous ndarray of type `dtype`, without a copy if they already are."""
     return np.ascontiguousarray(x.toarray() if scipy.sparse.issparse(x) else x, dtype=dtype)
 
 

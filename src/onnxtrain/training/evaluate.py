@@ -1,4 +1,4 @@
-"""Results of rows for given weights: the graphs of the loss, of its gradients and of intermediate results, and runs."""
+"""Losses, gradients and intermediate results of rows for given weights: their graphs, and runs of these graphs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, O
 
 @cached
 def build_row_losses(objective: Objective) -> BatchGraph:
-    """Return the graph of the losses of the rows, output ``losses`` (n, 1): no sample weights, no penalties."""
+    """Return the graph of the loss of each row, output ``losses`` (n, 1), without sample weights and penalties."""
     g = ObjectiveGraph(objective, weighted=False)
     return g.batch_graph([(g.unique("losses"), g.losses)])
 
 
 @cached
 def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> BatchGraph:
-    """Return the graph of the weighted sum of the losses of the rows, then its gradient for each weight."""
+    """Return the graph of the weighted sum of the losses of the rows, and of its gradient for each weight."""
     g = ObjectiveGraph(objective, weighted=True)
     value = g.op.ReduceSum(g.op.Mul(g.losses, g.weight), keepdims=0)
     dws = gradients(g.model, value, g.weights, builder=builder)
@@ -39,17 +39,17 @@ def build_loss_and_gradient(objective: Objective, builder: str = "builtin") -> B
 
 @cached
 def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
-    """Return the graph of the gradient of the loss of each row with respect to that row of an input."""
+    """Return the graph of the gradient of the loss of each row with respect to this row of an input."""
     g = ObjectiveGraph(objective, weighted=False)
     x = graph.find(g.features.values(), feature, "input")
-    # a loss depends on its own row only: the gradient of the sum holds those of all rows
+    # a loss depends only on its own row, so the gradient of the sum contains the gradients of all rows
     (dx,) = gradients(g.model, g.op.ReduceSum(g.losses, keepdims=0), [x])
     return g.batch_graph([(g.unique(f"{feature}_grad"), dx)])
 
 
 @cached
 def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
-    """Return a model whose outputs are the gradients of the columns of an output, one each."""
+    """Return a model whose outputs are the gradients of each column of an output."""
     model = graph.load(onx)
     y = graph.find(model.graph.outputs, output, "output")
     x = graph.find(model.graph.inputs, feature, "input")
@@ -75,7 +75,7 @@ def with_result(onx: bytes, name: str) -> bytes:
     Raises
     ------
     ModelError
-        There is no such result; the message has the nearest name.
+        There is no such value; the message proposes the nearest name.
     """
     model = graph.load(onx)
     values: list[ir.Value] = [y for node in model.graph for y in node.outputs if y.name]
@@ -91,7 +91,7 @@ def row_losses(objective: Objective, weights: Mapping[str, np.ndarray], data: Ep
 def _losses(
     objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place
 ) -> Iterator[tuple[np.ndarray, Piece]]:
-    """Yield the losses of some rows at a time, and these rows."""
+    """Yield the losses of the rows in pieces, and each piece."""
     g = build_row_losses(objective)
     session = place.open(g.onnx)
     known = _known(session, {**data.constants, **weights})
@@ -103,11 +103,11 @@ def _losses(
 def mean_loss(objective: Objective, weights: Mapping[str, np.ndarray], data: EpochRows, place: Place) -> float:
     """Return the weighted mean of the losses of the rows, without penalties."""
     total = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite is an answer
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss is a valid result
         for losses, piece in _losses(objective, weights, data, place):
             of_rows, weight = losses.astype(np.float64), piece.weight
             if weight is not None:
-                of_rows *= (weight.numpy() if hasattr(weight, "numpy") else weight)[:, 0]  # it may be on a device
+                of_rows *= (weight.numpy() if hasattr(weight, "numpy") else weight)[:, 0]  # may be on a device
             total += float(of_rows.sum())
     return total / data.total_weight
 
@@ -149,6 +149,6 @@ def sums_of_loss_and_gradient(
 
 
 def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values a session reads: a weight that only the gradient needs may be missing."""
+    """Return the values that a session reads; a weight that only the gradient needs may be missing."""
     names = {i.name for i in session.get_inputs()}
     return {name: value for name, value in values.items() if name in names}

@@ -1,4 +1,4 @@
-"""Arrays too large for memory, in temporary files that no folder lists: gone with the array, or with the process."""
+"""Arrays too large for memory, in unnamed temporary files that vanish with the array or with the process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_files(pieces: Iterable[Mapping[K, np.ndarray]], shapes: Mapping[K, tuple[int, ...]]) -> dict[K, np.ndarray]:
-    """Return arrays of these shapes, each mapped from a file that has its part of all pieces one after the other.
+    """Return arrays of the given shapes, each mapped from a file that holds its part of all pieces, concatenated.
 
-    The files have no name, or are deleted by the system when they are closed (Windows): an interrupt leaves none.
+    The files have no name or, on Windows, are deleted by the system when they are closed, so an interrupt leaves no
+    files.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The frozen front of a model: computed once for all rows, before the first step.
+"""The frozen front of a model, which is computed once for all rows before the first step.
 
 A model is cut where its trained weights begin::
 
@@ -6,13 +6,13 @@ A model is cut where its trained weights begin::
                                   ^
                                weights
 
-A value can only be on the border if its first axis is the rows: batches select rows of it.
-Its shape must not contradict this, and runs on rows of the user must confirm it: in batches of several
-sizes, in another order. If a value fails, the cut is made before it.
+A value can be on the border only if its first axis is the rows, because batches select rows of it. Its shape must not
+contradict this, and runs on some of the user's rows, in batches of several sizes and in another order, must confirm it.
+If a value fails, the cut is made before it.
 
-The border is computed in pieces of bounded memory. A small one is kept in memory, a larger one in a temporary file
-that no folder lists, so that it is gone with the process or before. One that is larger than the rows, several times, is
-computed with each batch.
+The border is computed in pieces of bounded memory. A small border is kept in memory, a larger one in an unnamed
+temporary file, which vanishes with the process at the latest. A border several times larger than the rows is computed
+with each batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, multiplications
 
-#: Minimum of operations that a cut saves in a fit, about 0.1 s: it needs a session and some runs itself.
+#: The least number of operations, about 0.1 s, that a cut must save in a fit, since it needs a session and some runs
+#: itself.
 _WORTH_A_CUT = 2**28
 
 #: Maximum bytes of the border in memory.
@@ -48,7 +49,8 @@ _MOST_TIMES = 4
 #: Batch sizes of the runs that confirm a border.
 _SIZES = (8, 5, 2)
 
-#: Tolerance, relative to the largest value, between a row's values in two batches: sums are rounded differently.
+#: The tolerance, relative to the largest value, between a row's values in two batches, in which sums are rounded
+#: differently.
 _RTOL = 1e-4
 
 #: Maximum bytes computed for a piece of the rows.
@@ -62,15 +64,15 @@ class Front:
     Attributes
     ----------
     onnx : bytes
-        From the rows, and constants, to the border.
+        The graph from the rows and constants to the border.
     border : tuple of str
-        Its outputs.
+        The outputs of the front.
     passed : tuple of str
-        Inputs that the rest reads too.
+        The inputs that the rest reads too.
     constants : tuple of str
-        Those of the objective that it takes.
+        The constants of the objective that the front reads.
     multiplications, elements : float
-        How many are done and computed for one row, about.
+        The approximate numbers of multiplications and of computed elements per row.
     """
 
     onnx: bytes = field(repr=False)
@@ -82,16 +84,16 @@ class Front:
 
     @property
     def work(self) -> float:
-        """Approximate operations per row."""
+        """The approximate number of operations per row."""
         return self.multiplications + self.elements
 
     def run(self, data: TrainingData, features: Mapping[str, Any], place: Place) -> dict[str, np.ndarray]:
-        """Return the border for rows `features`, in the types of `data`: in memory, or in a file if it is large.
+        """Return the border for rows `features`, in the types of `data`; in memory, or in a file if it is large.
 
         Raises
         ------
         DataError
-            A value of the border has not one entry a row.
+            A value of the border does not have one entry per row.
         OSError
             The disk is full.
         """
@@ -110,7 +112,7 @@ class Front:
 
 
 def _joined(pieces: Iterator[dict[str, np.ndarray]], n_rows: int, size: int) -> dict[str, np.ndarray]:
-    """Return the rows of all pieces, which have `size` each."""
+    """Return the concatenated pieces, each of `size` rows."""
     first = next(pieces)
     if n_rows <= size:
         return first
@@ -119,7 +121,7 @@ def _joined(pieces: Iterator[dict[str, np.ndarray]], n_rows: int, size: int) -> 
 
 
 def _checked(pieces: Iterable[dict[str, np.ndarray]], n_rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yield pieces, or raise a DataError at one that has not the rows it should have."""
+    """Yield pieces; raise a DataError if one has the wrong number of rows."""
     for rows, piece in zip(batches(n_rows, size), pieces, strict=True):
         if any(y.shape[:1] != (rows.stop - rows.start,) for y in piece.values()):
             found = ", ".join(f"{name} {y.shape}" for name, y in piece.items())
@@ -133,7 +135,7 @@ def _checked(pieces: Iterable[dict[str, np.ndarray]], n_rows: int, size: int) ->
 def _in_memory(
     pieces: Iterable[Mapping[str, np.ndarray]], like: Mapping[str, np.ndarray], n_rows: int
 ) -> dict[str, np.ndarray]:
-    """Return the rows of all pieces."""
+    """Return the concatenated pieces as arrays in memory."""
     found = {name: np.empty((n_rows, *y.shape[1:]), y.dtype) for name, y in like.items()}
     start = 0
     for piece in pieces:
@@ -147,19 +149,19 @@ def _in_memory(
 def _in_files(
     pieces: Iterable[Mapping[str, np.ndarray]], like: Mapping[str, np.ndarray], n_rows: int
 ) -> dict[str, np.ndarray]:
-    """Return the rows of all pieces, in files."""
+    """Return the concatenated pieces as arrays in files."""
     return in_files(pieces, {name: (n_rows, *y.shape[1:]) for name, y in like.items()})
 
 
 @dataclass(frozen=True)
 class Cut:
-    """An objective that is cut: the front, and the objective of the rest."""
+    """A divided objective: the front, and the objective of the rest."""
 
     front: Front
     objective: Objective
 
     def apply(self, data: TrainingData, place: Place) -> TrainingData:
-        """Return rows of the whole objective as rows of the objective of the rest."""
+        """Convert rows of the whole objective to rows of the objective of the rest."""
         return self._behind(data, self.front.run(data, data.features, place))
 
     def _behind(self, data: TrainingData, computed: Mapping[str, np.ndarray]) -> TrainingData:
@@ -172,22 +174,22 @@ class Cut:
 def split_at_weights(
     whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, always: bool
 ) -> tuple[Cut, TrainingData] | None:
-    """Cut an objective where its trained weights begin, where that is proven to be rows and pays.
+    """Cut an objective at its trained weights, if the border is proven to be rows and the cut pays.
 
     Parameters
     ----------
     whole : Objective
     data : TrainingData
     n_epochs : int
-        How often the front would be computed otherwise.
+        How often the front would be computed without a cut.
     place : Place
     always : bool
-        A cut always pays: where each input is given by its name, as a step takes each input by itself.
+        Whether to cut even if little work is saved; used if inputs are passed by name.
 
     Returns
     -------
     (Cut, TrainingData) or None
-        With the rows of the rest. None: the whole objective is trained by the batch.
+        The cut, and the rows for the rest. None: the whole objective is computed for each batch.
     """
     n_rows, texts = len(data.label), data.has_texts
 
@@ -200,7 +202,7 @@ def split_at_weights(
     while (front := find_front(whole, refused)) is not None and is_worth_it(front.work):
         try:
             rows, found, wrong = _check_rows(front, data, place)
-        except DataError:  # it takes no batches of other sizes
+        except DataError:  # the model does not accept batches of other sizes
             if texts:
                 raise
             return None
@@ -222,18 +224,18 @@ def split_at_weights(
 
 @cached
 def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> Front | None:
-    """Return the part of an objective that depends on no trained weight, None if there is none.
+    """Return the part of an objective that depends on no trained weight, or None if there is none.
 
     Parameters
     ----------
     objective : Objective
     refused : frozenset of str
-        Values that must not stand on the border.
+        Values that must not be on the border.
 
     Raises
     ------
     ModelError
-        Texts would have to be taken row by row.
+        A step would have to read strings.
     """
     model = graph.reload(objective.model)
     border = _border(model, objective, refused)
@@ -263,7 +265,7 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
 
 
 def _border(model: ir.Model, objective: Objective, refused: frozenset[str]) -> list[ir.Value]:
-    """Return the values from which the output is computed, without the front."""
+    """Return the outputs of the front from which the rest computes the output."""
     features = _features(model, objective)
     trained = [v for v in model.graph.inputs if v.name in objective.weights]
     with_rows = graph.dependents(model.graph, features)
@@ -281,12 +283,12 @@ def _border(model: ir.Model, objective: Objective, refused: frozenset[str]) -> l
 
 
 def _features(model: ir.Model, objective: Objective) -> list[ir.Value]:
-    """Return the inputs that have an entry for each row."""
+    """Return the inputs that have one entry per row."""
     return [v for v in model.graph.inputs if v.name not in (*objective.weights, *objective.constants)]
 
 
 def _values(model: ir.Model) -> list[ir.Value]:
-    """Return the inputs and all results, in order."""
+    """Return the inputs and all computed values, in order."""
     return [*model.graph.inputs, *(y for node in model.graph for y in node.outputs)]
 
 
@@ -296,7 +298,7 @@ def _operands(value: ir.Value) -> list[ir.Value]:
 
 
 class _AxisNames(NamedTuple):
-    """Names of the axes of the inputs: those of the rows alone, and those of other axes."""
+    """Names of the axes of the inputs: those used only for the batch axis, and those of other axes."""
 
     rows: frozenset[str]
     others: frozenset[str]
@@ -309,7 +311,7 @@ class _AxisNames(NamedTuple):
         return cls(frozenset(first), frozenset(others))
 
     def allow_rows(self, value: ir.Value) -> bool:
-        """Whether the first axis of a value is that of the rows by its name, or has a name that says nothing."""
+        """Whether the first axis of a value may be the batch axis, by its name."""
         if value.shape is None:
             return True
         if not len(value.shape) or isinstance(value.shape[0], int):
@@ -322,14 +324,14 @@ def _name(dimension: Any) -> str | None:
 
 
 def _elements(values: Iterable[ir.Value]) -> float:
-    """Return how many elements are computed for one row, about."""
+    """Return the approximate number of elements that are computed per row."""
     shapes = (y.shape for y in values if y.producer() is not None)
     return float(sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes if shape is not None))
 
 
 @cached
 def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
-    """Return an objective whose rows are values on the border, by name, which have so many axes."""
+    """Return the objective after a border, given as the names of its values and their numbers of axes."""
     model = graph.reload(objective.model)
     values = {str(v.name): v for v in _values(model)}
     features = _features(model, objective)
@@ -344,7 +346,7 @@ def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objecti
 
 
 def _taken_as_input(old: ir.Value, rank: int, rows: frozenset[str]) -> ir.Value:
-    """Return a new value in place of one on the border, its first axis called as that of the rows."""
+    """Replace a value on the border by a new input whose first axis is named like the batch axis."""
     shape: list[int | str | ir.SymbolicDim | None] = [None] * rank if old.shape is None else list(old.shape)
     if _name(shape[0]) not in rows:
         shape[0] = min(rows, default="rows")
@@ -362,11 +364,11 @@ def _check_rows(
     Returns
     -------
     rows : ndarray of int
-        The rows looked at.
+        The examined rows.
     found : dict of str to ndarray
-        The border there.
+        The border for these rows.
     refused : frozenset of str
-        The values whose entries are not those of the rows.
+        The values whose first axis is not the batch axis.
     """
     rows = spread(len(data.label), _SIZES[0])
     rows = rows if len(rows) > _SIZES[-1] else np.resize(rows, _SIZES[-1] + 1)
@@ -391,7 +393,7 @@ def _agree(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _may_be_kept(found: Mapping[str, np.ndarray], n_rows: int, features: Mapping[str, Any]) -> bool:
-    """Whether a border, of which some rows are known, may be kept for all rows, in memory or in a file."""
+    """Whether a border, given for some rows, is small enough to be kept for all rows, in memory or in a file."""
     total = sum(y.nbytes / len(y) for y in found.values()) * n_rows
     return total <= max(IN_MEMORY, _MOST_TIMES * sum(map(_n_bytes, features.values())))
 
@@ -401,10 +403,10 @@ def _n_bytes(x: Any) -> int:
 
 
 def _computed(front: Front, data: TrainingData, place: Place, *, needed: bool) -> dict[str, np.ndarray] | None:
-    """Return the border for all rows; None if it cannot be kept and is not needed."""
+    """Return the border for all rows, or None if it is too large and not needed."""
     try:
         return front.run(data, data.features, place)
-    except DataError:  # a larger batch shows that its entries are not those of the rows
+    except DataError:  # a larger batch shows that the first axis is not the batch axis
         if needed:
             raise
     except OSError as e:

@@ -1,7 +1,7 @@
-"""Which inputs of the state a step or an update may write the next value over, so that it needs one buffer.
+"""Which inputs of the state a step or an update may overwrite with the next value, so that one buffer suffices.
 
-onnxruntime does not know that an output is bound to the memory of an input. It runs a node after all those that it
-depends on, and nothing else is certain of the order.
+onnxruntime does not know that an output is bound to the memory of an input. The only guarantee is that a node runs
+after the nodes on which it depends.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from onnxtrain.graph import ancestors
 
-#: Operators whose kernels read an element before they write the one in its place. Of two in a row onnxruntime may make
-#: one, or drop one that changes nothing, such as a product with 1: what is left is elementwise.
+#: Operators whose kernels read an element before they write the result in its place. onnxruntime may fuse two such
+#: nodes, or drop one without effect, such as a product with 1; the result is still elementwise.
 _ELEMENTWISE = frozenset(
     {"Abs", "Add", "Div", "Exp", "Max", "Min", "Mul", "Neg", "Relu", "Sign", "Sqrt", "Sub", "Sum", "Tanh"}
 )
@@ -19,14 +19,15 @@ _ELEMENTWISE = frozenset(
 #: The operand of a Gemm that is copied to the result before the product is added.
 _ADDED = 2
 
-#: The norm of the gradients, which clipping divides all of them by: a number, computed before any weight moves.
+#: The norm of the gradients, by which clipping divides all of them: a scalar that is computed before any update.
 _NORM = "ReduceSumSquare"
 
 
 def may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
-    """Whether all that is computed from a value is elementwise and goes into the next one.
+    """Whether all values computed from a value are elementwise and enter the next value.
 
-    A reader that is no view need not do: where onnxruntime drops a node, those behind it read the value itself.
+    Checking the direct readers is not enough: if onnxruntime drops a node, the readers of its output read the value
+    itself.
     """
     node = None if new is None else new.producer()
     if old is None or new is None or node is None:
@@ -45,12 +46,12 @@ def may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
 
 
 def _is_elementwise(op_type: str, operand: int) -> bool:
-    """Whether a node has read an element of an operand before it writes the one in its place, or writes none."""
+    """Whether a node reads each element of an operand before it writes the result in its place, or writes none."""
     return op_type in _ELEMENTWISE or op_type == _NORM or (op_type == "Gemm" and operand == _ADDED)
 
 
 def rows_may_be_written_over(old: ir.Value | None, new: ir.Value | None) -> bool:
-    """Whether the next value is the old one with some rows written, after all that read it have copied theirs."""
+    """Whether the next value is the old value with some rows changed after all readers have copied their rows."""
     writer = None if new is None else new.producer()
     if old is None or new is None or writer is None or writer.op_type != "ScatterND" or writer.inputs[0] is not old:
         return False

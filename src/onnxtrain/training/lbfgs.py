@@ -15,24 +15,24 @@ from onnxtrain.training.settings import Penalties
 LossAndGradient = Callable[[Mapping[str, np.ndarray]], tuple[float, list[np.ndarray]]]
 ValueAndGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
-#: Largest number of variables: the inverse Hessian is kept dense.
+#: The largest number of variables, since the inverse Hessian is dense.
 _LARGEST = 2000
 
 _BISECTIONS = 60
 
-#: Steps in a row that lower neither the value nor the gradient.
+#: The number of consecutive steps that lower neither the value nor the gradient after which BFGS stops.
 _STALLED = 20
 
-#: Relative error of a sum of many terms.
+#: The relative error of a sum of many terms.
 _SUM_ERROR = 4 * float(np.finfo(np.float64).eps)
 
-#: Status of L-BFGS-B at the limit of iterations or evaluations.
+#: The status of L-BFGS-B at the limit of iterations or evaluations.
 _OUT_OF_STEPS = 1
 
-#: Status of L-BFGS-B when its line search finds no step.
+#: The status of L-BFGS-B if its line search finds no step.
 _NO_STEP = 2
 
-#: Negligible relative to the slope of an l1 penalty; at a kink of the loss the slopes are as large.
+#: A slope that is negligible relative to that of an l1 penalty; at a kink of the loss the slopes are as large as that.
 _SMALL = 1e-5
 
 #: scikit-learn's value for LogisticRegression.
@@ -49,25 +49,24 @@ def minimize_lbfgs(
     tol: float,
     on_iteration: Callable[[float, dict[str, np.ndarray]], bool],
 ) -> tuple[dict[str, np.ndarray], float, bool]:
-    r"""Minimise a loss with elastic-net penalties; return the weights, the objective, and whether it was all done.
+    r"""Minimise a loss with elastic-net penalties; return weights, objective, and whether all iterations were run.
 
-    With an l1 penalty the weights are split, :math:`w = u - v` with
-    :math:`u, v \ge 0`: then :math:`\lVert w \rVert_1 = \sum (u + v)` is smooth and
-    weights become exactly zero. A loss with kinks stops the line search early: BFGS
-    goes on from there, see :func:`~onnxtrain.training.lbfgs.minimize_bfgs`.
+    With an l1 penalty the weights are split, :math:`w = u - v` with :math:`u, v \ge 0`: then
+    :math:`\lVert w \rVert_1 = \sum (u + v)` is smooth and weights become exactly zero. A loss with kinks stops the line
+    search early; then BFGS continues from there, see :func:`~onnxtrain.training.lbfgs.minimize_bfgs`.
 
     Parameters
     ----------
     loss_and_gradient : callable
         ``weights -> (mean loss, its gradient for each weight)``.
     weights : mapping of str to ndarray
-        Where to start.
+        The initial weights.
     penalties : Penalties
     max_iter : int
     tol : float
-        Stop when no entry of the projected gradient is larger.
+        The iteration stops when no entry of the projected gradient is larger.
     on_iteration : callable
-        Called with the objective and the weights after each iteration; True stops.
+        Called with the objective and the weights after each iteration; returns True to stop.
 
     Raises
     ------
@@ -101,7 +100,7 @@ def minimize_lbfgs(
         method="L-BFGS-B",
         bounds=None if split is None else split.bounds,
         callback=callback,
-        # the objective no longer changes beyond its rounding: in float64 that of its sums, too
+        # stop when the objective changes by no more than rounding, in float64 that of its sums too
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": max(eps, _ROUNDING)},
     )
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
@@ -111,18 +110,18 @@ def minimize_lbfgs(
 
 
 def _noise(gradient: np.ndarray, l1: np.ndarray, eps: float, tol: float) -> float:
-    """Return how large a gradient may be that is left by rounding, given that at the start."""
-    # in float64 a gradient above `tol` is worth BFGS: the objective stands still at the root of its rounding;
-    # but weights that l1 has made zero stay so where the slopes left are small beside its own
+    """Return the size of a gradient that may be due to rounding; `gradient` is the initial gradient."""
+    # in float64 BFGS is worthwhile for a gradient above `tol`, since the objective stalls at the square root of its
+    # rounding; but weights that l1 made zero stay zero if the remaining slopes are small relative to its slope
     slope = max(float(np.abs(gradient).max()), float(l1.max()))
     noise = tol if eps <= _ROUNDING else float(np.sqrt(eps)) * slope
     return max(noise, _SMALL * slope) if l1.any() else noise
 
 
 def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise: float) -> bool:
-    """Whether L-BFGS-B gave up, or saw no progress, where the gradient is more than rounding.
+    """Whether L-BFGS-B failed, or made no progress, although the gradient is larger than rounding.
 
-    A component held back by an active bound does not count.
+    Components at an active bound are ignored.
     """
     stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
     gradient = result.jac if lowest is None else np.where((result.x <= lowest) & (result.jac > 0), 0.0, result.jac)
@@ -130,7 +129,7 @@ def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise:
 
 
 class _Objective:
-    """The loss with its penalties as a function of the flattened weights; where it starts it is computed once."""
+    """The loss with its penalties as a function of the flattened weights; its value at the start is cached."""
 
     def __init__(self, loss_and_gradient: LossAndGradient, weights: Mapping[str, np.ndarray], penalties: Penalties):
         self._loss_and_gradient, self._weights = loss_and_gradient, weights
@@ -155,7 +154,7 @@ class _Objective:
 
 @dataclass(frozen=True)
 class _Split:
-    r"""Weights as :math:`u - v`, both positive; those without an l1 penalty stay whole, with :math:`v = 0`."""
+    r"""Weights as :math:`u - v`, both nonnegative; weights without an l1 penalty have :math:`v = 0`."""
 
     l1: np.ndarray
 
@@ -173,7 +172,7 @@ class _Split:
         return z[: self.l1.size] - z[self.l1.size :]
 
     def of(self, smooth: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Callable:
-        """Return the objective of u and v, with the penalty."""
+        """Return the objective as a function of u and v, with the penalty."""
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = smooth(self.join(z))
@@ -204,19 +203,19 @@ def minimize_bfgs(
         f(x + t d) \le f(x) + c_1 t\, d^\top \nabla f(x), \qquad
         d^\top \nabla f(x + t d) \ge c_2\, d^\top \nabla f(x)
 
-    The strong ones, which L-BFGS-B asks for, cannot be met across a kink. Near a minimum
-    :math:`f` stands still to its rounding long before its gradient does: there a step
-    counts that lowers the gradient. It stops where no step lowers either.
+    The strong conditions, which L-BFGS-B requires, cannot be met across a kink. Near a minimum, rounding stops the
+    decrease of :math:`f` long before that of its gradient, so there a step that lowers the gradient is accepted. The
+    iteration stops when no step lowers either.
 
     Parameters
     ----------
     objective : callable
         ``x -> (value, gradient)``.
     start : ndarray of shape (n_variables,)
-        Better near the minimum.
+        The initial point, preferably near the minimum.
     max_iter : int
     tol : float
-        Stop when no entry of the gradient is larger.
+        The iteration stops when no entry of the gradient is larger.
 
     Returns
     -------
@@ -242,7 +241,7 @@ def minimize_bfgs(
         if slope <= tol or stalled > _STALLED:
             break
         direction = -gradient if inverse_hessian is None else -inverse_hessian @ gradient
-        if direction @ gradient >= 0:  # lost to rounding
+        if direction @ gradient >= 0:  # the curvature is lost in rounding
             inverse_hessian, direction = None, -gradient
         t, new_value, new_gradient = _line_search(objective, x, direction, value, gradient)
         if not new_value <= value + _SUM_ERROR * abs(value):
@@ -271,7 +270,7 @@ def _updated(inverse_hessian: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.nd
 def _line_search(
     objective: ValueAndGradient, x: np.ndarray, direction: np.ndarray, value: float, gradient: np.ndarray
 ) -> tuple[float, float, np.ndarray]:
-    """Return a step by bisection, the value and the gradient there."""
+    """Find a step length by bisection; return it, the value and the gradient there."""
     slope, rounding = direction @ gradient, _SUM_ERROR * abs(value)
     t, low, high = 1.0, 0.0, np.inf
     for _ in range(_BISECTIONS):

@@ -1,4 +1,4 @@
-"""Training runs: a step over the batches of an epoch, epoch after epoch."""
+"""Training runs: steps over the batches of an epoch, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ T = TypeVar("T")
 #: The learning rate at which Adaptive stops dividing it, as in MLPRegressor.
 _SMALLEST_RATE = 1e-6
 
-#: Bytes of the trained weights from which on a step has them once, and the memory of the optimizer. Those of each epoch
-#: are kept in a file then.
+#: From this size of the trained weights in bytes, a step has only one buffer of weights and optimizer state, and the
+#: weights of each epoch are kept in a file.
 LARGE = 2**26
 
-#: Steps whose per-step scalars are computed and written at once.
+#: The number of steps whose per-step scalars are computed and written at once.
 _AHEAD = 256
 
 
 def in_pieces(settings: Settings, data: EpochRows) -> Settings:
-    """Return settings whose batches come in pieces, of sparse rows that would fill the memory when they are dense.
+    """Return settings that divide batches into pieces if the sparse rows of a batch would fill the memory when dense.
 
     The steps are the same: the gradients of the pieces of a batch are summed.
     """
@@ -53,9 +53,9 @@ def in_pieces(settings: Settings, data: EpochRows) -> Settings:
 
 
 def kept(build: Callable[P, T], optimizer: Optimizer) -> Callable[P, T]:
-    """Return a builder of steps or updates that keeps its graphs, unless the optimizer is the user's.
+    """Return a builder of graphs that caches them, unless the optimizer is the user's own.
 
-    The formula of that may be another by the next fit. Its session is found.
+    The formula of a user's optimizer may change before the next fit. The session is still found in the cache.
     """
     return build if is_ours(optimizer) else build.__wrapped__  # type: ignore[attr-defined]
 
@@ -67,14 +67,14 @@ class Graphs(NamedTuple):
     ----------
     step : StepGraph
     update : UpdateGraph or None
-        The update of the weights, behind a step that ends with gradients.
+        The update of the weights, if the step ends with gradients.
     optimizer : Optimizer
     settings : Settings
-        Those of the fit, with as many batches a step as these graphs sum: see :func:`in_pieces`.
+        The settings of the fit, with the number of batches that these graphs sum, see :func:`in_pieces`.
     strengths : tuple of float
-        Of the penalties: the last of the per-step scalars.
+        The strengths of the penalties, which are the last per-step scalars.
     large : bool
-        A step has the trained weights once: they take much memory.
+        Whether a step has only one buffer of the trained weights, because they are large.
     """
 
     step: StepGraph
@@ -88,7 +88,7 @@ class Graphs(NamedTuple):
 def graphs_of(
     objective: Objective, data: EpochRows, settings: Settings, weights: Mapping[str, np.ndarray]
 ) -> Graphs | None:
-    """Return the graphs of the steps that settings describe, over rows, from these weights on; None for L-BFGS."""
+    """Return the graphs of the steps for given settings, rows and initial weights; None for L-BFGS."""
     optimizer, capabilities = settings.optimizer, settings.device.capabilities
     if optimizer is None:
         return None
@@ -117,13 +117,13 @@ def graphs_of(
 
 
 def _bytes_moved(weights: Mapping[str, np.ndarray], step: StepGraph | None = None) -> int:
-    """Return the bytes of weights, without those that a step writes some rows of in their place."""
+    """Return the bytes of the weights, except tables of which a step updates some rows in place."""
     in_place = set() if step is None else {name for name, wire in step.weights.items() if wire.input in step.in_place}
     return sum(w.nbytes for name, w in weights.items() if name not in in_place)
 
 
 def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: Optimizer) -> None:
-    """Give the state the memory of the optimizer; initialize missing slots, drop those of another solver."""
+    """Initialize the missing optimizer slots of the state, and drop those of another optimizer."""
     slots = {key: value for key, value in state.slots.items() if key in step.slots}
     if not slots:
         state.slots_step = state.step
@@ -135,21 +135,21 @@ def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: O
 
 
 class StepLoop:
-    """Run training steps over the rows, epoch by epoch.
+    """Runs training steps over the rows, epoch by epoch.
 
     Parameters
     ----------
     graphs : Graphs
     data : EpochRows
     state : TrainingState
-        The initial state; changed in place, once an epoch.
+        The initial state; changed in place once per epoch.
     random_state : numpy.random.RandomState
         Draws the order of the rows.
 
     Attributes
     ----------
     place : Place
-        Where the steps run.
+        The device and threads of the steps.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class StepLoop:
         self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
         work = self.batch_size * self.step.multiplications + self.step.fixed_cost
         place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
-        self.place = replace(place, planned=place.planned and not self._large)  # results of large layers are large
+        self.place = replace(place, planned=place.planned and not self._large)  # results are large, too
         fill_slots(state, self.update or self.step, self.optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._counters = ("loss_sum",) if self._at_hand is None else ("loss_sum", "offset")  # 0 as an epoch begins
@@ -188,13 +188,13 @@ class StepLoop:
 
     @property
     def _n_ahead(self) -> int:
-        """The number of steps whose scalars are computed ahead: those of whole epochs."""
-        # the weight of a batch depends on the order; a user's function may expect to be called during training
+        """The number of steps whose scalars are computed in advance, a multiple of the steps of an epoch."""
+        # batch weights depend on the order; a user's schedule may expect to be called during training
         one_epoch = self.data.weighted or isinstance(self.settings.schedule, Custom)
         return self.n_steps * (1 if one_epoch else max(1, _AHEAD // self.n_steps))
 
     def _fixed_inputs(self) -> dict[str, np.ndarray]:
-        """Return the inputs that stay bound: those of a gathered step, all rows and their order, or only constants."""
+        """Return the inputs that stay bound: all rows and their order for a gathered step, else only constants."""
         constants = {name: self.data.constants[name] for name in self.step.constants}
         if self._at_hand is None:
             return {**constants, self.step.inputs["scalars"]: self._scalars[:1].copy()}
@@ -205,7 +205,7 @@ class StepLoop:
         return inputs | self._inputs_of_length(self.batch_size)
 
     def _known_scalars(self) -> np.ndarray:
-        """Return the table of per-step scalars, a row a batch, without those that depend on the step's number."""
+        """Return the table of per-step scalars, one row per batch, without those that depend on the step number."""
         epoch = np.zeros((self.n_batches, len(self.step.step_scalars)), self.step.dtype.numpy())
         sizes = np.full(self.n_batches, self.batch_size)
         sizes[-1] = self.n_rows - (self.n_batches - 1) * self.batch_size
@@ -216,7 +216,7 @@ class StepLoop:
         return np.tile(epoch, (self._n_ahead // self.n_steps, 1))
 
     def _set_weights(self, scalars: np.ndarray, weights: np.ndarray) -> None:
-        """Set the scalars of the batches of an epoch that depend on their weights."""
+        """Set the scalars of an epoch's batches that depend on the weights of the batches."""
         of_step = np.add.reduceat(weights, np.arange(0, self.n_batches, self.settings.accumulate))
         scalars[:, 0] = 1 / of_step[self._step_of]
         if OF_BATCH in self.step.step_scalars:
@@ -228,12 +228,12 @@ class StepLoop:
         return {self.step.inputs[role]: array for role, array in known.items() if role in self.step.inputs}
 
     def run(self, n_epochs: int, end: EpochEnd) -> None:
-        """Run up to `n_epochs` epochs; `end` takes each when the state is up to date.
+        """Run up to `n_epochs` epochs; `end` is called after each, when the state is up to date.
 
         Raises
         ------
         ConvergenceError
-            The loss or a weight became infinite or NaN. The state is that after the epoch before.
+            The loss or a weight became infinite or NaN. The state is that after the previous epoch.
         """
         state = self.state
         n_left = state.first_epoch + n_epochs - state.epoch
@@ -248,7 +248,7 @@ class StepLoop:
                 kept = _in_files(weights) if self._large else weights
                 end.take(kept, loss, rate, can_lower_rate=can_lower(self.settings.schedule, rate), pace=self._pace)
         except ConvergenceError:
-            if self._large:  # it is that of the epoch that failed
+            if self._large:  # the optimizer state is that of the failed epoch
                 state.slots, state.slots_step = {}, state.step
             raise
         except KeyboardInterrupt:
@@ -256,10 +256,10 @@ class StepLoop:
                 state.weights = {name: np.array(w) for name, w in state.weights.items()}
             raise
         if self._large and state.epoch > state.first_epoch:
-            state.weights = self.bound.weights(copy=False)  # those in the file would be mapped beside their copies
+            state.weights = self.bound.weights(copy=False)  # avoids mapping the file in addition to the copies
 
     def _run_epoch(self) -> float:
-        """Visit every row once and return the mean objective."""
+        """Visit every row once; return the mean objective."""
         random_state = self.random_state if self.settings.shuffle else None
         if self._behind == len(self._rates) or self._plateaus != self.state.plateaus:
             self._look_ahead()
@@ -269,7 +269,7 @@ class StepLoop:
         if self._at_hand is not None:
             order = self._rows.copy()
             if random_state is not None:
-                random_state.shuffle(order)  # the permutation, without its look whether the two share memory
+                random_state.shuffle(order)  # as permutation(), without its check for shared memory
             self._write_order(order, self._at_hand.weight)
             self._run_steps(scalars, None)
         else:
@@ -283,18 +283,18 @@ class StepLoop:
         return self.bound.count("loss_sum") / self._total_weight
 
     def _run_steps(self, scalars: np.ndarray, fed: Iterator[None] | None) -> None:
-        """Run the steps of an epoch; the rows of each batch are `fed`, or gathered by the step."""
+        """Run the steps of an epoch; the batches come from `fed`, or the step gathers them."""
         for i, updates in enumerate(self._updates):
             if fed is not None:
                 next(fed)
             self.bound.run(last=fed is None and i + 1 == self.n_batches)
-            if self.state.first_loss is None:  # the weight of the first batch is taken as that of any other
+            if self.state.first_loss is None:  # assumes that all batches have equal weight
                 self.state.first_loss = self.bound.count("loss_sum") * self.n_batches / self._total_weight
             if updates:
                 self.bound.update(scalars[i : i + 1])
 
     def _fed(self, scalars: np.ndarray, batches: Iterator[Batch]) -> Iterator[None]:
-        """Bind the rows of one batch after the other."""
+        """Bind the rows of each batch in turn."""
         k = self.settings.accumulate
         for start in range(0, self.n_batches, k):
             begin = time.perf_counter()
@@ -334,12 +334,12 @@ class StepLoop:
 
 
 def can_lower(schedule: Schedule, learning_rate: float) -> bool:
-    """Whether training goes on at a lower learning rate where the loss reached a plateau."""
+    """Whether training continues at a lower learning rate after the loss reached a plateau."""
     return isinstance(schedule, Adaptive) and learning_rate > _SMALLEST_RATE
 
 
 def check_finite(loss: float, weights: Iterable[np.ndarray], state: TrainingState, learning_rate: float) -> None:
-    """Raise a ConvergenceError if the loss of an epoch or a weight after it is infinite or NaN."""
+    """Raise a ConvergenceError if the loss of an epoch, or a weight after it, is infinite or NaN."""
     if math.isfinite(loss) and all(map(_finite, weights)):
         return
     last = ", ".join(f"{value:.3g}" for value in state.loss_curve[-3:]) or "none"
@@ -350,7 +350,7 @@ def check_finite(loss: float, weights: Iterable[np.ndarray], state: TrainingStat
 
 
 def _in_files(weights: Parts[str]) -> Mapping[str, np.ndarray]:
-    """Return copies of weights, in files; in memory if the disk is full."""
+    """Return copies of weights in files, or in memory if the disk is full."""
     try:
         return in_files([weights], {name: w.shape for name, w in weights.items()})
     except OSError:
@@ -358,5 +358,5 @@ def _in_files(weights: Parts[str]) -> Mapping[str, np.ndarray]:
 
 
 def _finite(w: np.ndarray) -> bool:
-    """Whether all elements are finite; the sum of squares shows it at a third of the cost, unless it overflows."""
+    """Whether all elements are finite; the sum of squares shows this at a third of the cost, unless it overflows."""
     return math.isfinite(np.vdot(w, w)) or bool(np.isfinite(w).all())

@@ -1,16 +1,17 @@
 """The order of the rows of an epoch whose parts are read one after the other.
 
-Of k open parts, k - 1 are a reserve of waiting rows. Each part that is read joins them; as many rows as it has leave,
-in a drawn order, and what is left of the part takes their places::
+Of k open parts, k - 1 form a reserve of waiting rows. Each part that is read joins the reserve. As many rows as the
+part has then leave in random order, and the remaining rows of the part take their places::
 
     parts in a        reserve of waiting rows             rows of the epoch
     balanced order    +---------------------+
     ... c  b  a  -->  | of all parts so far | ----------> of each stratum the share that can
                       +---------------------+             last until the epoch is over
 
-The stratum of a row is its class if the classes of all parts are known, else the section of the file it is from. Parts
-that are sorted, by label for example, hold one class each. The steps should still see each class at each time in its
-share of all rows, most of all at the end: the order of the parts and the rows that leave are chosen for that.
+The stratum of a row is its class if the classes of all parts are known, else the section of the file that contains it.
+If the rows are sorted, for example by label, each part may hold a single class. The steps should still see each class
+in its overall proportion at all times, above all at the end. The order of the parts and the rows that leave are chosen
+for this.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ import scipy.sparse
 from onnxtrain.errors import DataError
 from onnxtrain.training.data import TrainingData, batches, bytes_of_a_row, dense
 
-#: Bytes of mixed rows that are put together at once: of single batches it takes twice the time.
+#: The bytes of mixed rows that are gathered at once; gathering single batches takes twice as long.
 _MIXED_BYTES = 2**22
 
-#: Parts, drawn, of which the next one is chosen.
+#: The number of randomly drawn parts from which the next part is chosen.
 _CANDIDATES = 64
 
-#: Parts to come, as a multiple of the open ones, for which rows are held back.
+#: The number of future parts, as a multiple of the open parts, for which rows are held back.
 _FORESEEN = 4
 
 
@@ -45,9 +46,9 @@ class Strata:
     Attributes
     ----------
     counts : ndarray (n_parts, n_strata)
-        About, if rows are held out or have weight zero.
+        The counts, approximate if rows are held out or have weight zero.
     by_label : bool
-        Whether the stratum of a row is its label; else it is that of its part.
+        Whether the stratum of a row is its label; otherwise it is that of its part.
     """
 
     counts: np.ndarray
@@ -78,7 +79,7 @@ def sections(sizes: np.ndarray, k: int) -> np.ndarray:
 def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.random.RandomState) -> list[int]:
     r"""Return parts in a drawn order in which no stratum is read later than the others, as nearly as they can.
 
-    The first part is drawn. The next one, of 64 that are drawn, is that of the least
+    The first part is drawn at random. The next part, out of 64 drawn parts, is the one with the least
 
     .. math:: \sum_s \max(0, n / N - n_s / N_s)^2
 
@@ -112,18 +113,18 @@ def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.rando
 
 @dataclass(frozen=True)
 class Outlook:
-    """The plan by which rows leave the reserve as one part after the other is read.
+    """The plan that decides which rows leave the reserve after each part is read.
 
     Attributes
     ----------
     read : ndarray (n_parts, n_strata)
-        The rows of each stratum in the parts read so far, in their order.
+        The cumulated rows of each stratum after each part, in reading order.
     due : ndarray (n_parts,)
-        How many rows have left by then.
+        The number of rows that must have left by then.
     n_waiting : int
-        How many can wait.
+        The number of rows that can wait.
     n_foreseen : int
-        How many parts are looked at ahead.
+        The number of future parts that are considered.
     """
 
     read: np.ndarray
@@ -133,16 +134,16 @@ class Outlook:
 
     @classmethod
     def of(cls, counts: np.ndarray, n_waiting: int, n_foreseen: int) -> Self:
-        """Return the outlook of an epoch from the strata of its parts in their order."""
+        """Return the plan of an epoch from the strata of its parts, in reading order."""
         read = np.cumsum(counts, axis=0)
         due = np.append(np.maximum(read[:-1].sum(axis=1) - n_waiting, 0), read[-1].sum())
         return cls(read, due, n_waiting, n_foreseen)
 
     def leaving(self, step: int, gone: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """Return how many rows of each stratum leave when a part has been read, of those that are present.
+        """Return how many of the present rows of each stratum leave after a part has been read.
 
-        After the last part, so many that the rest, at most half, has all strata in their shares: the last steps
-        of an epoch decide which of them the model favors.
+        After the last part, the rows that stay, at most half, have all strata in their overall proportions, because the
+        last steps of an epoch decide which stratum the model favors.
         """
         n, end = int(present.sum()), len(self.due) - 1
         if step == end:
@@ -152,20 +153,20 @@ class Outlook:
 
 
 def lasting_shares(gone: np.ndarray, read: np.ndarray, due: np.ndarray) -> np.ndarray:
-    """Return the shares at which rows of each stratum can go on to leave without running out.
+    """Return the proportions in which rows of each stratum can keep leaving without any stratum running out.
 
     Parameters
     ----------
     gone : ndarray (n_strata,)
-        How many rows of each stratum have left.
+        The number of rows of each stratum that have left.
     read : ndarray (n_times, n_strata)
-        How many will have been read, at times to come.
+        The number that will have been read, at future times.
     due : ndarray (n_times,)
-        How many rows of all strata will have left.
+        The number of rows of all strata that will have left.
 
     Examples
     --------
-    Rows of the second stratum come again when 20 have left; until then the 5 that wait are a quarter:
+    The next rows of the second stratum come after 20 rows have left; until then its 5 waiting rows are a quarter:
 
     >>> lasting_shares(np.zeros(2), np.array([[15, 5], [25, 15]]), np.array([20, 40])).tolist()
     [0.625, 0.25]
@@ -174,7 +175,7 @@ def lasting_shares(gone: np.ndarray, read: np.ndarray, due: np.ndarray) -> np.nd
 
 
 def apportioned(n: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return how many of n rows are of each stratum: in these shares, but at most so many; integers.
+    """Divide n rows among strata in the proportions `share`, at most `most` of each; the result is integer.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def apportioned(n: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
     [6, 1, 3]
     """
     wanted, share = np.zeros(len(share)), np.maximum(share, 1e-9)
-    while n - wanted.sum() > 1e-6:  # each turn ends, or exhausts a stratum
+    while n - wanted.sum() > 1e-6:  # each turn finishes or exhausts a stratum
         room = most - wanted > 1e-9
         wanted += np.where(room, (n - wanted.sum()) * share / share[room].sum(), 0)
         wanted = np.minimum(wanted, most)
@@ -193,7 +194,7 @@ def apportioned(n: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 
 def drawn(strata: np.ndarray, numbers: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-    """Return whether each row is among those that are drawn, so many of each stratum.
+    """Draw the given numbers of rows of each stratum; return a mask of the drawn rows.
 
     Examples
     --------
@@ -216,7 +217,7 @@ def mixed(
     k: int,
     random_state: np.random.RandomState,
 ) -> Iterator[TrainingData]:
-    """Yield the rows of parts, read in an order, some at a time; those of k - 1 parts wait in between."""
+    """Yield the rows of parts, read in `order`, in pieces; the rows of k - 1 parts wait meanwhile."""
     n_waiting = (k - 1) * int(strata.counts.sum(axis=1).max().round())
     outlook = Outlook.of(strata.counts[order], n_waiting, _FORESEEN * k)
     gone = np.zeros(strata.counts.shape[1], np.int64)
@@ -232,18 +233,18 @@ def mixed(
         of_reserve, of_part = np.split(drawn(stratum, numbers, random_state), [len(waiting)])
         yield from shuffled([reserve.data, data], [waiting[of_reserve], rows[of_part]], random_state)
         reserve.exchange(waiting[of_reserve], data, rows[~of_part], stratum[len(waiting) :][~of_part])
-        del data  # before the next is waited for
+        del data  # free the part before waiting for the next
     if reserve is not None:
         yield from shuffled([reserve.data], [reserve.rows], random_state)
 
 
 class Reserve:
-    """Rows in memory that wait for their turn: new ones are written to the places of those that have left.
+    """Waiting rows in memory; new rows are written to the places of rows that have left.
 
     Parameters
     ----------
     like : TrainingData
-        Types and shapes of the rows.
+        Rows whose types and shapes are used.
     n_places : int
     """
 
@@ -259,21 +260,21 @@ class Reserve:
             weight=None if like.weight is None else places(like.weight, like.weight.dtype),
             chosen=None,
         )
-        self.stratum = np.full(n_places, -1)  # -1: the place is free
+        self.stratum = np.full(n_places, -1)  # -1: a free place
 
     @property
     def rows(self) -> np.ndarray:
-        """The places that are taken."""
+        """The occupied places."""
         return np.flatnonzero(self.stratum >= 0)
 
     def exchange(self, leaving: np.ndarray, data: TrainingData, rows: np.ndarray, stratum: np.ndarray) -> None:
-        """Let rows leave, and let rows of a part wait."""
+        """Remove the leaving rows and add rows of a part."""
         _check_shapes([self.data, data])
         self.stratum[leaving] = -1
         places = np.flatnonzero(self.stratum < 0)[: len(rows)]
         self.stratum[places] = stratum
         mine, weight = self.data, self.data.weight
-        given: Any = data.weight  # all parts have weights or none has
+        given: Any = data.weight  # all parts have weights, or none has
         self.data = replace(
             mine,
             features={name: _put(x, places, data.features[name][rows]) for name, x in mine.features.items()},
@@ -283,12 +284,12 @@ class Reserve:
 
 
 def _wide(array: np.ndarray, x: Any) -> np.ndarray:
-    """Return an array of a type that holds the values of another, the same one if it does."""
+    """Return an array in a type that also holds the values of `x`, without a copy if it already does."""
     return array.astype(np.promote_types(array.dtype, x.dtype), copy=False)
 
 
 def _put(array: Any, places: np.ndarray, rows: Any) -> Any:
-    """Return an array with rows at places: the same array, a new one if it is sparse."""
+    """Write rows to places of an array; return the same array, or a new one if it is sparse."""
     if not scipy.sparse.issparse(array):
         array[places] = dense(rows, array.dtype)
         return array
@@ -303,7 +304,7 @@ def _put(array: Any, places: np.ndarray, rows: Any) -> Any:
 def shuffled(
     parts: Sequence[TrainingData], rows: Sequence[np.ndarray], random_state: np.random.RandomState
 ) -> Iterator[TrainingData]:
-    """Yield rows of each part in one drawn order, some at a time."""
+    """Yield the chosen rows of all parts in one random order, in pieces."""
     which = np.repeat(np.arange(len(parts)), list(map(len, rows)))
     places = np.concatenate(rows)
     order = random_state.permutation(len(places))
@@ -312,7 +313,7 @@ def shuffled(
 
 
 def gather(parts: Sequence[TrainingData], which: np.ndarray, rows: np.ndarray) -> TrainingData:
-    """Return rows of several parts as arrays: row ``rows[i]`` of part ``which[i]`` is row i.
+    """Return rows of several parts as arrays: row i is row ``rows[i]`` of part ``which[i]``.
 
     Examples
     --------
@@ -340,7 +341,7 @@ def gather(parts: Sequence[TrainingData], which: np.ndarray, rows: np.ndarray) -
 
 
 def _check_shapes(parts: Sequence[TrainingData]) -> None:
-    """Refuse rows of different shapes, as those of texts that each part has filled up for itself."""
+    """Raise if rows have different shapes, as strings that were padded separately in each part."""
     for name, x in parts[0].features.items():
         for part in parts[1:]:
             if (shape := part.features[name].shape[1:]) != x.shape[1:]:
@@ -351,7 +352,7 @@ def _check_shapes(parts: Sequence[TrainingData]) -> None:
 
 
 def _in_places(found: Sequence[Any], places: Sequence[np.ndarray]) -> Any:
-    """Return the rows of arrays, each at its place."""
+    """Return the rows of several arrays, each row at its given place."""
     if scipy.sparse.issparse(found[0]):
         return scipy.sparse.vstack(found, format="csr")[np.argsort(np.concatenate(places))]
     lengths = [len(place) for place in places]

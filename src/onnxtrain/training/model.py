@@ -38,11 +38,11 @@ class TrainableModel:
     Attributes
     ----------
     onnx : bytes
-        With the outputs of the user's model, then the scores if they are not among them.
+        The graph; its outputs are those of the user's model, then the scores if they are not among them.
     outputs : tuple of str
         The outputs of the user's model.
     output : str
-        The output that enters the loss, or, of an output of labels, the value from which they are computed.
+        The output that enters the loss; for an output of labels, the value from which the labels are computed.
     scores : str or None
         The operand of the Sigmoid or Softmax that computes ``output``, or ``output`` itself.
     link : Link
@@ -58,25 +58,25 @@ class TrainableModel:
     weights : tuple of str
         The weights that may be trained.
     default : tuple of str
-        The weights that are trained by default: of an estimator those of the predictor, of an ONNX model parameters,
-        not buffers.
+        The weights that are trained by default: for an estimator, the weights of the predictor; for an ONNX model, the
+        parameters, not the buffers.
     penalized : tuple of str
-        The weights that multiply: penalties spare the intercepts.
+        The multiplicative weights, to which penalties apply; intercepts are not penalized.
     learned : tuple of str
-        Initializers that are learned attributes of an estimator. Fits of it differ in them alone:
-        those that are not trained are inputs of the graphs, which all fits then share.
+        Initializers that are learned attributes of an estimator. Fits of one estimator differ only in them. Those that
+        are not trained are inputs of the graphs, so that all fits share the graphs.
     certain : bool
-        Whether the graph proves ``link``; otherwise rows have to confirm it.
+        Whether the graph proves ``link``; otherwise rows must confirm it.
     low_rank : tuple
-        The factors beside weights, as the fields of :class:`~onnxtrain.convert.low_rank.LowRank`.
+        The low-rank factors of weights, as the fields of :class:`~onnxtrain.convert.low_rank.LowRank`.
     n_axes : int
         The number of axes of ``output``, 2 if unknown from the graph.
     class_axis : int or None
-        Of three or more axes, the one that labels lack; None: they have the shape of the output.
+        The axis that labels lack if the output has three or more axes; None: labels have the shape of the output.
     held : mapping of str to ndarray
-        Large weights of an ONNX model, by the keys under which ``onnx`` names them: it does not contain them.
+        Large weights of an ONNX model, which ``onnx`` does not contain, by the keys by which ``onnx`` refers to them.
     proto : onnx.ModelProto or None
-        What ``onnx`` holds, not to be changed; None of a large model, and of one that was unpickled.
+        The parsed ``onnx``, which must not be changed; None for a large model and after unpickling.
     """
 
     onnx: bytes = field(repr=False)
@@ -111,15 +111,15 @@ class TrainableModel:
         return Layout(self.n_axes, self.class_axis)
 
     def with_graph(self, proto: ModelProto) -> TrainableModel:
-        """Return the same of another graph, such as one with other weights."""
+        """Return the same model with another graph, for example with other weights."""
         return replace(self, **_graph(proto))
 
     def graph(self) -> ModelProto:
-        """Return the graph, not to be changed."""
+        """Return the graph, which must not be changed."""
         return onnx.load_model_from_string(self.onnx) if self.proto is None else self.proto
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for pickling: arrays, scalars and text, all of types that skops trusts."""
+        """Return the attributes for pickling: arrays, scalars and strings, whose types skops trusts."""
         features = {name: dtype.str for name, dtype in self.features.items()}
         state = vars(self) | {"link": self.link.value, "features": features}
         del state["proto"]
@@ -139,17 +139,17 @@ class Reading:
     ----------
     dtype : {"float32", "float64"}
     output : int, str or None
-        The one that enters the loss.
+        The output that enters the loss.
     n_labels : int
         The number of labels for multilabel targets.
     labels : bool
-        As :func:`~onnxtrain.losses.outputs.choose_output`; of an ONNX model.
+        As for :func:`~onnxtrain.losses.outputs.choose_output`; only for ONNX models.
     output_is : {"scores", "probabilities"} or None
-        The kind of the output according to the user.
+        The kind of the output as the user declares it.
     target : tuple of int or None
-        The shape of a row of targets that have a label for each position; None for any others.
+        The shape of a row of targets with positions; None for other targets.
     class_axis : int or None
-        The axis of the output that such labels lack, according to the user.
+        The axis of the output that such labels lack, as the user declares it.
     """
 
     dtype: str
@@ -161,7 +161,7 @@ class Reading:
     class_axis: int | None = None
 
     def needs_rows(self, model: TrainableModel) -> bool:
-        """Whether rows have to show the columns of the output or its kind, or to verify the kind that the user gave."""
+        """Whether rows must show the width or the kind of the output, or verify the kind that the user declared."""
         is_open = not model.certain or (self.output_is == "probabilities" and model.link is Link.PROBABILITY)
         return not model.width or (self.labels and is_open)
 
@@ -187,12 +187,12 @@ def read_model(
     onx : onnx.ModelProto or bytes
     reading : Reading
     roles : mapping of str to Role, optional
-        Those of initializers that the exporter recorded; those of others are guessed.
+        The roles of initializers that the exporter recorded; other roles are guessed.
     default : container of str, optional
-        The weights that are trained by default; without, those whose role is that of a parameter.
+        The weights that are trained by default; if None, the parameters.
     converted : bool
-        The model was an estimator: its probabilities are computed as they do not underflow. Those of a user's own
-        graph stay as they are.
+        Whether the model was an estimator. Its probabilities are then computed without underflow; those of a user's own
+        graph are unchanged.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def read_model(
         The model cannot be read, it has several outputs and `output` is None, or it chooses one class per row
         for multilabel targets.
     WeightError
-        There is no weight between its inputs and the output.
+        There is no weight between the inputs and the output.
     """
     model = graph.reload(onx)
     graph.cast_floats(model, DTYPES[reading.dtype])
@@ -246,7 +246,7 @@ def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
 
 
 def _choose(model: ir.Model, op: graph.Op, reading: Reading) -> ir.Value:
-    """Return the output to train; the outputs of one label each are concatenated."""
+    """Return the output to train; outputs of one label each are concatenated."""
     if reading.n_labels:
         _check_labels(model, reading.n_labels)
         joined = join_labels(model, op, reading.n_labels) if reading.output is None else None
@@ -256,12 +256,12 @@ def _choose(model: ir.Model, op: graph.Op, reading: Reading) -> ir.Value:
 
 
 def _weights_of(model: ir.Model, chosen: ir.Value, behind: Scores) -> list[ir.Value]:
-    """Return the weights of an output, without those of the link between scores and probabilities: the loss has it."""
+    """Return the weights on which the scores depend; the loss contains the link, so its weights are left out."""
     return trainable(model, chosen if behind.link is Link.PROBABILITY else behind.value)
 
 
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
-    """Return the error of an output without weights, with the remedy; an estimator has learned none."""
+    """Return the error for an output that depends on no weight, with the remedy for ONNX models."""
     remedy = "" if converted else " Train another output by output=, or give the model a layer to train by head='new'."
     return WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.{remedy}")
 
@@ -286,9 +286,9 @@ def _as_output(model: ir.Model, value: ir.Value) -> str:
 
 
 def _without_underflow(model: ir.Model, op: graph.Op, output: ir.Value, scores: ir.Value) -> ir.Value:
-    """Return normalized probabilities from the logarithms of the Sigmoids of scores, in the place of an output.
+    """Replace an output by normalized probabilities that are computed from the logarithms of the Sigmoids of scores.
 
-    The label is that of the largest score: several probabilities may be 0, or 1.
+    The label is then chosen by the largest score, because several probabilities may be 0 or 1.
     """
     for p in (output, before_normalization(skip(output))):
         for node in () if p is None else tuple(p.consumers()):
@@ -298,7 +298,7 @@ def _without_underflow(model: ir.Model, op: graph.Op, output: ir.Value, scores: 
 
 
 def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
-    """Let another value take the place, and the name, of a value."""
+    """Replace a value by another, which takes its name."""
     names = _names(model.graph.outputs)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     old.name, name = None, old.name
@@ -308,7 +308,7 @@ def _replaced(model: ir.Model, old: ir.Value, new: ir.Value) -> ir.Value:
 
 
 def _columns_of(output: ir.Value, reading: Reading) -> Columns:
-    """Return the axis of the classes of an output of three or more axes, and the number of columns of any output."""
+    """Return the class axis of an output of three or more axes, and the number of columns of any output."""
     if reading.target is None or output.shape is None or len(output.shape) < 3:
         return Columns(None, _width(output))
     return find_columns(str(output.name), _shape(output), reading.target, reading.class_axis)
@@ -334,7 +334,7 @@ def _classes_of(labels: ir.Value | None) -> np.ndarray | None:
     if node is None or node.op_type not in ("Gather", "ArrayFeatureExtractor"):
         return None
     classes = graph.constant(node.inputs[0])
-    # strings in ONNX are bytes
+    # ONNX strings are bytes
     return None if classes is None else np.array([_text(c) for c in classes.ravel().tolist()])
 
 
@@ -343,7 +343,7 @@ def _text(c: Any) -> Any:
 
 
 def initial_weights(onx: onnx.ModelProto | bytes, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return initializers by name: copies, unless they are held beside the model, which cannot be written to."""
+    """Return initializers by name, as copies; weights held outside the model are read-only and not copied."""
     proto = onx if isinstance(onx, onnx.ModelProto) else onnx.load_model_from_string(onx)
     known = {i.name: i for i in proto.graph.initializer}
     arrays = {name: graph.array_of(known[name]) for name in names}
@@ -351,7 +351,7 @@ def initial_weights(onx: onnx.ModelProto | bytes, names: Iterable[str]) -> dict[
     return {name: w if name in held else w.copy() for name, w in arrays.items()}
 
 
-#: By model and weights.
+#: Models without weights, by model and names of weights.
 _WITHOUT: Cache[bytes] = Cache("models without weights")
 
 
@@ -367,7 +367,7 @@ def without_weights(model: TrainableModel, names: tuple[str, ...]) -> bytes:
 
 
 def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the learned attributes that are not trained, by name; those that are held beside the model as they are."""
+    """Return the learned attributes that are not trained, by name; held ones are not copied."""
     names = [name for name in model.learned if name not in trained]
     return initial_weights(model.graph(), names) if names else {}
 
@@ -375,7 +375,7 @@ def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str
 def with_weights(
     onx: onnx.ModelProto | bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> onnx.ModelProto:
-    """Return a model with other values of initializers, in the types they have there, and only some of its outputs."""
+    """Return a model with new values of initializers, cast to their types, and with the given outputs only."""
     proto = onnx.load_model_from_string(onx) if isinstance(onx, bytes) else graph.copy_of(onx)
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
@@ -390,10 +390,10 @@ def with_weights(
 def draw_weights(
     weights: Mapping[str, np.ndarray], factors: Iterable[str], random_state: np.random.RandomState
 ) -> dict[str, np.ndarray]:
-    r"""Draw weights anew, as MLPRegressor does.
+    r"""Draw random weights, as MLPRegressor does.
 
-    Uniform in :math:`\pm\sqrt{6 / (p + q)}` for a matrix (p, q), other factors by their
-    first and last axis; weights that are no factors are zero.
+    A matrix (p, q) is uniform in :math:`\pm\sqrt{6 / (p + q)}`; for other factors p and q are the first and the last
+    axis. Weights that are not factors are zero.
 
     References
     ----------
@@ -418,10 +418,10 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
     ----------
     model : TrainableModel
     wanted : str, sequence of str, or None for ``model.default``
-        As :func:`~onnxtrain.training.selection.select_weights` takes them. If all words exclude, they exclude from
-        all weights of an estimator, from the parameters of an ONNX model.
+        As for :func:`~onnxtrain.training.selection.select_weights`. If all words exclude, they exclude from all weights
+        of an estimator, or from the parameters of an ONNX model.
     converted : bool
-        The model was an estimator.
+        Whether the model was an estimator.
 
     Raises
     ------
@@ -439,7 +439,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
 
 
 def _none_left(model: TrainableModel, wanted: object) -> str:
-    """Return why no weight is left, and the remedy."""
+    """Return why no weight is left to train, and the remedy."""
     if model.weights and wanted is not None:
         some = ", ".join(list(model.weights)[:10])
         return f"weights_to_train={wanted!r:.80} leaves none of {some}. Name some of them."
@@ -454,7 +454,7 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
 
 
 def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mapping[str, Role]) -> list[Weight]:
-    """Return the weights that :func:`read_model` finds among the ancestors of an output, of any output by default."""
+    """Return the weights that :func:`read_model` would find for an output, or for any output if None."""
     model = graph.reload(onx)
     op = graph.builder(model).op
     outputs = [y for y in model.graph.outputs if graph.is_float(y)] or list(model.graph.outputs)

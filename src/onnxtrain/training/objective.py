@@ -21,7 +21,7 @@ from onnxtrain.registry import is_of_package
 from onnxtrain.training.data import Piece
 from onnxtrain.training.peephole import ANYWHERE, ON_CPU, SIGNS, sum_rows_by_a_product
 
-#: For each product of a model its gradient has two: for the one operand, and for the other.
+#: The products of a model with its gradient, which has two for each product: one for each operand.
 WITH_GRADIENT = 3
 
 
@@ -45,21 +45,21 @@ class Objective:
     weights : tuple of str
         The inputs that are trained.
     constants : tuple of str
-        The inputs that are the same for all rows: learned values that are not trained, so that
-        folds of a search, in which they differ, share a graph.
+        The inputs that are the same for all rows: learned values that are not trained. They differ between the folds of
+        a search, which so can share a graph.
     loss_params : tuple of (name, value)
     penalized : tuple of str
-        The weights under the penalties common to all, l1 and l2.
+        The weights to which the common penalties l1 and l2 apply.
     classifies : bool
-        A loss that is a function of the user is a classifier's.
+        Whether a loss given as a function is for classes.
     multilabel : bool
-        The targets are a multilabel indicator matrix.
+        Whether the targets are a multilabel indicator matrix.
     output_is : {"scores", "probabilities"} or None
-        Of a classifier.
+        The kind of a classifier's output.
     class_axis : int or None
-        Of an output of three or more axes, the one that labels lack. Labels of -1, or NaN, do not count there.
+        The axis that labels lack, for an output of three or more axes. There, labels of -1 or NaN do not count.
     class_weight : tuple of float
-        For such an output, a weight of each class; empty for equal ones.
+        The weight of each class for such an output; empty if all are equal.
     """
 
     model: bytes = field(repr=False)
@@ -80,11 +80,11 @@ class Objective:
         object.__setattr__(self, "_formula", self._what_is_minimized())
 
     def as_of_now(self) -> Objective:
-        """Return the objective with the current behaviour of a user's function: it may read globals that changed."""
+        """Return the objective with the current behaviour of a user's function, which may read globals that changed."""
         return self if isinstance(self._formula, tuple) else replace(self)
 
     def _what_is_minimized(self) -> Hashable:
-        """Return an identity of the loss: name and parameters, or the graph that a user's function builds."""
+        """Return the identity of the loss: its name and parameters, or the graph that a user's function builds."""
         function = find_loss(self.loss, dict(self.loss_params), classifies=self.classifies).function
         if is_ours(function) and all(isinstance(value, (bool, int, float, str)) for _, value in self.loss_params):
             return function, tuple((name, type(value), value) for name, value in self.loss_params)
@@ -93,7 +93,7 @@ class Objective:
 
 
 def is_ours(part: Any) -> bool:
-    """Whether a function, or a frozen value, does the same whenever it is equal: one of the user may read anything."""
+    """Whether a function or a frozen value is of this package, so that equal ones behave equally; a user's may not."""
     if isinstance(part, (bool, int, float, str, type(None))):
         return True
     if is_dataclass(part) and not isinstance(part, type):
@@ -102,36 +102,36 @@ def is_ours(part: Any) -> bool:
     return is_of_package(part)
 
 
-#: By their bytes as they came.
+#: Models in normal form, by their original bytes.
 _NORMAL_FORMS: Cache[bytes] = Cache("models in normal form")
 
 
 def weights_as_inputs(onx: onnx.ModelProto, weights: Sequence[str]) -> bytes:
-    """Return, as bytes, a model ready to be differentiated: the initializers `weights` are its last inputs."""
+    """Return, as bytes, a model ready for differentiation, whose last inputs are the initializers `weights`."""
     proto = graph.initializers_as_inputs(onx, weights)
     content = proto.SerializeToString(deterministic=True)
-    # the same structure often comes with other weights
+    # models often differ only in the values of their weights
     found = _NORMAL_FORMS.find(content)
     return _NORMAL_FORMS.keep(content, _normal_form(proto, content)) if found is None else found
 
 
 def _normal_form(proto: onnx.ModelProto, content: bytes) -> bytes:
-    """Return a model as :mod:`onnxtrain.graph` writes it, its functions expanded."""
+    """Return a model as :mod:`onnxtrain.graph` writes it, with its functions inlined."""
     expanded = expand_functions(proto)
     if expanded is proto and graph.is_written(proto):
         return content
     return graph.save(graph.load(expanded)).SerializeToString(deterministic=True)
 
 
-#: By the bytes of the model.
+#: Numbers of multiplications, by the bytes of the model.
 _COUNTED: Cache[float] = Cache("multiplications of models")
 
 
 def multiplications(onx: bytes) -> float:
-    r"""Return how many a model that this package has written does for one row, about.
+    r"""Return the approximate number of multiplications per row of a model that this package has written.
 
-    It is :math:`\sqrt{|A| |B| |C|}` summed over the products C = A B, unknown dimensions taken as 1. That is exact for
-    matrices, and for filters of width k too small by k.
+    The number is :math:`\sqrt{|A| |B| |C|}` summed over the products C = A B, where unknown dimensions count as 1. It
+    is exact for matrices, and too small by a factor k for filters of width k.
     """
     found = _COUNTED.find(onx)
     if found is not None:
@@ -147,7 +147,7 @@ def multiplications(onx: bytes) -> float:
 
 
 def _sizes_in(model: onnx.GraphProto) -> dict[str, int]:
-    """Return the number of elements of each value of a graph, unknown dimensions taken as 1."""
+    """Return the number of elements of each value of a graph, where unknown dimensions count as 1."""
     sizes = {w.name: math.prod(w.dims) for w in model.initializer}
     for value in (*model.input, *model.value_info, *model.output):
         sizes[value.name] = math.prod(d for d in graph.dimensions(value) or () if isinstance(d, int))
@@ -156,21 +156,21 @@ def _sizes_in(model: onnx.GraphProto) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class BatchGraph:
-    """A graph on the rows of a batch: the per-row losses, or their sum and its gradients.
+    """A graph on the rows of a batch: the losses of the rows, or their sum and its gradients.
 
     Attributes
     ----------
     onnx : bytes
     features : mapping of str to str
-        For each input of the user's model, the input that takes its rows.
-    inputs : mapping of str to str
+        The input that takes the rows of each input of the user's model.
+        inputs : mapping of str to str
         The names of ``label`` and, with sample weights, ``weight``, if they are read.
     dtype : onnx_ir.DataType
-        The floating-point type of the graph, that of the weights.
+        The floating-point type of the graph and the weights.
     multiplications : float
-        Approximate number per row.
+        The approximate number of multiplications per row.
     fixed_cost : float
-        Cost of a run independent of its rows, in multiplications: an optimizer updates all weights.
+        The cost of a run that does not depend on its rows, in multiplications: an optimizer updates all weights.
     """
 
     onnx: bytes = field(repr=False)
@@ -181,21 +181,21 @@ class BatchGraph:
     fixed_cost: float = 0.0
 
     def feeds(self, rows: Piece) -> dict[str, Any]:
-        """Return rows by the names of the inputs that read them: a loss may read no label."""
+        """Return rows by the names of the inputs that read them; not every loss reads a label."""
         found = {self.features[name]: x for name, x in rows.features.items() if name in self.features}
         by_role = {"label": rows.label, "weight": rows.weight}
         return found | {self.inputs[role]: x for role, x in by_role.items() if role in self.inputs and x is not None}
 
 
 class OpenGraph:
-    """A graph to build on, and to save with some outputs.
+    """A graph under construction, which can be saved with chosen outputs.
 
     Attributes
     ----------
     model : onnx_ir.Model
     op : onnxscript builder
     dtype : onnx_ir.DataType
-        The floating-point type of its inputs, unless another is given.
+        The default type of its inputs.
     """
 
     def __init__(self, model: ir.Model, dtype: ir.DataType):
@@ -203,15 +203,15 @@ class OpenGraph:
         self.model, self.dtype, self.op, self._names = model, dtype, build.op, build.names
 
     def add_input(self, name: str, shape: Any, dtype: ir.DataType | None = None) -> ir.Value:
-        """Add an input called `name`, or nearly so where the name is taken."""
+        """Add an input called `name`, with a numeric suffix if the name is already used."""
         return self.op.builder.input(self.unique(name), dtype or self.dtype, shape)
 
     def unique(self, name: str) -> str:
-        """Return `name`, with a numeric suffix if the graph has it already."""
+        """Return `name`, with a numeric suffix if the graph already has a value of this name."""
         return graph.unique_name(name, self._names)
 
     def save(self, outputs: Sequence[tuple[str, ir.Value]]) -> bytes:
-        """Return the model with these outputs and the inputs they need."""
+        """Return the model with the given outputs and the inputs that they need."""
         needed = graph.ancestors([value for _, value in outputs])
         inputs = [v for v in self.model.graph.inputs if v in needed]
         self.model.graph.inputs[:] = inputs
@@ -219,21 +219,21 @@ class OpenGraph:
 
 
 class ObjectiveGraph(OpenGraph):
-    """The graph of the losses of the rows, on which a step or an evaluation is built.
+    """The graph of the losses of the rows, to which a step or an evaluation is appended.
 
     Attributes
     ----------
     weights : list of onnx_ir.Value
         The trained weights, in the order of the objective.
     features : dict of str to onnx_ir.Value
-        For each input of the user's model that the loss depends on, the input that takes its rows.
+        The input that takes the rows of each input of the user's model on which the loss depends.
     constants : list of onnx_ir.Value
-        Those of ``objective.constants`` that it depends on.
+        The values of ``objective.constants`` on which the loss depends.
     label : onnx_ir.Value
     losses : onnx_ir.Value
-        One loss per row, (n, 1).
+        The loss of each row, (n, 1).
     multiplications : float
-        Approximate number per row in the products of the model.
+        The approximate number of multiplications per row in the products of the model.
     weight : onnx_ir.Value or None
         The sample weights, (n, 1), if present.
     """
@@ -265,7 +265,7 @@ class ObjectiveGraph(OpenGraph):
         self.weight = self.add_input("sample_weight", self.losses.shape) if weighted else None
 
     def batch_graph(self, outputs: Sequence[tuple[str, ir.Value]], times: int = 1) -> BatchGraph:
-        """Return the graph of these outputs, which takes the rows of a batch and does `times` the products."""
+        """Return the graph of the given outputs on the rows of a batch, which computes the products `times` times."""
         onx = self.save(outputs)
         read = set(self.model.graph.inputs)
         features = named({name: x for name, x in self.features.items() if x in read})
@@ -293,14 +293,14 @@ def rewrite_locally(
     column : onnx_ir.Value
         A value of shape (n, 1), n the rows of the batch.
     values : sequence of onnx_ir.Value
-        Values that will be used and are not outputs of the graph yet.
+        Values that will become outputs of the graph.
     rows : onnx_ir.Value, optional
-        An input whose first axis is that of ``column``, by default that itself. A column that depends on a sum over
-        rows would depend on itself where ones are made of its length.
+        An input with the first axis of ``column``; by default ``column`` itself. If ``column`` depended on a sum over
+        rows, ones of its length would make it depend on itself.
     ones : onnx_ir.Value, optional
-        A value of shape (1, n) that holds ones; without it the graph makes one.
+        A value of ones of shape (1, n); if None, the graph computes it.
     cpu_kernels : bool
-        Use the rewritings that pay with the kernels of a CPU, too.
+        Whether to also use the rewritings that pay only with CPU kernels.
     """
     if ones is None:
         length = op.Shape(column if rows is None else rows, start=0, end=1)

@@ -1,13 +1,13 @@
-"""Memory layout of weights in the optimizer: small ones packed in one row, a large one split into several.
+"""Memory layout of weights in the optimizer: small weights are packed in one row, a large one is split into rows.
 
-The cost of a step on a small model is proportional to its nodes, not to its elements: ten nodes of Adam
-for each of four weights take longer than ten for all, including the two nodes that split the weights
-and concatenate their gradients. The packed shape is (1, n), which most
-intercepts and sums over a batch have already: those need no Reshape.
+The cost of a step on a small model is proportional to the number of nodes, not of elements. Ten nodes of Adam for each
+of four weights take longer than ten nodes for all weights together with the two nodes that split the weights and
+concatenate their gradients. The packed shape is (1, n), which most intercepts and sums over a batch already have, so
+that they need no Reshape.
 
-The cost of a weight of millions of elements is that of the passes over memory: Adam makes ten.
-Row by row they are passes over the cache: a step at widths of 1024 and 2048 takes 0.94 of the time, 0.7 to 0.8
-while other processes use the memory.
+The cost of a weight of millions of elements is that of the passes over memory, of which Adam makes ten. If the weight
+is updated row by row, these passes stay in the cache. A step at widths of 1024 and 2048 then takes 0.94 of the time, or
+0.7 to 0.8 while other processes use the memory.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from onnxtrain.training.objective import ObjectiveGraph
 
 K = TypeVar("K")
 
-#: Elements of a weight above which copying it costs more than the nodes it saves.
+#: The number of elements of a weight above which copying it costs more than the nodes that packing saves.
 SMALL = 16_384
 
-#: Elements of a weight above which it is updated row by row, and the most elements of a row: ten such rows, of
-#: weights, optimizer memory and temporaries, fit a cache of 10 MB. Shorter rows would fit a smaller one, but
-#: onnxruntime runs an operator on fewer than 2**17 elements in one thread.
+#: The number of elements above which a weight is updated row by row, and the largest number of elements of a row. Ten
+#: such rows (weights, optimizer state, temporaries) fit in a cache of 10 MB. Shorter rows would fit in a smaller cache,
+#: but onnxruntime runs an operator on fewer than 2**17 elements in a single thread.
 LARGE, ROW = 2**19, 2**18
 
 
 class Part(NamedTuple):
-    """Where an array lies in rows of one length, read one after the other."""
+    """The place of an array in rows of one length that are read one after the other."""
 
     start: int
     stop: int
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The unit of an update by the optimizer: its input, the gradient, the part of each weight, the number of rows."""
+    """A unit of an optimizer update: its input, the gradient, the part of each weight, the number of rows."""
 
     value: ir.Value
     gradient: ir.Value
@@ -53,21 +53,21 @@ class Packed(NamedTuple):
 
 
 def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Hashable]) -> list[Packed]:
-    """Replace small weights of the graph by parts of one input, and a large one by an input of several rows.
+    """Replace small weights of a graph by parts of one input, and a large weight by an input of several rows.
 
     Parameters
     ----------
     g : ObjectiveGraph
-        Its inputs and their uses are changed; forward and backward pass are there.
+        The graph with the forward and backward pass, whose inputs and their uses are changed.
     dws : sequence of onnx_ir.Value
         The gradient of each of ``g.weights``.
     kinds : sequence of hashable
-        How the optimizer moves each: only weights of one kind are packed together.
+        How the optimizer updates each weight; only weights of one kind are packed together.
 
     Returns
     -------
     list of Packed
-        Weights left alone have None as their part.
+        The units; weights that are not packed have None as their part.
     """
     found: list[Packed] = []
     together: dict[Any, list[tuple[ir.Value, ir.Value]]] = {}
@@ -87,12 +87,12 @@ def pack_weights(g: ObjectiveGraph, dws: Sequence[ir.Value], kinds: Sequence[Has
 
 
 def alone(w: ir.Value, dw: ir.Value, kind: Hashable) -> Packed:
-    """Return a weight as it is."""
+    """Return a weight as a unit of its own."""
     return Packed(w, dw, {str(w.name): None}, kind)
 
 
 def rows_of(n: int, large: int, row: int) -> int:
-    """Return the number of rows of equal length, `row` elements or slightly less, for n elements; 1 up to `large`."""
+    """Return the number of rows of about `row` elements for n elements that divides n; 1 if n is at most `large`."""
     fewest = math.ceil(n / row)
     return 1 if n <= large else next((rows for rows in range(fewest, 4 * fewest) if n % rows == 0), 1)
 
@@ -125,7 +125,7 @@ def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind:
 
 
 def _will_do_as_row(w: ir.Value) -> bool:
-    """Whether a vector may be a row everywhere: it meets matrices only, along whose rows it is repeated."""
+    """Whether a vector may be replaced by a row, because it is broadcast only along the rows of matrices."""
     return rank(w) == 1 and all(
         (user.op_type in ("Add", "Sub", "Mul", "Div") and (rank(user.outputs[0]) or 0) > 1)
         or (user.op_type == "Gemm" and position == 2)
@@ -147,7 +147,7 @@ def _lay_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
 
 
 def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.ndarray:
-    """Return one new array from those that are its parts: laid out in rows, or the only one as it is.
+    """Return a new array from its parts, laid out in rows; if there is only one whole part, a copy of it.
 
     Examples
     --------
@@ -164,19 +164,19 @@ def join(arrays: Mapping[K, np.ndarray], parts: Mapping[K, Part | None]) -> np.n
 
 
 def part_of(whole: np.ndarray, part: Part | None) -> np.ndarray:
-    """Return the part of an array, in its own shape, without a copy; all of it where the part is None."""
+    """Return a part of an array in the part's shape, without a copy; the whole array if the part is None."""
     return whole if part is None else whole.reshape(-1)[part.start : part.stop].reshape(part.shape)
 
 
 class Parts(Mapping[K, np.ndarray]):
-    """Arrays by key, each taken out of the one that it is part of when it is asked for.
+    """Arrays by key, each extracted from the array that contains it when it is requested.
 
     Parameters
     ----------
     wholes : mapping of str to ndarray
-        All that they are parts of, and nothing else.
+        The arrays that contain the parts, and no others.
     places : mapping of key to (str, Part or None)
-        In which whole each array lies, and where in it.
+        The array that contains each part, and its place there.
 
     Examples
     --------

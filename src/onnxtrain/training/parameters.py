@@ -1,7 +1,7 @@
-"""Initializers by role: parameters, which are trained unless others are asked for, and buffers, which are not.
+"""Roles of initializers: parameters, which are trained by default, and buffers, which are not.
 
-An exporter that says which is which is believed. Otherwise only certain cases are buffers: statistics of
-a normalization, masks, tables of sines, scalars of a formula.
+If the exporter recorded the roles, these are used. Otherwise only certain initializers are buffers: statistics of a
+normalization, masks, tables of sines, scalars of a formula.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnxtrain.autodiff import sources
 from onnxtrain.convert.dynamo import KIND, held_by_module
 from onnxtrain.convert.tied import folded_from, is_computed
 
-#: The nodes that compute with an initializer, and at which position.
+#: The nodes that compute with an initializer, and its operand position.
 Uses: TypeAlias = "list[tuple[ir.Node, int]]"
 
 
@@ -33,21 +33,22 @@ class Role(Enum):
     BUFFER = "buffer"
 
 
-#: How torch.onnx.export(dynamo=False) names constants and results of nodes: onnx::Add_3, /model/Constant_output_0, 387.
+#: The names that torch.onnx.export(dynamo=False) gives to constants and node outputs: onnx::Add_3,
+#: /model/Constant_output_0, 387.
 _RESULT = re.compile(r"/|.*::|\d+$")
 
-#: How the code of a model names statistics of its images: pixel_mean, std, and what Keras has in its Normalization.
+#: Names of the statistics of images in the code of models (pixel_mean, std) and in Keras' Normalization.
 _STATISTIC = re.compile(r".*(normaliz|(mean|std|stddev|dev|deviation|var|variance)s?(_?\d+)?$)", re.IGNORECASE)
 
-#: Names of buffers: statistics in PyTorch and Keras; in transformers frequencies of rotary embeddings, zeros of BART;
-#: Fourier bases of speech models, window and filters of torchaudio's spectrograms.
+#: Names of buffers: statistics in PyTorch and Keras; frequencies of rotary embeddings and the zeros of BART in
+#: transformers; Fourier bases of speech models; windows and filters of torchaudio's spectrograms.
 _BUFFERS = (
     *("*running_mean*", "*running_var*", "*num_batches_tracked*", "*moving_mean*", "*moving_var*"),
     *("*inv_freq", "*final_logits_bias"),
     *("*_buffer", "*forward_basis", "*inverse_basis", "*.spectrogram.window", "*.mel_scale.fb"),
 )
 
-#: The positions of operands that multiply; an operand that is only added is an intercept.
+#: The positions of multiplicative operands; an operand that is only added is an intercept.
 _FACTORS = {
     "MatMul": (0, 1),
     "Gemm": (0, 1),
@@ -60,7 +61,7 @@ _FACTORS = {
     "LSTM": (1, 2),
 }
 
-#: The positions of operands that are weights where they are quantized.
+#: The positions of operands that are weights if they are quantized.
 _QUANTIZED = {
     "ConvInteger": (0, 1),
     "DequantizeLinear": (0,),
@@ -69,7 +70,7 @@ _QUANTIZED = {
     "QLinearMatMul": (0, 3),
 }
 
-#: Operators that keep the elements of their first operand, or some of them.
+#: Operators whose output has all or some elements of their first operand.
 _CARRIERS = frozenset(
     {"Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}
 ) | {"DequantizeLinear", "QuantizeLinear", "Tile", "Transpose", "Unsqueeze"}
@@ -79,33 +80,33 @@ _SMALL = frozenset(
     getattr(onnx.TensorProto, name) for name in ("INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16", "INT32")
 )
 
-#: Operators behind which a factor of a product is still one.
+#: Operators after which a factor of a product is still a factor.
 _SAME_ELEMENTS = ("Cast", "DequantizeLinear", "QuantizeLinear", "Reshape", "Transpose", "Unsqueeze")
 
-#: Operators between a mask that is added and the Softmax it is for.
+#: Operators between an additive mask and its Softmax.
 _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where"}
 
-#: Minimum magnitude of the values that an additive mask adds: exp of them is 0 beside 1.
-#: Common ones are -100 (Swin), -1e4, -65504, -inf.
+#: The least magnitude of the values of an additive mask; their exp is negligible beside 1. Common values are -100
+#: (Swin), -1e4, -65504, -inf.
 _MASKED = 1e2
 
-#: Minimum of equations that a table of sines or a grid fulfils, more than by chance.
+#: The least number of equations that a table of sines or a grid must satisfy, to exclude chance.
 _EQUATIONS = 12
 
-#: Minimum of values of a grid of equal steps.
+#: The least number of values of a grid of equal steps.
 _STEPS = 5
 
-#: Elements of a large array that are sampled first, to decide whether to examine all.
+#: The number of elements of a large array that are examined first, to decide whether to examine all.
 _SAMPLE = 64
 
-#: Elements of an array that is examined in its own type: in float64 it would take twice the memory.
+#: The number of elements from which an array is examined in its own type, because float64 would take twice the memory.
 _LARGE = 2**20
 
 
 def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
-    """Return the exporter's metadata on initializers and constants, by name; PyTorch's writes some.
+    """Return the roles of initializers and constants that the exporter recorded; some versions of PyTorch's do.
 
-    Read from the original file: opset conversion drops the metadata.
+    The original file is needed, because opset conversion drops the metadata.
     """
     if onx.producer_name != "pytorch":
         return {}
@@ -123,9 +124,9 @@ def _of_kind(kind: str) -> Role:
 
 
 def made_by_code(onx: onnx.ModelProto) -> set[str]:
-    """Return the values that no parameter is in: the code of a module contained them, or computed them.
+    """Return the values that contain no parameter, because the code of a module contains or computes them.
 
-    Only PyTorch's exporter shows them.
+    Only models of PyTorch's exporter show this.
     """
     if onx.producer_name != "pytorch":
         return set()
@@ -138,7 +139,7 @@ def made_by_code(onx: onnx.ModelProto) -> set[str]:
 
 
 def _has_integers(node: onnx.NodeProto) -> bool:
-    """Whether a Constant node holds a quantized weight; no code has that as a constant."""
+    """Whether a Constant node holds a quantized weight, which code never contains as a constant."""
     return any(a.t.data_type in _SMALL for a in node.attribute if a.HasField("t"))
 
 
@@ -149,7 +150,7 @@ def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
 
 
 def quantized_weights(onx: onnx.ModelProto) -> list[str]:
-    """Return the names of the initializers that stand for weights as integers, directly or after changes of shape."""
+    """Return the names of initializers that hold weights as integers, used directly or after shape changes."""
     operands = [node.input[i] for node in onx.graph.node for i in _QUANTIZED.get(node.op_type, ())]
     if not operands:
         return []
@@ -159,12 +160,12 @@ def quantized_weights(onx: onnx.ModelProto) -> list[str]:
         while name in carried:
             name = carried[name]
         reached.add(name)
-    real = {int(dtype) for dtype in graph.FLOATS}  # of those, a master copy is trained
+    real = {int(dtype) for dtype in graph.FLOATS}  # floating-point weights are trained as they are
     return [i.name for i in onx.graph.initializer if i.name in reached and i.data_type not in real]
 
 
 def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
-    """Return the role of an initializer; `said` is the exporter's metadata on it."""
+    """Return the role of an initializer; `said` holds the roles that the exporter recorded."""
     uses = list(_uses(w))
     if uses and all(_is_statistic_of_batches(*use) or _is_step(*use) for use in uses):
         return Role.BUFFER
@@ -191,15 +192,15 @@ def _is_name_of_buffer(name: str) -> bool:
 
 
 def _is_singular_vector(w: ir.Value) -> bool:
-    """Whether PyTorch's spectral_norm divides by it: weight_u and weight_v of weight_orig."""
+    """Whether PyTorch's spectral_norm divides by this vector: weight_u and weight_v beside weight_orig."""
     stem, _, side = str(w.name).rpartition("_")
     return side in ("u", "v") and w.graph is not None and f"{stem}_orig" in w.graph.initializers
 
 
 def _is_of_frozen_normalization(w: ir.Value) -> bool:
-    """Whether it meets the statistics beside it before anything else, as all of a FrozenBatchNorm2d, which are buffers.
+    """Whether a value is first combined with statistics, like all buffers of a FrozenBatchNorm2d.
 
-    Learned factors and shifts meet the normalized rows.
+    Learned factors and shifts are combined with the normalized rows.
     """
     stem, _, part = str(w.name).rpartition(".")
     if part not in ("weight", "bias") or w.graph is None or f"{stem}.running_var" not in w.graph.initializers:
@@ -210,12 +211,12 @@ def _is_of_frozen_normalization(w: ir.Value) -> bool:
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
-    """Whether our own builder made it, to be a constant."""
+    """Whether the builder of this package created the initializer as a constant."""
     return bool(w.metadata_props.get(graph.BUFFER))
 
 
 def _has_missing_values(w: ir.Value, uses: Uses) -> bool:
-    """Whether an entry is NaN: the rows of an imputer by neighbors are data."""
+    """Whether an entry is NaN, as in the rows that a KNNImputer stores."""
     array = graph.constant(w)
     return array is not None and array.size > 0 and bool(np.isnan(array.min()))
 
@@ -231,7 +232,7 @@ def multiplies(w: ir.Value) -> bool:
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
-    """Yield the nodes that compute with a value, directly or after changes of its shape."""
+    """Yield the nodes that compute with a value, directly or after shape changes, and its operand position."""
     values = graph.carried(value, _CARRIERS)
     carried = set(values)
     for v in values:
@@ -242,16 +243,16 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 
 
 def _is_scalar(w: ir.Value, uses: Uses) -> bool:
-    """Whether a weight is a scalar of a formula: one element that scales or fills its other operand, or no axes."""
+    """Whether a weight is a scalar of a formula: no axes, or one element that scales or fills the other operand."""
     if not graph.rank(w):
         return not all(_is_intercept(w, node) for node in w.consumers())
     return graph.static_shape(w) == (1,) and all(node.op_type in ("Mul", "Div", "Pow", "Where") for node, _ in uses)
 
 
 def _is_intercept(w: ir.Value, node: ir.Node) -> bool:
-    """Whether a node adds a scalar to a product that has no intercept yet and is used nowhere else.
+    """Whether a node adds a scalar to a product that has no intercept yet and no other use.
 
-    The 1 of 1 - p is none.
+    The 1 in 1 - p is not an intercept.
     """
     if node.op_type not in ("Add", "Sub") or (node.op_type == "Sub" and node.inputs[0] is w):
         return False
@@ -268,9 +269,9 @@ def _is_bare_product(value: ir.Value | None) -> bool:
 
 
 def _multiplies_alone(node: ir.Node) -> bool:
-    """Whether a node multiplies by a weight and adds nothing."""
+    """Whether a node multiplies by a weight without adding anything."""
     with_weight = any(_comes_from_initializer(x) for x in node.inputs)
-    if node.op_type == "Mul":  # x / 6 + 1 / 2, y * deviation + mean: who scales by a number adds one
+    if node.op_type == "Mul":  # x / 6 + 1 / 2, y * deviation + mean: scaling by a scalar often comes with adding one
         return with_weight and all(graph.static_shape(x) not in ((), (1,)) for x in node.inputs if x is not None)
     return with_weight and (
         node.op_type in ("MatMul", "Einsum")
@@ -289,7 +290,7 @@ def _comes_from_initializer(value: ir.Value | None) -> bool:
 
 
 def _is_statistic(w: ir.Value, uses: Uses) -> bool:
-    if any(_normalizes_images(*use) for use in uses):  # a learned shift or scale has another name
+    if any(_normalizes_images(*use) for use in uses):  # learned shifts and scales have other names
         return any(pattern.match(str(w.name)) for pattern in (_RESULT, _STATISTIC))
     return all(_is_variance(node) or _is_mean(node, position) for node, position in uses) or any(
         _is_of_folded_normalization(node) for node, _ in uses
@@ -297,7 +298,7 @@ def _is_statistic(w: ir.Value, uses: Uses) -> bool:
 
 
 def _is_variance(node: ir.Node) -> bool:
-    """Whether a node begins sqrt(variance + eps)."""
+    """Whether a node is the start of sqrt(variance + eps)."""
     if node.op_type == "Add" and _has_scalar(node):
         return any(_is_root(user) for user in node.outputs[0].consumers())
     return _is_root(node)
@@ -313,9 +314,10 @@ def _is_root(node: ir.Node) -> bool:
 
 
 def _is_mean(node: ir.Node, position: int) -> bool:
-    """Whether a node is x - mean in (x - mean) / sqrt(variance + eps), or mean * scale in x * scale - mean * scale.
+    """Whether a node is x - mean, or mean * scale, in a normalization.
 
-    Or one of both in (x - mean) / scale, or x - mean in (x - mean) * scale + shift.
+    The forms are (x - mean) / sqrt(variance + eps), x * scale - mean * scale, (x - mean) / scale, and (x - mean) *
+    scale + shift.
     """
     if node.op_type == "Mul":
         return _is_mean_by_scale(node, position)
@@ -329,14 +331,14 @@ def _is_mean(node: ir.Node, position: int) -> bool:
 
 
 def _scales(user: ir.Node, position: int, centered: ir.Value) -> bool:
-    """Whether a node divides x - mean by sqrt(variance + eps), as a factor too, or by a scale."""
+    """Whether a node divides x - mean by sqrt(variance + eps), or multiplies by its inverse, or divides by a scale."""
     if user.op_type in ("Div", "Mul") and any(_is_fixed_root(x) for x in user.inputs if x is not centered):
         return True
     return user.op_type == "Div" and position == 0 and _comes_from_initializer(user.inputs[1])
 
 
 def _scales_and_shifts(node: ir.Node, m: ir.Value | None) -> bool:
-    """Whether a node is the product of (x - m) s + b, all of one shape: m and b say the same, so m is no parameter."""
+    """Whether a node is the product in (x - m) s + b, all of one shape: b makes m redundant, so m is no parameter."""
     sums = [user for user in node.outputs[0].consumers() if user.op_type == "Add"]
     others = [x for user in [node, *sums] for x in user.inputs if _comes_from_initializer(x)]
     shapes = {graph.static_shape(x) for x in [m, *others] if x is not None}
@@ -344,14 +346,14 @@ def _scales_and_shifts(node: ir.Node, m: ir.Value | None) -> bool:
 
 
 def _is_mean_by_scale(node: ir.Node, position: int) -> bool:
-    """Whether a node multiplies by 1 / sqrt(variance + eps), and the product is subtracted."""
+    """Whether a node multiplies by 1 / sqrt(variance + eps) and the product is subtracted."""
     others = (x for i, x in enumerate(node.inputs) if i != position)
     taken = any(n.op_type == "Neg" or (n.op_type == "Sub" and place == 1) for n, place in node.outputs[0].uses())
     return taken and any(_is_fixed_root(x) for x in others)
 
 
 def _is_fixed_root(value: ir.Value | None) -> bool:
-    """Whether a value is made of initializers only, the square root of one among them."""
+    """Whether a value is computed only from initializers, with a square root."""
     above = graph.ancestors([] if value is None else [value])
     nodes = {node for v in above if (node := v.producer()) is not None}
     leaves = (v for v in above if v.producer() is None)
@@ -359,14 +361,14 @@ def _is_fixed_root(value: ir.Value | None) -> bool:
 
 
 def _normalizes_images(node: ir.Node, position: int) -> bool:
-    """Whether a node subtracts one number a channel from an input, (n, c, h, w), or divides it by them.
+    """Whether a node subtracts one value per channel from an input (n, c, h, w), or divides the input by it.
 
-    Those behind a convolution are learned shifts and scales of channels.
+    After a convolution, such values are learned shifts and scales of channels.
     """
     x, w = node.inputs[0], node.inputs[position]
     if node.op_type not in ("Sub", "Div") or position != 1 or not _is_one_a_channel(w):
         return False
-    while (moved := graph.made_by(x, "Cast", "Div", "Mul", "Sub")) is not None:  # scaled by a constant before
+    while (moved := graph.made_by(x, "Cast", "Div", "Mul", "Sub")) is not None:  # scaled by a constant
         x = moved.inputs[0]
     return x is not None and x.is_graph_input() and not x.is_initializer()
 
@@ -377,11 +379,11 @@ def _is_one_a_channel(value: ir.Value | None) -> bool:
 
 
 def _is_of_folded_normalization(node: ir.Node) -> bool:
-    """Whether a node is of conv(x) s + b with one s and one b a channel that PyTorch's exporter computed.
+    """Whether a node belongs to conv(x) s + b with s and b per channel, computed by PyTorch's exporter.
 
-    That is what it folds FrozenBatchNorm2d to: s = weight / sqrt(running_var + eps), b = bias - running_mean s.
-    Learned s and b that a module reshapes, `x * w.view(1, -1, 1, 1) + b.view(1, -1, 1, 1)`, are folded to the same:
-    no file tells the two apart, and the more common one is assumed.
+    The exporter folds FrozenBatchNorm2d to this form: s = weight / sqrt(running_var + eps), b = bias - running_mean s.
+    Learned s and b that a module reshapes, `x * w.view(1, -1, 1, 1) + b.view(1, -1, 1, 1)`, give the same form. The
+    file does not distinguish the two cases, so the more common one is assumed.
     """
     users = node.outputs[0].consumers()
     addition = users[0] if node.op_type == "Mul" and len(users) == 1 else node
@@ -395,7 +397,7 @@ def _is_of_folded_normalization(node: ir.Node) -> bool:
 
 
 def _is_folded(name: str) -> bool:
-    """Whether torch.onnx.export(dynamo=False) computed an initializer: onnx::Mul_315, after the node that takes it."""
+    """Whether torch.onnx.export(dynamo=False) computed an initializer and named it after its reader."""
     return name.startswith("onnx::") and is_computed(name)
 
 
@@ -403,7 +405,7 @@ def _is_folded(name: str) -> bool:
 
 
 def _is_fixed(w: ir.Value, uses: Uses) -> bool:
-    """Whether the values of an initializer are those of a mask, of a table of sines or its frequencies, of a grid."""
+    """Whether the values of an initializer are a mask, a table of sines or its frequencies, or a grid."""
     array = graph.constant(w) if not w.is_graph_input() else None
     if array is None or not array.size or not uses:
         return False
@@ -446,12 +448,12 @@ def _is_one_minus(node: ir.Node) -> bool:
 
 
 def _leads_to_softmax(node: ir.Node) -> bool:
-    """Whether every use of a node leads to a Softmax, through shape changes and sums only."""
+    """Whether every use of a node leads to a Softmax through shape changes and sums only."""
     return node.op_type == "Attention" or _leads_only_to({"Softmax", "LogSoftmax"}, node.outputs[0], _BETWEEN)
 
 
 def _leads_only_to(ends: Collection[str], value: ir.Value, between: Collection[str]) -> bool:
-    """Whether every use of a value leads to one of some operators, through certain others only."""
+    """Whether every use of a value leads to one of the operators `ends` through operators `between` only."""
     values = graph.carried(value, {*between}.difference(ends), any_operand=True)
     known = {*ends, *between}
     return all(
@@ -472,7 +474,7 @@ def _is_turned(value: ir.Value) -> bool:
 
 
 def _are_even_steps(array: np.ndarray) -> bool:
-    """Whether an array is a grid of equal steps, as of centers of radial basis functions."""
+    """Whether an array is a grid of equal steps, such as the centers of radial basis functions."""
     if array.ndim != 1 or len(array) < _STEPS:
         return False
     even = np.linspace(array[0], array[-1], len(array))
@@ -492,13 +494,13 @@ def _are_waves(table: np.ndarray) -> bool:
     middle, around = table[1:-1], table[2:] + table[:-2]
     power = (middle**2).sum(axis=0)
     factor = (around * middle).sum(axis=0) / np.where(power > 0, power, 1)
-    # float32 tables of large positions are 1e-3 off
+    # the error of float32 tables is 1e-3 at large positions
     off = np.abs(around - factor * middle).max(axis=0) > 5e-3 * np.abs(table).max(axis=0)
     return not off.any() and bool((np.abs(factor) <= 2 + 1e-3).all())
 
 
 def _are_coordinates(array: np.ndarray) -> bool:
-    """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices alone."""
+    """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices only."""
     k = array.ndim - 1
     if k < 2 or array.shape[-1] != k or array.size < _EQUATIONS:
         return False
@@ -514,7 +516,7 @@ def _is_grid(table: np.ndarray) -> bool:
     return bool((grows ^ stays).all() and once.all())
 
 
-#: Values that nobody learned, and whether a node uses them so: by the first row that fits the values, for all uses.
+#: Tests for values that are not learned, and for their uses; the first row that fits the values decides, for all uses.
 _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
     (_are_0_and_1, _masks),
     (_are_far, _masks_softmax),
@@ -524,7 +526,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
     (_are_coordinates, lambda node: True),
 )
 
-#: The criteria of a buffer; one is enough.
+#: The criteria of a buffer, of which one suffices.
 _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
     _is_called_buffer,
     _is_statistic,

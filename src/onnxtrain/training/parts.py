@@ -1,7 +1,7 @@
 """Rows of the training data in parts, of which a few are in memory.
 
-Of P parts k are open at a time, and the next one is being read. If P <= k an epoch is that of the same rows in memory;
-else :mod:`~onnxtrain.training.mixing` mixes them.
+Of P parts, k are open at a time while the next one is read. If P <= k, an epoch equals that of the same rows in memory;
+otherwise :mod:`~onnxtrain.training.mixing` mixes the rows.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from onnxtrain.runtime.device import Device
 from onnxtrain.training.data import Batch, Piece, TrainingData, batches
 from onnxtrain.training.mixing import Strata, balanced_order, gather, mixed, sections, shuffled
 
-#: How much the sum of the weights of a part may differ from one pass to the next: those on one side of a split are a
-#: difference of sums.
+#: The tolerance of the sum of the weights of a part between two passes; on one side of a split, the sum is a difference
+#: of sums.
 _ROUNDED = 1e-6
 
 
 class PartReader(Protocol):
-    """Parts of the rows, read one after the other."""
+    """Reads parts of the rows one after the other."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of parts."""
 
     def read(self, i: int) -> Any:
-        """Return a part as its file has it; called in a thread, while steps are done."""
+        """Return a part as its source stores it; called in a thread, while steps run."""
 
     def check(self, i: int, part: Any) -> TrainingData:
-        """Return a part that was read as the objective takes it."""
+        """Check a part that was read, and return it in the form for the objective."""
 
     def check_lengths(self) -> None:
-        """Raise a DataError if the number of parts, or of the rows of one, has changed since the fit began."""
+        """Raise a DataError if the number of parts, or of rows of a part, has changed since the fit began."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of each part that are held out, drawn anew from the same seeds whenever the part is read.
+    """The held-out rows of each part, drawn again from the same seed whenever the part is read.
 
     Attributes
     ----------
     seeds : tuple of int
-        One for each part.
+        The seed of each part.
     n_held_out : tuple of int
-        How many rows of each part.
+        The number of held-out rows of each part.
     held_out : bool
-        Whether these are visited, or the others.
+        Whether the held-out rows are visited, or the others.
     """
 
     seeds: tuple[int, ...]
@@ -60,7 +60,7 @@ class Split:
     held_out: bool
 
     def of(self, i: int, data: TrainingData) -> TrainingData:
-        """Return a part, of which only the rows on this side are visited."""
+        """Return a part with only the rows of this side visited."""
         rows, n = np.random.RandomState(self.seeds[i]).permutation(data.rows), self.n_held_out[i]
         return data.subset(rows[:n] if self.held_out else rows[n:])
 
@@ -73,21 +73,21 @@ class PartedData:
     ----------
     reader : PartReader
     sizes : tuple of int
-        How many rows of each part count: those of weight zero are never visited.
+        The number of rows of each part that count; rows of weight zero are never visited.
     weights : tuple of float, optional
-        The sum of the weights of each part; None if rows have none.
+        The sum of the weights of each part; None if rows have no weights.
     like : TrainingData
-        A few rows: types and shapes are those of all.
+        A few rows, which have the types and shapes of all rows.
     open_parts : int
-        How many are mixed at a time.
+        The number of parts that are mixed at a time.
     digest : str or None
-        A fingerprint of the rows; None if a pass over them is needed for it.
+        A fingerprint of the rows; None if it requires a pass over the rows.
     split : Split, optional
         The rows of each part that are visited; None for all.
     shares : ndarray (n_parts, n_classes), optional
-        The share of each class in the rows of each part, if the labels are classes and known.
+        The share of each class in the rows of each part, if the labels are known classes.
     shuffled_labels : bool
-        Each row gets the label of another in :meth:`pieces`.
+        Whether :meth:`pieces` permutes the labels.
     watch : callable, optional
         Called with the number of rows of each batch of an epoch.
     """
@@ -105,27 +105,27 @@ class PartedData:
 
     @property
     def n_rows(self) -> int:
-        """How many rows count."""
+        """The number of rows that count."""
         return sum(self.sizes)
 
     @property
     def weighted(self) -> bool:
-        """Whether rows have weights."""
+        """Whether the rows have sample weights."""
         return self.weights is not None
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights of the rows."""
+        """The sum of the sample weights."""
         return float(sum(self.sizes if self.weights is None else self.weights))
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
-        """For each input of the model that is the same for all rows, its value."""
+        """The values of the inputs of the model that are the same for all rows."""
         return self.like.constants
 
     @property
     def at_hand(self) -> None:
-        """None: steps are fed batches."""
+        """None, because steps are fed batches."""
         return None
 
     @property
@@ -135,16 +135,16 @@ class PartedData:
 
     @property
     def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; any number if none is sparse."""
+        """The number of rows that may be made dense together; unlimited if none is sparse."""
         return self.like.dense_at_once
 
     @property
     def bytes_of_scores(self) -> int:
-        """The bytes of the scores of a row, about."""
+        """The approximate bytes of the scores of a row."""
         return self.like.bytes_of_scores
 
     def with_shuffled_labels(self) -> Self:
-        """Return the same rows, each with the label of another; always in the same order."""
+        """Return the same rows with permuted labels; the permutation is always the same."""
         return replace(self, shuffled_labels=True, watch=None)
 
     def fingerprint(self) -> str:
@@ -155,9 +155,12 @@ class PartedData:
         return hashlib.sha256(f"{digest} {self.sizes} {self.weights} {self.split}".encode()).hexdigest()
 
     def hold_out(self, fraction: float, random_state: np.random.RandomState) -> tuple[PartedData, PartedData]:
-        """Return the rows without a fraction of each part, and these; parts with weights are read once for their sums.
+        """Return the training rows and the held-out rows, a fraction of each part.
 
-        Fractions of rows are rounded so that those of all parts add up, to the next integer as in scikit-learn.
+        Parts with weights are read once to compute the sums of the weights.
+
+        The numbers of held-out rows are rounded so that their sum is the fraction of all rows, rounded up as in
+        scikit-learn.
 
         Raises
         ------
@@ -185,7 +188,7 @@ class PartedData:
         return replace(trained, weights=tuple(np.subtract(self.weights, held_out.weights or 0).tolist())), held_out
 
     def counted(self) -> PartedData:
-        """Return the same with the number and the weight of the rows of each part as one more pass finds them."""
+        """Return the same data with the number and weight of the rows of each part, counted in one more pass."""
         order = self._present
         sizes, weights = [0] * len(self.sizes), [0.0] * len(self.sizes)
         for i, data in zip(order, self._read(order, self._taken), strict=True):
@@ -197,17 +200,17 @@ class PartedData:
     def _read(
         self, order: Iterable[int], use: Callable[[int, Any], TrainingData] | None = None
     ) -> Generator[TrainingData]:
-        """Yield parts in an order, as the first pass found them; while one is used, a thread reads the next."""
+        """Yield the parts in order, checked against the first pass; a thread reads the next part meanwhile."""
         self.reader.check_lengths()
         return read_ahead(self.reader.read, use or self._unchanged, order)
 
     def _taken(self, i: int, part: Any) -> TrainingData:
-        """Return a part, of which only the rows on this side of a split are visited."""
+        """Return a part with only the rows of this side of the split visited."""
         data = self.reader.check(i, part)
         return data if self.split is None else self.split.of(i, data)
 
     def _unchanged(self, i: int, part: Any) -> TrainingData:
-        """Return a part as :meth:`_taken` does, if its rows, weights and labels count as in the first pass."""
+        """Return a part like :meth:`_taken`; raise if its rows, weights or labels differ from the first pass."""
         data = self._taken(i, part)
         if data.n_rows != self.sizes[i]:
             raise changed(i, f"{data.n_rows} rows count, {self.sizes[i]} did")
@@ -221,11 +224,11 @@ class PartedData:
 
     @property
     def _present(self) -> list[int]:
-        """The parts that have rows."""
+        """The indices of the parts that have rows."""
         return [i for i, n in enumerate(self.sizes) if n]
 
     def pieces(self, device: Device) -> Iterator[Piece]:
-        """Yield the rows that count in the order of the parts, some at a time."""
+        """Yield the rows that count in the order of the parts, in pieces."""
         if self.shuffled_labels:
             yield from self._pieces_of_shuffled_labels()
             return
@@ -234,12 +237,12 @@ class PartedData:
 
     def _pieces_of_shuffled_labels(self) -> Iterator[Piece]:
         random_state = np.random.RandomState(0)
-        for rows in self.epoch(self.rows_at_once, random_state):  # mixed: a part may have one label
+        for rows in self.epoch(self.rows_at_once, random_state):  # mixed, because a part may have only one label
             piece = rows.piece
             yield piece._replace(label=random_state.permutation(piece.label))
 
     def epoch(self, size: int, random_state: np.random.RandomState | None) -> Generator[Batch]:
-        """Yield the rows of nonzero weight in batches of `size`, mixed if there is a generator."""
+        """Yield the rows of nonzero weight in batches of `size`; mixed if `random_state` is given."""
         rows = self._read(self._present) if random_state is None else self._mixed(random_state)
         try:
             for batch in in_batches(rows, size):
@@ -250,7 +253,7 @@ class PartedData:
             rows.close()
 
     def _mixed(self, random_state: np.random.RandomState) -> Generator[TrainingData]:
-        """Yield the rows of all parts in a drawn order, some at a time."""
+        """Yield the rows of all parts in a random order, in pieces."""
         present, k = np.array(self._present), self.open_parts
         if len(present) <= k:
             opened = list(self._read(present.tolist()))
@@ -278,7 +281,7 @@ def changed(i: int, how: str) -> DataError:
 
 
 def in_batches(arrays: Iterable[TrainingData], size: int) -> Iterator[Batch]:
-    """Yield the rows that count of arrays, one after the other, in batches of `size`, the last one smaller."""
+    """Yield the rows that count of consecutive arrays in batches of `size`; the last batch is smaller."""
     rest: list[Batch] = []  # less than a batch
     for data in arrays:
         rows, n_rest = data.rows, sum(batch.n_rows for batch in rest)
@@ -295,12 +298,12 @@ def in_batches(arrays: Iterable[TrainingData], size: int) -> Iterator[Batch]:
             if batch.n_rows == size:
                 yield batch
             else:
-                rest = [_joined([batch])]  # a copy: the part is let go
+                rest = [_joined([batch])]  # a copy, so that the part can be freed
     yield from rest
 
 
 def _joined(some: Sequence[Batch]) -> Batch:
-    """Return a batch of the rows of several."""
+    """Return one batch with the rows of several."""
     rows = [batch.data.rows[batch.rows] if isinstance(batch.rows, slice) else batch.rows for batch in some]
     which = np.repeat(np.arange(len(some)), [len(r) for r in rows])
     data = gather([batch.data for batch in some], which, np.concatenate(rows))

@@ -1,9 +1,9 @@
-"""Peephole rewritings for graphs that run very often: cheaper nodes for the same values.
+"""Peephole rewritings for graphs that run very often: cheaper nodes that compute the same values.
 
-Each stands here because it alone saves 5 % or more of a whole fit of some network of the
-benchmarks, measured with the others in place: the figure beside it is the time of the fit
-without it over that with it. :func:`onnxtrain.autodiff.simplify` holds what is shorter for any
-runtime; these are for patterns that onnxruntime runs slowly.
+Each rewriting alone saves 5 % or more of a whole fit of some network of the benchmarks, measured with all others in
+place. The figure beside it is the time of the fit without it divided by the time with it.
+:func:`onnxtrain.autodiff.simplify` has the rewritings that help any runtime; those here are for patterns that
+onnxruntime runs slowly.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ from onnxtrain.graph import (
 
 __all__ = ["ANYWHERE", "ON_CPU", "SIGNS", "sum_rows_by_a_product"]
 
-#: Elements from which two operators are faster than Sign.
+#: The number of elements from which two operators are faster than Sign.
 _MANY = 1000
 
-#: The largest value of a type: times its smallest normal value it is more than 1.
+#: The largest value of each type; its product with the smallest normal value is more than 1.
 _LARGEST = {dtype: float(np.finfo(dtype.numpy()).max) for dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)}
 
-#: Elements up to which Gemm is faster than two operators where it subtracts.
+#: The number of elements up to which a subtracting Gemm is faster than two operators.
 _SHORT = 4000
 
-#: Elements above which Gemm, which copies its operand C in one thread, is slower than Add in several.
+#: The number of elements above which Gemm, which copies its operand C in one thread, is slower than a multithreaded
+#: Add.
 _SMALL = 2**14
 
-#: Rewritings that pay on every device, and those that pay with the kernels of a CPU.
+#: Rewritings that pay on every device, and rewritings that pay with CPU kernels.
 ANYWHERE, ON_CPU = Rewritings(), Rewritings()
 
-#: Of those for a CPU the one that subgraphs need as well.
+#: The CPU rewriting that is also applied in subgraphs.
 SIGNS = Rewritings()
 
 
 def sum_rows_by_a_product(op: Op, node: ir.Node, *, column: ir.Value, ones: ir.Value) -> ir.Value | None:
-    """Replace, in 1 / 1.04 to 1 / 1.09 of the time, a sum over the rows of a batch by a product with a row of ones.
+    """Replace a sum over the rows of a batch by a product with a row of ones; the time becomes 1 / 1.04 to 1 / 1.09.
 
-    onnxruntime sums columns one element at a time.
+    onnxruntime sums columns element by element.
 
     Parameters
     ----------
@@ -59,9 +60,9 @@ def sum_rows_by_a_product(op: Op, node: ir.Node, *, column: ir.Value, ones: ir.V
     node : onnx_ir.Node
         A ReduceSum.
     column : onnx_ir.Value
-        Some value of shape (n, 1), n the rows of the batch.
+        A value of shape (n, 1), where n is the number of rows of the batch.
     ones : onnx_ir.Value
-        Of shape (1, n).
+        A value of ones of shape (1, n).
     """
     (y,) = node.outputs
     if not _sums_rows(node, column):
@@ -93,7 +94,7 @@ def _sums_rows(node: ir.Node, column: ir.Value) -> bool:
 
 @ANYWHERE.rule("ReduceSum")
 def sum_of_what_was_scattered(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.13: the sum over a row of zeros into which one element was written is that element
+    # 1.13: the sum over a row of zeros with one element written into it is this element
     x, (y,) = node.inputs[0], node.outputs
     scatter = made_by(x, "ScatterElements")
     axes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -109,8 +110,9 @@ def sum_of_what_was_scattered(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ON_CPU.rule("Sub")
 def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.7 of these nodes for 1024 tokens of a language model, 1.1 for 200 rows of 10 classes. Gradient of LogSoftmax:
-    # elements in zeros, less a product. Added to the negative product they need no zeros of the size of the scores
+    # 1.7 of the time of these nodes for 1024 tokens of a language model, 1.1 for 200 rows of 10 classes. The gradient
+    # of LogSoftmax is elements scattered into zeros, minus a product. Scattering them into the negative product needs
+    # no zeros of the size of the scores
     scattered, rest = node.inputs
     scatter, product = made_by(scattered, "ScatterElements"), made_by(rest, "Mul")
     if scatter is None or product is None or node.outputs[0].is_graph_output():
@@ -128,8 +130,8 @@ def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ANYWHERE.rule("Sub")
 def rows_moved_alone(op: Op, node: ir.Node) -> ir.Value | None:
-    # 20 for a table of 50,000 rows of 128, of which a batch reads 512: SGD moves those that the gradient of Gather is
-    # not zero in. They are written over: see in_place
+    # 20 for a table of 50,000 rows of 128, of which a batch reads 512: SGD updates only rows with a nonzero gradient of
+    # Gather, in place: see in_place
     w, step = node.inputs
     product = made_by(step, "Mul")
     scatter, rate = (None, None) if product is None else (made_by(product.inputs[0], "ScatterND"), product.inputs[1])
@@ -142,13 +144,13 @@ def rows_moved_alone(op: Op, node: ir.Node) -> ir.Value | None:
         return None
     extents = static_shape(rate)  # type: ignore[arg-type]
     if extents is None or math.prod(extents) != 1 or len(extents) > rank(updates):  # type: ignore[arg-type, operator]
-        return None  # a rate for each row of the table is none for each row of the batch
+        return None  # a rate per row of the table is not a rate per row of the batch
     return op.ScatterND(w, index, op.Mul(updates, op.Neg(rate)), reduction="add")
 
 
 @ON_CPU.rule("Shape")
 def shape_of_a_product(op: Op, node: ir.Node) -> ir.Value | None:
-    # that of its operand: the scores of a language model would be kept in memory until the gradient takes their shape
+    # use the operand's shape, so that a language model's scores need not stay in memory for their shape in the gradient
     y = node.inputs[0]
     plus = made_by(y, "Add")
     if plus is not None:
@@ -163,7 +165,7 @@ def shape_of_a_product(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ANYWHERE.rule("ReduceSum")
 def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.05 to 1.09: ReduceSumSquare and ReduceL1 need no array in between
+    # 1.05 to 1.09: ReduceSumSquare and ReduceL1 need no intermediate array
     x, (y,) = node.inputs[0], node.outputs
     term = made_by(x, "Mul", "Abs")
     if term is None or len(node.inputs) > 1 or y.is_graph_output():
@@ -174,7 +176,7 @@ def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
     return reduce(term.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
 
 
-# 1.06 to 1.10: an operator that broadcasts takes the small operand, if another one has the full shape or more
+# 1.06 to 1.10: a broadcasting operator can take the unexpanded operand if another operand has the full shape
 ANYWHERE.rule("Add", "Sub", "Mul", "Div", "Where")(stretched_by_the_operator)
 
 
@@ -187,18 +189,18 @@ def stretched_last(op: Op, node: ir.Node) -> ir.Value | None:
 
 
 def _typed(*values: ir.Value | None) -> bool:
-    """Whether the types of values are known: the gradient of another builder does not tell all of them."""
+    """Whether the types of all values are known; other gradient builders do not record all of them."""
     return all(v is not None and v.dtype is not None for v in values)
 
 
-# 1.05 of a linear model with penalties, whose gradients are products with the gradient of a sum, 1
+# 1.05 for a linear model with penalties, whose gradients are products with 1, the gradient of a sum
 ANYWHERE.rule("Mul")(times_one)
 
 
 @ANYWHERE.rule("Where")
 def mask_by_a_product(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.2 to 1.7: Where(y > 0, dy, 0), y an output of Relu, is dy times [y != 0]. Only for a dy that a matrix product
-    # gives: the slope of Sqrt is infinite at 0, and 0 times that is NaN
+    # 1.2 to 1.7: Where(y > 0, dy, 0), with y an output of Relu, is dy times [y != 0]. Only if dy is a matrix product:
+    # the slope of Sqrt is infinite at 0, and 0 times infinity is NaN
     condition, dy, zero = node.inputs
     greater = made_by(condition, "Greater")
     y = None if greater is None or not _is_zero(greater.inputs[1]) else greater.inputs[0]
@@ -211,7 +213,7 @@ def mask_by_a_product(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ANYWHERE.rule("Where")
 def sign_by_a_difference(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.05: 1 where c holds and -1 elsewhere is [c] - [not c]; onnxruntime's Where is slow when it stretches two scalars
+    # 1.05: Where(c, 1, -1) is [c] - [not c]; onnxruntime's Where is slow if it broadcasts two scalars
     condition, *choices = node.inputs
     (y,) = node.outputs
     signs = [scalar(v) for v in choices]
@@ -225,14 +227,14 @@ def sign_by_a_difference(op: Op, node: ir.Node) -> ir.Value | None:
 
 @ANYWHERE.rule("Add", "Sum")
 def added_to_a_product(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.05 to 1.07: Gemm adds a small matrix on the way, such as the gradient of a penalty to that of the loss
+    # 1.05 to 1.07: Gemm also adds a small matrix, such as the gradient of a penalty to that of the loss
     terms = _small_terms(node)
     product = next((x for x in terms if _takes_a_term(x)), None)
     gemm = made_by(product, "Gemm")
     if gemm is None:
         return None
     first, *rest = [x for x in terms if x is not product]
-    # beta, which onnxruntime-training sets to 0, is for an absent operand
+    # onnxruntime-training sets beta to 0 if the operand is absent
     kept = {name: a.value for name, a in gemm.attributes.items() if name != "beta"}
     total = op.Gemm(*gemm.inputs, first, **kept)
     for x in rest:
@@ -241,7 +243,7 @@ def added_to_a_product(op: Op, node: ir.Node) -> ir.Value | None:
 
 
 def _small_terms(node: ir.Node) -> list[ir.Value]:
-    """Return the terms of a sum of small arrays of one shape, none of any other sum."""
+    """Return the terms of a sum of small arrays of one shape; empty for any other sum."""
     (y,) = node.outputs
     shape = static_shape(y)
     if shape is None or math.prod(shape) > _SMALL or y.is_graph_output():
@@ -251,13 +253,13 @@ def _small_terms(node: ir.Node) -> list[ir.Value]:
 
 
 def _takes_a_term(product: ir.Value) -> bool:
-    """Whether a value is the result of a Gemm without a third operand, and is used once."""
+    """Whether a value is the output of a Gemm without third operand and has only one use."""
     gemm = made_by(product, "Gemm")
     return gemm is not None and len(gemm.inputs) <= 2 and len(product.uses()) == 1
 
 
 def _is_zero(value: ir.Value | None) -> bool:
-    """Whether every element is always zero: of a constant scalar, or of ConstantOfShape."""
+    """Whether every element is zero: of a constant scalar, or of ConstantOfShape."""
     filled = made_by(value, "ConstantOfShape")
     if filled is None:
         known = None if value is None else constant(value)
@@ -268,8 +270,8 @@ def _is_zero(value: ir.Value | None) -> bool:
 
 @ON_CPU.rule("Add", "Sub")
 def line_moved_by_gemm(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.03 to 1.09: scalar * line + rest, such as a decaying average, and, if the line is short, rest - scalar * line,
-    # such as a step of gradient descent. A line is a row or a column
+    # 1.03 to 1.09: scalar * line + rest, such as a decaying average, and, for a short line, rest - scalar * line, such
+    # as a step of gradient descent. A line is a row or a column
     (y,) = node.outputs
     if not _is_line(y, math.inf if node.op_type == "Add" else _SHORT):
         return None
@@ -287,7 +289,7 @@ def line_moved_by_gemm(op: Op, node: ir.Node) -> ir.Value | None:
 
 
 def _make_gemm(node: ir.Node, *inputs: ir.Value) -> None:
-    """Let the node of Add or Sub be one of Gemm, whose output others know."""
+    """Turn a node Add or Sub into a Gemm, in place, because other nodes read its output."""
     if node.op_type == "Sub":
         node.attributes["alpha"] = ir.AttrFloat32("alpha", -1.0)
     node.op_type = "Gemm"
@@ -297,13 +299,13 @@ def _make_gemm(node: ir.Node, *inputs: ir.Value) -> None:
 
 
 def _is_line(x: ir.Value, most: float) -> bool:
-    """Whether a value is a row or a column of so many elements at most, of a type that Gemm knows."""
+    """Whether a value is a row or a column of at most `most` elements, of a type that Gemm supports."""
     shape = static_shape(x)
     return x.dtype in _LARGEST and shape is not None and len(shape) == 2 and 1 in shape and math.prod(shape) <= most
 
 
 def _as_matrix(op: Op, factor: ir.Value | None) -> ir.Value | None:
-    """Return a scalar as (1, 1), None where it is none or its shape takes an operator."""
+    """Return a scalar as (1, 1); None if the factor is not a scalar, or if reshaping it takes an operator."""
     if factor is None or static_shape(factor) == (1, 1):
         return factor
     value = scalar(factor)
@@ -312,8 +314,8 @@ def _as_matrix(op: Op, factor: ir.Value | None) -> ir.Value | None:
 
 @SIGNS.rule("Sign")
 def sign_by_bounds(op: Op, node: ir.Node) -> ir.Value | None:
-    # 1.14 with an l1 penalty: Sign takes four times as long as this on a CPU. The largest float times x is within
-    # (-1, 1) only for x nearer to 0 than any normal value
+    # 1.14 with an l1 penalty: on a CPU Sign takes four times as long as this. The largest float times x is within (-1,
+    # 1) only if x is smaller than any normal value
     (x,), (y,) = node.inputs, node.outputs
     shape = None if x is None else static_shape(x)
     if x is None or shape is None or math.prod(shape) < _MANY or x.dtype not in _LARGEST or y.is_graph_output():

@@ -1,7 +1,8 @@
-"""A training step that any onnxruntime runs, without onnxtrain: all that a step reads is in its graph or is fed to it.
+"""A training step that any onnxruntime runs without onnxtrain: everything it reads is in the graph or fed to it.
 
 :class:`~onnxtrain.training.loop.StepLoop` computes the per-step scalars of many steps at once, and binds constants and
-counters. Here the graph computes the scalars from the learning rate and the step number, and holds the rest::
+counters. Here, the graph computes the scalars from the learning rate and the step number, and contains everything
+else::
 
     features, y, sample_weight  --->+--------+
     learning_rate (1,)          --->|  step  |---> loss (1,)
@@ -9,8 +10,8 @@ counters. Here the graph computes the scalars from the learning rate and the ste
     weights, slots              --->|        |---> next_...
     step (1,)                   --->+--------+---> next_step
 
-Below the line is the state: what ``next_S`` holds is fed to ``S`` in the next run. It has no default values:
-onnxruntime for JavaScript ignores what is fed to an input that has one.
+Below the line is the state: the output ``next_S`` is fed to the input ``S`` of the next run. The state has no default
+values, because onnxruntime for JavaScript ignores values fed to inputs with defaults.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from onnxtrain.training.step import StepGraph, Wire, build_step
 #: The kinds of devices for which a step is written.
 TARGETS = ("cpu", "webgpu")
 
-#: The bytes that a protobuf message may have, less what stands around the arrays.
+#: The limit of a protobuf message in bytes, minus room for the encoding.
 MOST_BYTES = graph.PROTO_LIMIT - 2**20
 
-#: A value of the state: a weight, or a slot of one.
+#: The key of a value of the state: a weight, or a slot of a weight.
 Key = tuple[str, ...]
 
 K = TypeVar("K")
@@ -50,17 +51,17 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class PortableStep:
-    """A training step that needs no host.
+    """A training step that needs no host code.
 
     Attributes
     ----------
     onnx : bytes
     graph : StepGraph
-        The step that it was made from.
+        The step from which it was made.
     features : mapping of str to str
-        As of ``graph``.
+        As in ``graph``.
     state_names : mapping of str to str
-        The input of the state for each of those of ``graph``.
+        The name of each input of the state, by its name in ``graph``.
     label, weight, learning_rate, loss, counter : str
         The names of the inputs, the loss and the step number; ``weight`` is None without sample weights.
     """
@@ -77,7 +78,7 @@ class PortableStep:
 
     @property
     def state(self) -> dict[str, dict[Key, Part | None]]:
-        """For each input of the state its parts, by weight or by weight and slot; the step number has none."""
+        """The parts of each input of the state, by weight or by weight and slot; the step number has no parts."""
         found: dict[str, dict[Key, Part | None]] = {}
         for name, wire in self.graph.weights.items():
             found.setdefault(self.state_names[wire.input], {})[name,] = wire.part
@@ -86,19 +87,19 @@ class PortableStep:
         return {**found, self.counter: {}}
 
     def arrays(self, state: TrainingState, optimizer: Optimizer) -> dict[str, np.ndarray]:
-        """Return the state of training by input."""
+        """Return the arrays of the state of training, by input."""
         state = self._begun(state, optimizer)
         number = np.array([state.step - state.slots_step + 1], np.int32)
         found = joined(state.weights, self.graph.weights) | joined(state.slots, self.graph.slots)
         return {**{self.state_names[name]: x for name, x in found.items()}, self.counter: number}
 
     def after(self, state: TrainingState, arrays: Mapping[str, np.ndarray], optimizer: Optimizer) -> TrainingState:
-        """Return the state of training that `arrays` are, by input; checked.
+        """Return the state of training for given arrays, by input, after checking them.
 
         Raises
         ------
         DataError
-            A name or a shape is another one, or a value is infinite or NaN.
+            A name or a shape differs from the expected one, or a value is infinite or NaN.
         """
         state = self._begun(state, optimizer)
         found = _checked(arrays, self.arrays(state, optimizer))
@@ -112,7 +113,7 @@ class PortableStep:
         )
 
     def _begun(self, state: TrainingState, optimizer: Optimizer) -> TrainingState:
-        """Return the state as a fit begins with it, the memory of the optimizer complete."""
+        """Return the state as at the beginning of a fit, with all optimizer slots."""
         state = replace(state)
         fill_slots(state, self.graph, optimizer)
         return state
@@ -121,7 +122,7 @@ class PortableStep:
         return {key: np.array(part_of(arrays[self.state_names[w.input]], w.part)) for key, w in wires.items()}
 
 
-#: What the state knows of the epochs that led to its weights, where others are put in their place.
+#: The reset values of the state's records of earlier epochs, which do not apply to weights from elsewhere.
 _OF_ANOTHER_WAY: dict[str, Any] = {
     "best_weights": None,
     "best_between": np.inf,
@@ -134,7 +135,7 @@ _OF_ANOTHER_WAY: dict[str, Any] = {
 
 
 def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays of the names, shapes and types expected."""
+    """Return arrays after checking their names, shapes and types."""
     for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "has also")):
         if names:
             raise DataError(
@@ -163,7 +164,7 @@ def portable_step(
     weighted: bool,
     labels: range | None = None,
 ) -> PortableStep:
-    """Return the step that a fit with these settings takes, as a graph that needs no host.
+    """Return the step of a fit with the given settings, as a graph that needs no host code.
 
     Parameters
     ----------
@@ -171,13 +172,13 @@ def portable_step(
     optimizer : Optimizer
     settings : Settings
     constants : mapping of str to ndarray
-        The values of those of the objective.
+        The values of the constants of the objective.
     target : {"cpu", "webgpu"}
         The device that will run it.
     weighted : bool
-        There are sample weights.
+        Whether there are sample weights.
     labels : range, optional
-        The labels that there are, if they are integers. On a CPU onnxruntime refuses others.
+        The valid labels, if they are integers. On a CPU, onnxruntime refuses other labels.
 
     Raises
     ------
@@ -197,7 +198,7 @@ def portable_step(
         return graph.unique_name(name, taken)
 
     rate_type = ir.DataType.DOUBLE if capabilities.float64 else ir.DataType.FLOAT
-    known = labels if capabilities.float64 else None  # kernels for WebGPU check no index
+    known = labels if capabilities.float64 else None  # WebGPU kernels do not check indices
     y = _label(op, inputs[step.inputs["label"]], named("y"), known)
     weight = _label(op, inputs[step.inputs["weight"]], named("sample_weight")) if weighted else None
     rate, number = _input(named("learning_rate"), rate_type, [1]), _input(named("step"), ir.DataType.INT32, [1])
@@ -206,7 +207,7 @@ def portable_step(
     _take_scalars(op, inputs[step.inputs["scalars"]], [share, *scalars], strengths)
     outputs = {str(v.name): v for v in model.graph.outputs}
     results = [(named("loss"), _loss(op, step, inputs, outputs, share))]
-    for value in state.values():  # a weight may be called y
+    for value in state.values():  # a weight may have the name y
         value.name = named(str(value.name))
     results += [(f"next_{value.name}", outputs[step.state[name]]) for name, value in state.items()]
     results += [(f"next_{number.name}", op.Add(number, op.initializer(tensor([1], ir.DataType.INT32, "next"))))]
@@ -223,7 +224,7 @@ def portable_step(
 def _step_of(
     objective: Objective, optimizer: Optimizer, settings: Settings, capabilities: Capabilities, *, weighted: bool
 ) -> tuple[StepGraph, tuple[float, ...]]:
-    """Return the step that takes the rows of a batch, and the strengths of its penalties."""
+    """Return the step that is fed the rows of a batch, and the strengths of its penalties."""
     if settings.accumulate > 1:
         raise ExportError(
             f"accumulate={settings.accumulate} sums the gradients of batches; an exported step updates the weights by "
@@ -246,7 +247,7 @@ def _step_of(
 
 
 def _weight_of_batch(op: Op, y: ir.Value, weight: ir.Value | None, dtype: ir.DataType) -> ir.Value:
-    """Return the sum of the sample weights of a batch, else the number of its rows, (1,)."""
+    """Return the sum of the sample weights of a batch or, without weights, the number of its rows, (1,)."""
     if weight is None:
         return op.Cast(op.Shape(y, start=0, end=1), to=dtype)
     return op.ReduceSum(op.Cast(weight, to=dtype), keepdims=1)
@@ -255,7 +256,7 @@ def _weight_of_batch(op: Op, y: ir.Value, weight: ir.Value | None, dtype: ir.Dat
 def _loss(
     op: Op, step: StepGraph, inputs: Mapping[str, ir.Value], outputs: Mapping[str, ir.Value], share: ir.Value
 ) -> ir.Value:
-    """Return the objective of a batch, (1,), from its counter, which begins at 0; it is no input any more."""
+    """Return the objective of a batch, (1,), from its counter; the counter starts at 0 and is no longer an input."""
     counted = step.counters["loss_sum"]
     _replace(inputs[counted.input], op.initializer(tensor([[0.0]], step.dtype, "zero")))
     sum_ = op.Reshape(outputs[counted.output], op.initializer(tensor([1], name="one")))
@@ -263,10 +264,10 @@ def _loss(
 
 
 def _take_unsigned_bytes(model: ir.Model) -> None:
-    """Turn, in place, pairs of QuantizeLinear and DequantizeLinear of int8 into uint8: q + 128, z + 128.
+    """Change pairs of QuantizeLinear and DequantizeLinear from int8 to uint8 in place: q + 128, z + 128.
 
-    The values are the same. onnxruntime, at its default level of optimization, does so itself in QuantizeLinear nodes
-    that it added, and leaves them the signed output_dtype, which it then refuses (1.32).
+    The dequantized values are the same. At its default optimization level, onnxruntime 1.32 makes this change itself
+    but keeps the signed output_dtype of these QuantizeLinear nodes, which it then refuses.
     """
     op = graph.builder(model).op
     shifted: dict[ir.Value, ir.Value] = {}
@@ -289,7 +290,7 @@ def _take_unsigned_bytes(model: ir.Model) -> None:
 
 
 def _rename_others(model: ir.Model, names: Container[str]) -> None:
-    """Give initializers that have the name of an input another one; :func:`graph.save` does it for other values."""
+    """Rename initializers whose name an input needs; :func:`graph.save` does this for other values."""
     for name, value in list(model.graph.initializers.items()):
         if name in names:
             value.name = graph.unique_name(name, graph.names_in(model.graph))
@@ -300,15 +301,15 @@ def _input(name: str, dtype: ir.DataType | None, shape: Sequence[Any]) -> ir.Val
 
 
 def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Let another value of the same type and shape take the place of an input."""
+    """Replace an input by another value, which gets its type and shape."""
     new.type, new.shape = old.type, old.shape
     ir.convenience.replace_all_uses_with(old, new)
 
 
 def _label(op: Op, old: ir.Value, name: str, labels: range | None = None) -> ir.Value:
-    """Return the input in place of one with an entry, or several, for each row: int32 for integers, (n,) for a column.
+    """Replace an input with one or more entries per row by a new input: int32 for integers, (n,) for a column.
 
-    JavaScript has no array of int64 but one of its slow integers. Integers outside `labels` are refused.
+    JavaScript has int64 arrays only of its slow BigInt. Integers outside `labels` are refused.
     """
     n, *others = old.shape  # type: ignore[misc]
     is_column = others == [1]
@@ -328,19 +329,19 @@ def _label(op: Op, old: ir.Value, name: str, labels: range | None = None) -> ir.
 
 
 def _checked_labels(op: Op, y: ir.Value, labels: range) -> ir.Value:
-    """Return labels as int64; a run with others fails. Losses would take them for another class.
+    """Return labels as int64; a run with invalid labels fails, which losses would take for another class.
 
-    Gather counts negative indices from the end, so they are made large ones.
+    Gather counts negative indices from the end, so they are mapped to large ones.
     """
     index = op.Sub(y, op.initializer(tensor(labels.start, y.dtype, "first_label"))) if labels.start else y
     unsigned = op.Cast(op.Cast(index, to=ir.DataType.UINT32), to=ir.DataType.INT64)
     found = op.Gather(op.initializer(tensor(list(labels), name="labels")), unsigned)
-    found.producer().name = "y_must_be_the_index_of_a_class"  # onnxruntime's error says it
+    found.producer().name = "y_must_be_the_index_of_a_class"  # this name is shown in onnxruntime's error
     return found
 
 
 def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths: Sequence[float]) -> None:
-    """Let the graph compute the row of its per-step scalars, each (1,), and hold the strengths of the penalties."""
+    """Compute the row of per-step scalars in the graph, (1,) each, with the penalty strengths as constants."""
     known = [op.initializer(tensor(strengths, scalars[0].dtype, "strengths"))] if strengths else []
     row = op.Concat(*scalars, *known, axis=0)
     _replace(old, op.Unsqueeze(op.Cast(row, to=old.dtype), op.initializer(tensor([0], name="axis"))))
@@ -350,7 +351,7 @@ def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths:
 
 
 def _fill(model: ir.Model, constants: Mapping[str, np.ndarray], file: str) -> None:
-    """Turn, in place, inputs of a model into initializers with these values."""
+    """Convert inputs of a model to initializers with the given values, in place."""
     _check_size(file, constants.values(), "train a smaller model, the part of it that differs, or its head alone")
     for value in [v for v in model.graph.inputs if v.name in constants]:
         model.graph.inputs.remove(value)
@@ -359,14 +360,14 @@ def _fill(model: ir.Model, constants: Mapping[str, np.ndarray], file: str) -> No
 
 
 def _check_size(file: str, arrays: Iterable[np.ndarray], remedy: str) -> None:
-    """Raise an ExportError if arrays are more than a file may hold: there are none beside, for the sake of browsers."""
+    """Raise an ExportError if arrays exceed the size of a file; for browsers, there are no external data files."""
     n_bytes = sum(x.nbytes for x in arrays)
     if n_bytes >= MOST_BYTES:
         raise ExportError(f"{file} would hold {n_bytes / 1e9:.2f} GB, and an ONNX file less than 2.15 GB: {remedy}.")
 
 
 def frozen_part(onx: bytes, constants: Mapping[str, np.ndarray]) -> bytes:
-    """Return a model whose inputs of these names are initializers."""
+    """Return a model whose inputs `constants` are initializers."""
     model = graph.reload(onx)
     _fill(model, constants, "before.onnx")
     return graph.save(model).SerializeToString()
@@ -380,9 +381,9 @@ def predictor(
     Parameters
     ----------
     objective : Objective
-        Of the whole model.
+        The objective of the whole model.
     outputs : sequence of str
-        Those that are computed.
+        The outputs to compute.
     step : PortableStep
     constants : mapping of str to ndarray
     """
@@ -404,7 +405,7 @@ def predictor(
 
 
 def _unpacked(op: Op, name: str, parts: Mapping[ir.Value, Part]) -> ir.Value:
-    """Return an input of the state in place of the weights that are its parts."""
+    """Replace weights that are parts of an array by slices of one input of the state, which is returned."""
     sizes, rows = [part.stop - part.start for part in parts.values()], next(iter(parts.values())).rows
     old = next(iter(parts))
     whole = _input(name, old.dtype, [rows, sum(sizes) // rows])
@@ -417,7 +418,7 @@ def _unpacked(op: Op, name: str, parts: Mapping[ir.Value, Part]) -> ir.Value:
 
 
 def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a model without inputs whose outputs are arrays: a runner needs no other reader for its first state."""
+    """Return a model without inputs whose outputs are the arrays, so that a runner needs no other file reader."""
     values = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in arrays.items()
@@ -428,7 +429,7 @@ def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         "init.onnx", [x for name, x in arrays.items() if name not in same], "train fewer weights (weights_to_train=...)"
     )
     for name, x in arrays.items():
-        if name in same:  # the memory of an optimizer, most often
+        if name in same:  # most often an optimizer slot
             shapes.append(onnx.numpy_helper.from_array(np.array(x.shape, np.int64), f"shape of {name}"))
             value = onnx.numpy_helper.from_array(x.reshape(-1)[:1])
             nodes.append(onnx.helper.make_node("ConstantOfShape", [f"shape of {name}"], [name], value=value))
@@ -440,7 +441,7 @@ def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
 
 
 def check_runs_on(target: str, onx: bytes, name: str) -> None:
-    """Raise an ExportError if a target has no kernel for an operator or a type of a model, called `name`."""
+    """Raise an ExportError if a target lacks a kernel for an operator or type of a model, which `name` denotes."""
     if CAPABILITIES[target].float64:
         return
     proto = onnx.load_model_from_string(onx)

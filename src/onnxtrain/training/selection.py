@@ -1,4 +1,4 @@
-"""Weights by their names: the rows of their list, and those that words select."""
+"""Weights by name: the rows of their list, and their selection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxtrain.registry import did_you_mean
 
 @dataclass(frozen=True)
 class Weight:
-    """One row of the list of weights: name, step of the pipeline, shape, size, kind."""
+    """A row of the list of weights: name, step of the pipeline, shape, size, kind."""
 
     name: str
     step: str
@@ -22,31 +22,31 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def select_weights(
     names: Sequence[str], wanted: str | Sequence[str], what: str = "weight", *, of: Sequence[str] | None = None
 ) -> list[str]:
-    """Return those of `names` that are selected, in their order.
+    """Return the names that are selected, in the order of `names`.
 
     Parameters
     ----------
     names : sequence of str
     wanted : str or sequence of str
-        ``"all"``, names, patterns (``"*.intercept*"``), names of steps
-        (``"standardscaler"``); a leading minus (``"-pca"``) excludes. If
-        all exclude, they exclude from all names. An excluding pattern need not match any name.
+        ``"all"``, names, patterns (``"*.intercept*"``), names of steps (``"standardscaler"``); a leading minus
+        (``"-pca"``) excludes. If all words exclude, they exclude from all names. An excluding pattern need not match
+        any name.
     what : str
-        The noun for a name, for the message.
+        The noun for a name, for messages.
     of : sequence of str, optional
         The names from which to exclude if all words exclude.
 
     Raises
     ------
     WeightError
-        One of them matches no name.
+        A word matches no name.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def select_weights(
 
 
 def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
-    """Return the names that one word matches."""
+    """Return the names that match a word."""
     plain = word.removeprefix("-")
     found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):

@@ -1,4 +1,4 @@
-"""The settings of training as one frozen value, and those derived from the weights of an objective."""
+"""The settings of training as a frozen value, and the penalties of an objective's weights."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from onnxtrain.optim import Optimizer, Schedule
 from onnxtrain.runtime.device import Device
 from onnxtrain.runtime.session import Place
 
-#: Rows of a batch unless told otherwise, as in scikit-learn's MLPs.
+#: The default batch size, as in scikit-learn's MLPs.
 _BATCH = 200
 
-#: Weights of one strength of a penalty, and that strength.
+#: Groups of weights with a common penalty strength, and the strength.
 Groups = dict[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
 class Penalties:
-    """The strength of both penalties on each weight by name; a weight that is missing has none."""
+    """The strength of both penalties for each weight, by name; absent weights are not penalized."""
 
     l1: Mapping[str, float]
     l2: Mapping[str, float]
 
     def spread(self, which: Mapping[str, float], weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the strength for each entry of the flattened weights."""
+        """Return the strength for each element of the flattened weights."""
         return np.concatenate([np.full(w.size, which.get(name, 0.0)) for name, w in weights.items()])
 
     def value(self, weights: Mapping[str, np.ndarray]) -> float:
         """Return the sum of both penalties, which is added to the loss."""
         value = 0.0
-        with np.errstate(over="ignore"):  # infinite is an answer
+        with np.errstate(over="ignore"):  # an infinite penalty is a valid result
             for name, w in weights.items():
                 if l1 := self.l1.get(name, 0.0):
                     value += l1 * float(np.abs(w).sum(dtype=np.float64))
@@ -45,7 +45,7 @@ class Penalties:
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked parameters of an estimator that say how it is trained, under their names there.
+    """The checked parameters of an estimator that control training, under the same names.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class Settings:
     batch_size : int or None
         None for ``"auto"``.
     penalty : mapping of str to (float, float)
-        The strengths of l1 and l2 on single weights, beside the common ones.
+        The strengths of l1 and l2 on single weights, in addition to the common strengths.
     products : onnx_ir.DataType or None
-        Type in which matrix products compute, if not that of the weights.
+        The type in which matrix products are computed, if it differs from that of the weights.
     accumulate : int
-        Batches of a step.
+        The number of batches per step.
     """
 
     optimizer: Optimizer | None
@@ -82,33 +82,33 @@ class Settings:
 
     @property
     def place(self) -> Place:
-        """Where graphs run."""
+        """The device and threads on which graphs run."""
         return Place(self.device, self.n_threads)
 
     def rows_of_a_batch(self, n_rows: int) -> int:
-        """Return how many of `n_rows` rows a batch has."""
+        """Return the batch size for `n_rows` rows."""
         return min(self.batch_size or _BATCH, n_rows)
 
     def penalties(self, penalized: tuple[str, ...]) -> Penalties:
-        """Return the strength of both penalties on each weight; those common to all are on `penalized`."""
+        """Return the strength of both penalties for each weight; the common strengths apply to `penalized`."""
         l1, l2 = dict.fromkeys(penalized, self.l1), dict.fromkeys(penalized, self.l2)
         for name, (own1, own2) in self.penalty.items():
             l1[name], l2[name] = l1.get(name, 0.0) + own1, l2.get(name, 0.0) + own2
         return Penalties(l1, l2)
 
     def of_steps(self, penalized: tuple[str, ...]) -> tuple[dict[str, Any], tuple[float, ...]]:
-        """Return the arguments with which steps and updates are built, and the strengths of their penalties."""
+        """Return the arguments that build steps and updates, and the strengths of their penalties."""
         l1, l2 = self.penalty_groups(penalized)
         return {"clip_norm": self.clip_norm, "l1": tuple(l1), "l2": tuple(l2)}, (*l1.values(), *l2.values())
 
     def penalty_groups(self, penalized: tuple[str, ...]) -> tuple[Groups, Groups]:
-        """Return l1 and l2 by the weights that have a strength in common, those of `penalty` each for itself."""
+        """Return l1 and l2 for groups of weights with a common strength; weights of `penalty` are separate groups."""
         both = self.penalties(penalized)
         return _in_groups(both.l1, self.penalty), _in_groups(both.l2, self.penalty)
 
 
 def _in_groups(strengths: Mapping[str, float], single: Container[str]) -> Groups:
-    # which weights go together must not follow from their strengths: the candidates of a search share a step
+    # the groups must not depend on the strengths, so that the candidates of a search share a step
     common = tuple(w for w in strengths if w not in single)
     groups = [common] * bool(common) + [(w,) for w in sorted(strengths) if w in single]
     return {group: strengths[group[0]] for group in groups if strengths[group[0]] > 0}

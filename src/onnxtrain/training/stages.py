@@ -1,6 +1,6 @@
-"""The training step as it is derived, and the stage of each of its nodes, from which pictures are drawn.
+"""The training step as it is derived, with the stage of each of its nodes, for drawings.
 
-The step that runs does the same with fewer nodes: small weights are packed, sums are products, rows are gathered.
+The step that runs is equivalent with fewer nodes: small weights are packed, sums are products, rows are gathered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnxtrain.training.packing import alone
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.step import columns, kind_of, move_weights, objective_of_batch, scalar_names
 
-#: What a step does, in this order; a graph ends with one of them.
+#: The stages of a step, in this order; a graph ends with one of them.
 STAGES = ("forward", "loss", "gradient", "optimizer")
 
 
@@ -30,11 +30,11 @@ class StagedGraph:
     Attributes
     ----------
     model : onnx_ir.Model
-        Its nodes in topological order, those without effect removed.
+        The graph, its nodes in topological order, without unused nodes.
     stage_of : mapping of onnx_ir.Node to str
-        One of ``STAGES``.
+        The stage of each node, one of ``STAGES``.
     weights : tuple of str
-        The inputs that are trained.
+        The inputs that are trained weights.
     """
 
     model: ir.Model
@@ -50,14 +50,15 @@ def staged_graph(objective: Objective, settings: Settings, last: str, *, weighte
     objective : Objective
     settings : Settings
     last : {"loss", "gradient", "optimizer"}
-        The outputs are the loss; the loss and the gradient of each weight; the loss and the next state.
+        The last stage. The outputs are the loss; the loss and the gradient of each weight; or the loss and the next
+        state.
     weighted : bool
-        There are sample weights.
+        Whether there are sample weights.
 
     Raises
     ------
     OptimizerError
-        The solver has no steps.
+        The solver is L-BFGS.
     """
     g = ObjectiveGraph(objective, weighted=weighted)
     own = {str(v.name) for v in graph.values_in(graph.reload(objective.model).graph)}
@@ -91,7 +92,7 @@ def staged_graph(objective: Objective, settings: Settings, last: str, *, weighte
         states = [*weights.values(), *slots.values()]
         outputs += [(f"next_{x.old.name}", x.new) for x in states if x.old is not None and x.new is not None]
     graph.set_outputs(g.model, [(g.unique(name), value) for name, value in outputs])
-    are(last)  # copies, of a value that is two outputs
+    are(last)  # the copies of values that are two outputs
     graph.put_in_order(g.model)
     graph.prune(g.model)
     needed = graph.ancestors(g.model.graph.outputs)

@@ -1,4 +1,4 @@
-"""The state of training, the end of an epoch, which moves it on, and which weights stay: the best, or the last."""
+"""The state of training, its update at the end of an epoch, and the choice of the best or last weights."""
 
 from __future__ import annotations
 
@@ -12,65 +12,66 @@ import numpy as np
 
 Weights = Mapping[str, np.ndarray]
 
-#: The loss of a set of weights over given rows.
+#: A function that returns the loss of given weights.
 Loss = Callable[[Weights], float]
 
-#: A rise by this share of the loss at the start is one; fits that fine-tune a minimum, or have just begun, are often
-#: some percent above it.
+#: The least rise that is reported, relative to the initial loss; fits that fine-tune a minimum, or have just begun,
+#: often end some percent above the initial loss.
 RISE = 0.2
 
-#: The same where a rise is part of the way: after a single epoch, or where validation rows choose the best one.
+#: The same if a rise may be temporary: after a single epoch, or if the validation set chooses the best epoch.
 FAR = 10.0
 
-#: A rise by less than this share of what labels in another order add to the loss of the start is none: steps of a fixed
-#: length leave a perfect fit. As much takes R² from 1 to 0.998.
+#: The least rise that is reported, relative to the increase of the initial loss by permuting the labels, because steps
+#: of a fixed length move away from a perfect fit. At this value R² falls from 1 to 0.998.
 _OF_SHUFFLED = 1e-3
 
 
 @dataclass
 class TrainingState:
-    """The complete state of training: arrays and scalars only, so that it can be saved.
+    """The complete state of training; it contains only arrays and scalars, so that it can be saved.
 
     Attributes
     ----------
     weights : mapping of str to ndarray
-        After the last epoch whose loss and weights were finite.
+        The weights after the last epoch whose loss and weights were finite.
     slots : mapping of (weight, slot) to ndarray
-        The memory of the optimizer.
+        The optimizer state.
     step : int
-        The next step, counted from 1.
+        The number of the next step, from 1.
     loss_curve, validation_loss_curve, rates : list of float
-        For each epoch; the rate is that of its last step.
+        The values of each epoch; the rate is that of the last step of the epoch.
     best_loss : float
-        The lowest monitored loss: on the validation set if present, else the training loss.
+        The lowest monitored loss: the validation loss if there is a validation set, else the training loss.
     best_epoch : int
     best_weights : mapping of str to ndarray, optional
-        Those with the lowest loss on the validation set; without one, those between the two epochs in a row
-        of this fit whose larger loss is the lowest: the loss of an epoch is a mean over the way to its weights.
+        The weights with the lowest validation loss. Without a validation set, the weights between two consecutive
+        epochs of this fit, chosen so that the larger loss of the two is the lowest; the loss of an epoch is a mean over
+        its steps, not the loss of its final weights.
     best_between : float
-        That larger loss.
+        The larger loss of these two epochs.
     first_loss : float, optional
         The objective on the first batch of this fit.
     bad_epochs : int
-        Epochs in a row that did not lower ``best_loss`` by ``tol``.
+        The number of consecutive epochs that did not lower ``best_loss`` by ``tol``.
     plateaus : int
-        How often the loss reached a plateau and the learning rate was lowered.
+        How often the learning rate was lowered after the loss reached a plateau.
     validated, weighted : bool
         Whether there is a validation set, and sample weights.
     first_step, first_epoch : int
         The step at which the schedule begins; the number of epochs before this fit.
     slots_step : int
-        The step at which the memory of the optimizer begins.
+        The step at which the optimizer state was initialized.
     learning_rate : float
-        Of the last step.
+        The learning rate of the last step.
     stopped : bool
-        Whether this fit has come to its end before the last epoch.
+        Whether this fit stopped before the last epoch.
     ending : str
-        How the last fit ended, and why; empty before its end.
+        How the last fit ended, and why; empty during a fit.
     average : mapping of str to ndarray, optional
-        The mean of the weights after each epoch, where one is kept.
+        The mean of the weights after each epoch, if averaging is on.
     averaged : int
-        Of how many epochs.
+        The number of epochs in this mean.
     """
 
     weights: Weights
@@ -98,26 +99,26 @@ class TrainingState:
     averaged: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for pickling; keys are strings, as in JSON."""
+        """Return the attributes for pickling, with string keys only, as in JSON."""
         return vars(self) | {"slots": [(weight, slot, array) for (weight, slot), array in self.slots.items()]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # what a version that wrote a pickle did not know is as at the start: it has no value of the class
+        # attributes unknown to the version that wrote the pickle get their initial values
         vars(self).update(vars(TrainingState({})))
         vars(self).update(state, slots={(weight, slot): array for weight, slot, array in state["slots"]})
 
     def begin(self, *, validated: bool, weighted: bool = False, one_epoch: bool = False) -> None:
-        """Begin a fit that continues from this state; with `one_epoch` the schedule of the learning rate continues."""
+        """Begin a fit that continues from this state; with `one_epoch`, the schedule continues as well."""
         if not one_epoch:
             self.first_step = self.step
         self.first_epoch, self.stopped, self.validated, self.weighted = self.epoch, False, validated, weighted
         self.first_loss, self.best_weights, self.best_between, self.ending = None, None, np.inf, ""
         if validated:
-            # the best epoch of this fit: an earlier one had another validation set
+            # an earlier fit may have had another validation set
             self.best_loss, self.bad_epochs = np.inf, 0
 
     def take(self, weights: Weights, loss: float, average: float | bool) -> None:
-        """Record the weights after an epoch and its loss."""
+        """Record the weights and the loss of an epoch."""
         if not self.validated and self.epoch > self.first_epoch:
             between = max(self.loss_curve[-1], loss)
             if between < self.best_between:
@@ -127,25 +128,25 @@ class TrainingState:
         self.take_average(average)
 
     def go_back(self, weights: Weights) -> None:
-        """Restore earlier weights, and reset the memory of the optimizer."""
+        """Restore earlier weights, and reset the optimizer state."""
         self.weights, self.slots, self.slots_step = weights, {}, self.step
         self.average, self.averaged = None, 0
         if self.validated:
             self.best_weights = weights
 
     def result(self) -> Weights:
-        """Return the resulting weights: those of the best epoch if there is a validation set."""
+        """Return the resulting weights: those of the best epoch with a validation set, else the last ones."""
         return self.best_weights if self.validated and self.best_weights is not None else self.so_far()
 
     def so_far(self) -> Weights:
-        """Return the weights after the last epoch, averaged where they are."""
+        """Return the weights after the last epoch, or their mean if averaging is on."""
         return self.weights if self.average is None else self.average
 
     def take_average(self, average: float | bool) -> None:
-        r"""Take the weights after an epoch into their mean, :math:`\bar w \leftarrow \bar w + a (w - \bar w)`.
+        r"""Update the mean of the weights, :math:`\bar w \leftarrow \bar w + a (w - \bar w)`.
 
-        :math:`a = 4 / (t + 3)` after t epochs where `average` is True: later epochs count
-        more, the first one is soon forgotten. A float d is :math:`a = 1 - d`. The first mean is w.
+        After t epochs, :math:`a = 4 / (t + 3)` if `average` is True, so that later epochs count more and the first is
+        soon forgotten. For a float d, :math:`a = 1 - d`. The first mean is w.
 
         References
         ----------
@@ -161,11 +162,11 @@ class TrainingState:
 
     @property
     def epoch(self) -> int:
-        """How many epochs were run."""
+        """The number of epochs that were run."""
         return len(self.loss_curve)
 
     def monitor(self, loss: float, validation_loss: float | None, tol: float) -> None:
-        """Record the losses after an epoch; keep its weights if their loss on the validation set is the lowest."""
+        """Record the losses of an epoch; keep its weights if the validation loss is the lowest."""
         if validation_loss is not None:
             self.validation_loss_curve.append(validation_loss)
         monitored = loss if validation_loss is None else validation_loss
@@ -178,13 +179,13 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast an epoch was whose rows are read or put together batch by batch.
+    """The speed of an epoch whose rows are read or gathered batch by batch.
 
     Attributes
     ----------
     rows_per_second : float
     waited : float
-        The share of the time in which steps waited for rows.
+        The fraction of the time in which steps waited for rows.
     """
 
     rows_per_second: float
@@ -193,23 +194,23 @@ class Pace:
 
 @dataclass(frozen=True)
 class EpochInfo:
-    """The argument of a callback after an epoch.
+    """The argument of a callback after each epoch.
 
     Attributes
     ----------
     epoch, step : int
-        Number completed.
+        The number of completed epochs and steps.
     loss : float
         The objective, averaged over the epoch.
     validation_loss : float or None
     learning_rate : float
-        Of the last step.
+        The learning rate of the last step.
     time : float
         Seconds since training began.
     weights : mapping of str to ndarray
-        Not to be changed.
+        The weights, which must not be changed.
     pace : Pace or None
-        Of rows in parts; None where a step takes its rows from memory by itself.
+        The speed, for rows in parts; None if a step gathers its rows from memory.
     """
 
     epoch: int
@@ -222,28 +223,28 @@ class EpochInfo:
     pace: Pace | None = None
 
 
-#: A callable that is called after each epoch and returns True to stop.
+#: A function that is called after each epoch and returns True to stop training.
 Listener = Callable[[EpochInfo], Any]
 
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """The end of an epoch of steps, or of an iteration of L-BFGS.
+    """The end of an epoch of steps or of an iteration of L-BFGS: records losses, stops training, calls listeners.
 
     Attributes
     ----------
     state : TrainingState
-        Changed in place.
+        The state, changed in place.
     tol : float
         The decrease of the loss that counts as progress.
     n_iter_no_change : float
-        Training stops after more than so many epochs without progress.
+        Training stops after more than this number of epochs without progress.
     validate : callable, optional
-        Returns the loss on the validation set, which decides on progress instead.
+        A function that returns the validation loss, which then decides on progress.
     average : bool or float
-        As :meth:`~onnxtrain.training.state.TrainingState.take`.
+        As for :meth:`~onnxtrain.training.state.TrainingState.take`.
     listeners : tuple of callable
-        Each is called with the :class:`EpochInfo`, in order; training stops where one returns True.
+        Functions that are called in order with the :class:`EpochInfo`; training stops if one returns True.
     """
 
     state: TrainingState
@@ -263,9 +264,9 @@ class EpochEnd:
         can_lower_rate: bool = False,
         pace: Pace | None = None,
     ) -> None:
-        """Take the weights after an epoch and its loss into the state, and whether to stop after it.
+        """Record the weights and the loss of an epoch in the state, and whether training stops.
 
-        With `can_lower_rate` training goes on at a lower learning rate where it would stop.
+        With `can_lower_rate`, the learning rate is lowered instead of stopping.
         """
         state = self.state
         state.take(weights, loss, self.average)
@@ -278,7 +279,7 @@ class EpochEnd:
             state.bad_epochs, state.stopped = 0, False
         state.learning_rate = learning_rate
         state.rates.append(learning_rate)
-        if not self.listeners:  # an epoch of few rows takes little more than to say what it was
+        if not self.listeners:  # for few rows, the summary takes about as long as the epoch
             return
         seconds = time.perf_counter() - self.begin
         info = EpochInfo(state.epoch, state.step - 1, loss, validation_loss, learning_rate, seconds, so_far, pace)
@@ -288,7 +289,7 @@ class EpochEnd:
 
 @dataclass(frozen=True)
 class Rise:
-    """A loss that ended above its start: before the first epoch, of the last weights, of those that are kept."""
+    """The losses of a fit that ended above its start: initially, of the last weights, of the weights that are kept."""
 
     first: float
     last: float
@@ -300,7 +301,7 @@ class Rise:
 
 
 def last_fall(state: TrainingState, n_epochs: int) -> float:
-    """Return the decrease of the monitored loss over the last `n_epochs` of this fit, 0 if it had no more epochs."""
+    """Return the decrease of the monitored loss over the last `n_epochs` of this fit; 0 if the fit was not longer."""
     losses = (state.validation_loss_curve if state.validated else state.loss_curve)[state.first_epoch - state.epoch :]
     if state.epoch - state.first_epoch <= n_epochs:
         return 0.0
@@ -308,11 +309,11 @@ def last_fall(state: TrainingState, n_epochs: int) -> float:
 
 
 def rise_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, tol: float, n_epochs: int) -> Rise | None:
-    """Go back to better weights where training left the loss above its start; return by how much, else None.
+    """If training ended above its initial loss, go back to better weights and return the rise; else return None.
 
-    `loss` and `shuffled`, the same with the labels in another order, run over all rows, so they are asked only where
-    the losses of the epochs leave that open. What labels in another order add is the scale of losses: `tol` is noise
-    only where it is below, which it is not of targets in other units.
+    `loss`, and `shuffled`, the loss with permuted labels, run over all rows, so they are called only if the losses of
+    the epochs do not exclude a rise. The increase by permuted labels is the scale of the loss. It bounds the noise that
+    is derived from `tol`, which may be too large if the targets have other units.
     """
     share = FAR if state.validated or n_epochs == 1 else RISE
     if not _may_have_risen(state, share):
@@ -328,7 +329,7 @@ def rise_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, to
 
 
 def _may_have_risen(state: TrainingState, share: float) -> bool:
-    """Whether the losses of the epochs leave it open that the last weights are worse than the first."""
+    """Whether the losses of the epochs do not exclude that the last weights are worse than the initial ones."""
     losses = state.loss_curve[state.first_epoch :]
     if state.first_loss is None or not losses:
         return False
@@ -338,17 +339,17 @@ def _may_have_risen(state: TrainingState, share: float) -> bool:
 
 
 def _is_above(last: float, first: float, share: float, noise: float = 0.0) -> bool:
-    """Whether a loss is above another by more than a share of that and of noise.
+    """Whether a loss exceeds another by more than a share of the sum of the latter and the noise.
 
-    Steps of a fixed length leave a perfect fit: the rise must be one beside the noise as well.
+    The noise is added because steps of a fixed length move away from a perfect fit, whose loss is 0.
     """
     return not last - first <= share * (abs(first) + noise)
 
 
 def keep_best(state: TrainingState, start: Weights, loss: Loss) -> Rise:
-    """Give the state the best of the weights at the start, of the best epoch, and after the last one.
+    """Give the state the best of three weights: initial, of the best epoch, and last.
 
-    Where they are not the last, the memory of the optimizer is forgotten.
+    The optimizer state is reset unless the last weights are the best.
     """
     after = f"of epoch {state.epoch}"
     candidates = {"at the start": start, after: state.result()}

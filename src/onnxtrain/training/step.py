@@ -1,9 +1,8 @@
-"""One training step as one graph: take the rows, loss, gradient, optimizer.
+"""One training step as one graph: gathering of rows, loss, gradient, optimizer.
 
-The graph of :func:`build_step` reads the data, the learning rate, the penalties
-and the state, and writes the next state. The state holds the weights, the memory
-of the optimizer, the step index, the position in the epoch and the sum of
-its losses: within an epoch a run of the graph needs nothing from the host.
+The graph of :func:`build_step` reads the data, the learning rate, the penalties and the state, and writes the next
+state. The state holds the weights, the optimizer slots, the step index, the position in the epoch and the sum of its
+losses. So within an epoch a run of the graph needs nothing from the host.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from onnxtrain.training.objective import (
 )
 from onnxtrain.training.packing import Packed, Part, alone, pack_weights
 
-#: Names of weights, those together whose penalty has one strength.
+#: Groups of names of weights with a common penalty strength.
 Groups: TypeAlias = "tuple[tuple[str, ...], ...]"
 
 K = TypeVar("K")
 
-#: Loss scale, applied before the gradient is taken: float16 has nothing below 6e-8.
+#: The loss scale, applied before differentiation: the smallest float16 is 6e-8.
 _SCALES: dict[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2.0**10}
 
-#: Cost of updating one element of a weight, or of the memory of an optimizer, in multiplications.
+#: The cost of updating an element of a weight or of an optimizer slot, in multiplications.
 _PER_ELEMENT = 24
 
 
 class Wire(NamedTuple):
-    """One value of the state: the input that reads it, the output that writes it, the part of both that it is."""
+    """A value of the state: the input that reads it, the output that writes it, and its part of both."""
 
     input: str
     output: str
@@ -78,8 +77,8 @@ class StepGraph(BatchGraph):
         t = 0:  set 0 ---> step ---> set 1
         t = 1:  set 1 ---> step ---> set 0
 
-    An input of ``in_place`` has one buffer: the step writes over the memory of the optimizer, and over the rows of a
-    table that it moves. Two would pass through the memory that one of large weights keeps in a cache.
+    An input of ``in_place`` has one buffer: the step overwrites optimizer slots, and the rows of a table that it
+    updates. One buffer of large weights may stay in a cache in which two do not fit.
 
     Between runs the host reads and overwrites set t, the state written last. The last batch of an epoch binds other
     ``ones`` and ``batch_positions`` if it is smaller: two turns and two lengths make four bindings, each made when
@@ -96,22 +95,21 @@ class StepGraph(BatchGraph):
     weights : mapping of str to Wire
     slots : mapping of (weight, slot) to Wire
     counters : mapping of str to Wire
-        The rest of the state, each 0 at first: ``"loss_sum"``, the sum over the epoch of the objective times the
-        weight of its batch. In a gathered step also ``"offset"``, the start of the batch in ``rows``, and
-        ``"index"``, the row of ``scalars``.
+        The rest of the state, initially 0: ``"loss_sum"``, the sum over the epoch of the objective times the weight of
+        its batch. In a gathered step also ``"offset"``, the start of the batch in ``rows``, and ``"index"``, the row of
+        ``scalars``.
     step_scalars : tuple of str
-        The columns of the input ``scalars``: ``share``, one over the weight of the batch; ``scalar_0``,
-        ``scalar_1``, ..., those of ``optimizer.scalar_table``; ``l1_0``, ..., ``l2_0``, ..., the strengths of the
-        penalties.
+        The columns of the input ``scalars``: ``share``, one over the weight of the batch; ``scalar_0``, ``scalar_1``
+        and so on, the columns of ``optimizer.scalar_table``; ``l1_0`` and so on and ``l2_0`` and so on, the strengths
+        of the penalties.
     constants : tuple of str
         The inputs that are the same for all rows and all steps.
     in_place : frozenset of str
-        The inputs of the state that their next values may be written over: slots, and tables of which SGD moves some
-        rows.
+        The inputs of the state that their next values may overwrite: slots, and tables of which SGD updates some rows.
 
-    A step may end with the gradients (``build_step(..., batches=k)``), for an
-    :class:`~onnxtrain.training.update.UpdateGraph` to go on. Then weights are only read, their ``output`` is empty, and
-    the one slot is ``"gradient"``; its ``input`` is empty unless gradients of several batches are summed.
+    A step may end with the gradients (``build_step(..., batches=k)``), from which an
+    :class:`~onnxtrain.training.update.UpdateGraph` continues. Then the weights are only read and their ``output`` is
+    empty. The only slot is ``"gradient"``, whose ``input`` is empty unless the gradients of several batches are summed.
     """
 
     weights: Mapping[str, Wire] = field(default_factory=dict)
@@ -123,18 +121,18 @@ class StepGraph(BatchGraph):
 
     @property
     def gathered(self) -> bool:
-        """Whether the step selects the rows of its batch itself."""
+        """Whether the step gathers the rows of its batch itself."""
         return "rows" in self.inputs
 
     @property
     def batch_inputs(self) -> dict[str, int]:
-        """The inputs that have an axis of the rows of the batch, and that axis."""
+        """The inputs that have a batch axis, and the index of this axis."""
         roles = {"batch_positions": 0, "ones": 1} if self.gathered else {"label": 0, "weight": 0}
         rows = {} if self.gathered else dict.fromkeys(self.features.values(), 0)
         return rows | {self.inputs[role]: axis for role, axis in roles.items() if role in self.inputs}
 
     def of_length(self, n: int) -> bytes:
-        """Return the graph for batches of n rows, in which onnxruntime computes shapes once."""
+        """Return the graph for batches of n rows, in which onnxruntime can precompute shapes."""
         return with_lengths(self.onnx, {name: (axis, n) for name, axis in self.batch_inputs.items()})
 
     @property
@@ -165,23 +163,23 @@ def build_step(
     ----------
     objective : Objective
     optimizer : SGD, Adam, ...
-        With :class:`~onnxtrain.optim.Proximal` the reported loss contains l1, the gradient does not.
+        With :class:`~onnxtrain.optim.Proximal`, the reported loss contains l1, but the gradient does not.
     clip_norm : float, optional
         The largest global norm of the gradients.
     gathered : bool
-        The step gathers the rows of its batch from all rows; otherwise it is fed those of the batch.
+        Whether the step gathers the rows of its batch from all rows; otherwise it is fed the rows of the batch.
     weighted : bool
-        There are sample weights.
+        Whether there are sample weights.
     l1, l2 : tuple of tuple of str
-        The weights under such a penalty, in groups of one strength, which is known at run time.
+        The penalized weights, in groups of a common strength, which is an input.
     builder : {"builtin", "onnxruntime-training"}
         The gradient builder.
     products : onnx_ir.DataType, optional
-        Type in which matrix products and convolutions compute, if not that of the weights.
+        The type in which matrix products and convolutions are computed, if it differs from that of the weights.
     capabilities : Capabilities
-        Of the device that runs the step.
+        The capabilities of the device that runs the step.
     batches : int, optional
-        The step ends with the gradients, summed over so many batches, and updates no weight.
+        If given, the step ends with the gradients, summed over this number of batches, and updates no weight.
     """
     g = ObjectiveGraph(objective, weighted=weighted, products=products)
     l1_of, l2_of = columns("l1", l1), columns("l2", l2)
@@ -227,7 +225,7 @@ def build_step(
 
 
 def _gradients(g: ObjectiveGraph, loss: ir.Value, builder: str, scale: float) -> list[ir.Value]:
-    """Return the gradients of the weights, derived of a scaled loss: small ones are 0 in half precision."""
+    """Return the gradients of the weights, computed from a scaled loss to avoid underflow in half precision."""
     dws = gradients(g.model, g.op.Mul(loss, scale) if scale > 1 else loss, g.weights, builder=builder)
     return [g.op.Mul(dw, 1 / scale) for dw in dws] if scale > 1 else dws
 
@@ -235,7 +233,7 @@ def _gradients(g: ObjectiveGraph, loss: ir.Value, builder: str, scale: float) ->
 class State(NamedTuple):
     """A value of the state in the graph: before and after the step, and its part of both.
 
-    ``new`` is None of one that is only read, ``old`` of one that is only written.
+    ``new`` is None if the value is only read, ``old`` is None if it is only written.
     """
 
     old: ir.Value | None
@@ -246,8 +244,8 @@ class State(NamedTuple):
 def _in_place(
     weights: Iterable[State], slots: Iterable[State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
 ) -> frozenset[str]:
-    """Return the names of weights and slots whose next value may be written over them."""
-    written = {new for _, new in outputs.values()}  # the next value of one may be the old value of another
+    """Return the names of weights and slots that their next values may overwrite."""
+    written = {new for _, new in outputs.values()}  # a next value may be the old value of another
 
     def pairs(states: Iterable[State]) -> list[tuple[ir.Value, ir.Value]]:
         found = [(x.old, outputs[x.new][1]) for x in states if x.old is not None and x.new is not None]
@@ -261,7 +259,7 @@ def _in_place(
 def wires(
     states: Mapping[K, State], read: Container[str], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
 ) -> dict[K, Wire]:
-    """Return values of the state by their names; a weight that does not move may not be among the inputs, `read`."""
+    """Return values of the state by name; a weight that is not updated may be missing from the inputs `read`."""
     found = {}
     for key, x in states.items():
         old = "" if x.old is None else str(x.old.name)
@@ -281,9 +279,9 @@ def _units(
     *,
     packs: bool,
 ) -> list[Packed]:
-    """Return the weights and their gradients as they are updated: small ones together, if the device gains from it."""
+    """Return the weights and gradients as units of update: small weights are packed if the device profits from it."""
     kinds = [kind_of(str(w.name), objective, optimizer, l1_of) for w in g.weights]
-    if packs and optimizer.slots:  # SGD's two nodes are fewer than those of packing
+    if packs and optimizer.slots:  # SGD's two nodes are fewer than packing needs
         return pack_weights(g, dws, kinds)
     return list(map(alone, g.weights, dws, kinds))
 
@@ -291,30 +289,30 @@ def _units(
 def _outputs(
     g: ObjectiveGraph, moved: Sequence[State], ones: ir.Value | None, *, cpu_kernels: bool
 ) -> dict[ir.Value, tuple[str, ir.Value]]:
-    """Return for each next value of the state the name of its output, and the value after the peephole rewritings."""
+    """Return, for each next value of the state, its output name and its value after the peephole rewritings."""
     written = {x.new: "gradient" if x.old is None else f"next_{x.old.name}" for x in moved if x.new is not None}
     values, names = list(written), [g.unique(name) for name in written.values()]
     news = rewrite_locally(g.op, g.model.graph, g.losses, values, rows=g.label, ones=ones, cpu_kernels=cpu_kernels)
     return dict(zip(values, zip(names, news, strict=True), strict=True))
 
 
-#: The weight of a batch, and 0 at the first of several batches whose gradients are summed, else 1.
+#: The weight of a batch; and a factor that is 0 for the first of several batches whose gradients are summed, else 1.
 OF_BATCH, KEPT = "weight_of_batch", "kept"
 
 
 def _sums(
     g: ObjectiveGraph, dws: Sequence[ir.Value], kept: ir.Value | None
 ) -> tuple[dict[str, State], dict[tuple[str, str], State]]:
-    """Return weights that stay, and their gradients, added to those of earlier batches if `kept` is given."""
+    """Return the weights, unchanged, and their gradients, added to those of earlier batches if `kept` is given."""
     slots: dict[tuple[str, str], State] = {}
     for w, dw in zip(g.weights, dws, strict=True):
         old = None
         if kept is not None:
             old = g.add_input(f"{w.name}.gradient", w.shape)
-            # the sum is written over `old`, element by element: a factor of shape (1, 1) would let a Gemm multiply it,
-            # which writes its third operand first
+            # the sum overwrites `old` element by element; with a factor of shape (1, 1) it could become a Gemm, which
+            # writes its third operand first
             dw = g.op.Add(g.op.Mul(old, _with_axes(g.op, kept, 0)), dw)
-        slots[str(w.name), "gradient"] = State(old, g.op.Identity(dw))  # two weights may have one gradient
+        slots[str(w.name), "gradient"] = State(old, g.op.Identity(dw))  # two weights may share a gradient
     return {str(w.name): State(w, None) for w in g.weights}, slots
 
 
@@ -325,7 +323,7 @@ def move_weights(
     scalars: Mapping[str, ir.Value],
     clip_norm: float | None,
 ) -> tuple[dict[str, State], dict[tuple[str, str], State]]:
-    """Return each weight and the memory of the optimizer, before and after the step."""
+    """Return the weights and the optimizer slots before and after the step."""
     op, dws = g.op, [unit.gradient for unit in units]
     factor = global_norm_factor(op, dws, clip_norm) if clip_norm is not None and dws else None
     weights: dict[str, State] = {}
@@ -349,10 +347,10 @@ def _mover(
     scalars: Mapping[str, ir.Value],
     factor: ir.Value | None,
 ) -> Callable[..., list[ir.Value]]:
-    """Return ``move(op, w, dw, *slots) -> [w, *slots]``, for all of a weight or any part of it."""
+    """Return ``move(op, w, dw, *slots) -> [w, *slots]`` for a whole weight or a part of it."""
     own = [x for name, x in scalars.items() if name.startswith("scalar")]
     strength = None if kind.l1 is None else scalars[kind.l1]
-    if strength is not None and factor is not None:  # the gradient and the slope of l1 must balance as without clipping
+    if strength is not None and factor is not None:  # balanced as without clipping
         strength = g.op.Mul(strength, factor)
     l1 = {} if strength is None else {"l1": strength}
 
@@ -366,9 +364,9 @@ def _mover(
 def take_scalars(
     g: OpenGraph, names: Sequence[str], *, gathered: bool, splits: bool
 ) -> tuple[ir.Value, dict[str, ir.Value], dict[str, State]]:
-    """Let the graph take its per-step scalars, (1, 1) each.
+    """Add the per-step scalars to the graph as inputs, (1, 1) each.
 
-    Returns the input that holds them; the scalars by name; the counter that says where they are.
+    Returns the input that holds them, the scalars by name, and the counter of the current row.
     """
     op = g.op
     table = g.add_input("scalars", ["n_steps" if gathered else 1, len(names)])
@@ -386,24 +384,24 @@ def take_scalars(
 
 
 def _with_axes(op: Op, number: ir.Value, n: int) -> ir.Value:
-    """Reshape a (1, 1) scalar so that it broadcasts to n axes without adding any: () for fewer than two."""
+    """Reshape a (1, 1) scalar so that it broadcasts to n axes without adding axes: () for fewer than two."""
     return number if n > 1 else op.Squeeze(number, op.initializer(tensor([0, 1], name="axes")))
 
 
 def columns(factor: str, groups: Groups) -> dict[str, str]:
-    """Return for each weight of some groups the column that holds the strength of its penalty."""
+    """Return, for each weight of the groups, the column of its penalty strength."""
     return {weight: f"{factor}_{i}" for i, group in enumerate(groups) for weight in group}
 
 
 def scalar_names(optimizer: Optimizer, *strengths: Mapping[str, str], sums: bool = False) -> tuple[str, ...]:
-    """Return the columns of the per-step scalars; with `sums`, gradients of several batches are summed."""
+    """Return the names of the per-step scalars; with `sums`, the gradients of several batches are summed."""
     n_scalars = optimizer.scalar_table([1.0], [1]).shape[1]
     columns = dict.fromkeys(column for of in strengths for column in of.values())
     return "share", *(f"scalar_{i}" for i in range(n_scalars)), *((OF_BATCH, KEPT) if sums else ()), *columns
 
 
 class Kind(NamedTuple):
-    """How a weight is updated: the optimizer, and the column of the strength of the l1 penalty in its threshold."""
+    """How a weight is updated: the optimizer, and the column of the l1 strength of its threshold."""
 
     optimizer: Optimizer
     l1: str | None = None
@@ -411,7 +409,7 @@ class Kind(NamedTuple):
 
 def kind_of(name: str, objective: Objective, optimizer: Optimizer, l1_of: Mapping[str, str]) -> Kind:
     """Return how a weight is updated."""
-    # a decay of the weights is a penalty: it spares the same intercepts
+    # like penalties, weight decay does not apply to intercepts
     own = optimizer if name in objective.penalized else optimizer.without_decay()
     return Kind(own, l1_of.get(name) if isinstance(optimizer, Proximal) else None)
 
@@ -424,10 +422,13 @@ def objective_of_batch(
     *,
     with_l1: bool,
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the objective on the batch, l1 in it or not, and all of it times the weight of the batch; (1, 1).
+    """Return the objective of the batch, with or without l1, and the whole objective times the batch weight.
 
-    The share is one over that weight: then the gradient of each loss is multiplied by it as it is. If gradients of
-    several batches are summed, it is one over the weight of all, and each has its part of the penalty.
+    Both have the shape (1, 1).
+
+    The scalar ``share`` is one over the weight of the batch, so that the gradient of each loss is multiplied by it
+    directly. If the gradients of several batches are summed, it is one over their total weight, and each batch has its
+    part of the penalty.
     """
     op, share = g.op, scalars["share"]
     losses = g.losses if g.weight is None else op.Mul(g.losses, g.weight)
@@ -457,10 +458,10 @@ def _penalties(
 
 
 def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State]:
-    """Let the graph take the rows of a batch from all of them, which its features, label and weight then are.
+    """Gather the rows of a batch in the graph, whose features, label and weight then are those of all rows.
 
-    Returns the inputs ``rows``, ``batch_size``, ``ones`` and, if the rows are not sliced, ``batch_positions``; then the
-    offset.
+    Returns the inputs ``rows``, ``batch_size``, ``ones`` and, if the rows are not sliced, ``batch_positions``, and then
+    the offset.
     """
     op = g.op
     rows = g.add_input("rows", ["n_rows"], ir.DataType.INT64)

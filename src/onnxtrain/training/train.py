@@ -1,4 +1,4 @@
-"""One fit: the solver runs, the state moves on, and the weights that stay are chosen."""
+"""One fit: run the solver, update the state, choose the resulting weights."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from onnxtrain.training.state import EpochEnd, Listener, Rise, TrainingState, We
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a fit came to its end.
+    """How a fit ended.
 
     Attributes
     ----------
     interrupt : KeyboardInterrupt or None
-        By which it ended.
+        The interrupt that ended the fit.
     rise : Rise or None
-        The loss ended above its start; better weights are kept.
+        Set if the loss ended above its start; then better weights are kept.
     """
 
     interrupt: KeyboardInterrupt | None = None
@@ -36,33 +36,33 @@ class Outcome:
 
 
 class Loop(Protocol):
-    """Epochs of steps, run at a place."""
+    """Epochs of steps on a place."""
 
     place: Place
 
     def run(self, n_epochs: int, end: EpochEnd) -> None:
-        """Run up to `n_epochs` epochs; `end` takes each when the state is up to date."""
+        """Run up to `n_epochs` epochs; `end` is called after each, when the state is up to date."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit that is prepared: its rows, its objective, and the state that it changes.
+    """A prepared fit: its rows, its objective, and the state that it changes.
 
     Attributes
     ----------
     objective : Objective
     data : EpochRows
     validation : EpochRows or None
-        The validation set: its loss is monitored instead of that of `data`.
+        The validation set, whose loss is monitored instead of the training loss.
     settings : Settings
     state : TrainingState
-        Changed in place, once an epoch.
+        The state, changed in place once per epoch.
     start : mapping of str to ndarray
         The weights before the first epoch of this fit.
     random_state : numpy.random.RandomState
         Draws the order of the rows.
     graphs : Graphs, optional
-        Those of its steps, if they are run here.
+        The graphs of its steps, if this process runs them.
     """
 
     objective: Objective
@@ -75,13 +75,13 @@ class Fit:
     graphs: Graphs | None = None
 
     def run(self, n_epochs: int, listeners: tuple[Listener, ...] = ()) -> Outcome:
-        """Run up to `n_epochs` epochs, or ``settings.max_iter`` iterations of L-BFGS; `listeners` are told of each.
+        """Run up to `n_epochs` epochs, or ``settings.max_iter`` iterations of L-BFGS; call `listeners` after each.
 
         Raises
         ------
         ConvergenceError
-            The loss or a weight became infinite or NaN. The state has the better weights of the
-            start and the best epoch.
+            The loss or a weight became infinite or NaN. The state has the initial weights or those of the best epoch,
+            whichever have the lower loss.
         """
         loop = self._loop()
         if loop is None:
@@ -135,28 +135,28 @@ class Fit:
             )
         except KeyboardInterrupt as e:
             return Outcome(e)
-        if state.epoch == before:  # the start was the minimum
+        if state.epoch == before:  # the initial weights were the minimum
             on_iteration(loss, weights)
         state.weights = weights
         state.stopped |= converged
         return Outcome()
 
-    # what depends on where the rows lie --------------------------------------
+    # overridden if the rows are elsewhere --------------------------------------
 
     def _loop(self) -> Loop | None:
-        """Return the epochs of steps; None for L-BFGS."""
+        """Return the loop over epochs; None for L-BFGS."""
         return None if self.graphs is None else StepLoop(self.graphs, self.data, self.state, self.random_state)
 
     def _place_of_all_rows(self) -> Place:
-        """Return where the loss and its gradient are computed over all rows."""
+        """Return the place where the loss and its gradient are computed over all rows."""
         graph = build_loss_and_gradient(self.objective, self.settings.builder)
         place = self.settings.place.for_work(self.data.n_rows * graph.multiplications + graph.fixed_cost)
         return place.for_results(self.data.rows_at_once * self.data.bytes_of_scores)
 
     def _loss_and_gradient_at(self, place: Place) -> LossAndGradient:
-        """Return the mean loss on all rows and its gradient, without penalties, as a function of the weights."""
+        """Return the mean loss over all rows and its gradient, without penalties, as a function of the weights."""
         return lambda weights: loss_and_gradient(self.objective, weights, self.data, place, self.settings.builder)
 
     def _mean_loss_on(self, data: EpochRows, place: Place) -> Callable[[Weights], float]:
-        """Return the mean loss on rows, without penalties, as a function of the weights."""
+        """Return the mean loss over rows, without penalties, as a function of the weights."""
         return lambda weights: mean_loss(self.objective, weights, data, place)

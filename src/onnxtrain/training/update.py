@@ -1,7 +1,7 @@
-"""The update of the weights by an optimizer as a graph of its own, behind steps that end with gradients.
+"""The update of the weights by an optimizer as a separate graph, after steps that end with gradients.
 
-So the gradients of several batches are summed before one update. And weights and the memory of the optimizer, when they
-are large, are written over: a step that reads one set of buffers and writes another has all of them twice.
+It is used if the gradients of several batches are summed before an update. It is also used for large weights and
+optimizer slots, which it overwrites, whereas a step with two sets of buffers would hold them twice.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from onnxtrain.training.objective import Objective, OpenGraph, is_ours
 from onnxtrain.training.packing import Packed, Part, rows_of
 from onnxtrain.training.step import Groups, Wire, columns, kind_of, move_weights, scalar_names, take_scalars, wires
 
-#: Elements of a weight above which it is updated row by row, and the most of a row: ten such rows, of weights, memory
-#: of the optimizer and temporaries, fit a cache of 1 MB. No other node of the graph reads weights, so that smaller
-#: rows cost nothing. A step of 2048-2048-10 with Adam at batch 128 takes 23 ms, for 40 with rows of 2**16 where a core
-#: has 2 MB of cache; rows of 2**12 take 25.
+#: The number of elements above which a weight is updated row by row, and the largest number of elements of a row. Ten
+#: such rows (weights, optimizer slots, temporaries) fit in a cache of 1 MB. No other node of the graph reads weights,
+#: so smaller rows cost nothing. With 2 MB of cache per core, a step of 2048-2048-10 with Adam at batch size 128 takes
+#: 23 ms, against 40 ms with rows of 2**16; rows of 2**12 take 25 ms.
 _LARGE, _ROW = 2**18, 2**14
 
 
 @dataclass(frozen=True)
 class UpdateGraph:
-    """The update of all weights.
+    """The graph of the update of all weights.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class UpdateGraph:
     n_scalars : int
     dtype : onnx_ir.DataType
     gradients : mapping of str to str
-        For each weight the input that takes its gradient.
+        The input that takes the gradient of each weight.
     weights, slots : mapping to Wire
-        As those of :class:`~onnxtrain.training.step.StepGraph`.
+        As in :class:`~onnxtrain.training.step.StepGraph`.
     in_place : bool
-        Every output may be written over the input that it follows from.
+        Whether every output may overwrite its input.
     """
 
     onnx: bytes = field(repr=False)
@@ -68,7 +68,7 @@ def build_update(
     l2: Groups = (),
     capabilities: Capabilities = CAPABILITIES["cpu"],
 ) -> UpdateGraph:
-    """Return the update of the weights of an objective; parameters are those of the step in front of it."""
+    """Return the update of the weights of an objective; the parameters are those of the step before it."""
     inputs = {str(v.name): v for v in graph.reload(objective.model).graph.inputs}
     shapes = {name: graph.static_shape(inputs[name]) or () for name in objective.weights}
     dtype = next((inputs[name].dtype for name in shapes), None) or ir.DataType.FLOAT
@@ -76,7 +76,7 @@ def build_update(
     g = OpenGraph(ir.Model(blank, ir_version=graph.IR_VERSION), dtype)
     names = scalar_names(optimizer, columns("l1", l1), columns("l2", l2), sums=sums)
     table, scalars, _ = take_scalars(g, names, gathered=False, splits=not capabilities.records_runs)
-    # rows are for the cache of a CPU; a formula of the user's may need the whole matrix
+    # rows only help the cache of a CPU; a user's optimizer may need the whole matrix
     in_rows = is_ours(optimizer) and not capabilities.holds_data
     gradients, units = {}, []
     for name, shape in shapes.items():
