@@ -18,7 +18,7 @@ from onnxtrain import (
     get_train_initializer,
     onnx_derivative,
 )
-from onnxtrain.errors import ConversionError, ModelError
+from onnxtrain.errors import ConversionError, DataError, ModelError
 from onnxtrain.graph import read
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
@@ -701,6 +701,68 @@ NOT_NORMALIZED = {
     "roots": ("P = Softmax(S) Y = Sqrt(P)", Link.PROBABILITY),
     "Exp": ("M = Relu(S) N = Neg(M) Y = Exp(N)", Link.EXP),
 }
+
+
+#: How a file stores its classes, in another order than the sorted one: the nodes behind the Softmax, and the outputs.
+STORED = {
+    "a table": ("label = Gather(names, best)", "string[n] label, float[n, 3] P"),
+    "a table of ai.onnx.ml": (
+        "label = ai.onnx.ml.ArrayFeatureExtractor(names, best)",
+        "string[one, n] label, float[n, 3] P",
+    ),
+    "an encoder": (
+        'label = ai.onnx.ml.LabelEncoder <keys_int64s = [2, 0, 1], values_strings = ["mole", "zebra", "ant"]> (best)',
+        "string[n] label, float[n, 3] P",
+    ),
+    "an encoder behind a table": (
+        "code = Gather(codes, best)  label = ai.onnx.ml.LabelEncoder <keys_int64s = [7, 8, 9], "
+        'values_strings = ["mole", "zebra", "ant"]> (code)',
+        "string[n] label, float[n, 3] P",
+    ),
+    "a map alone": (
+        'Z = ai.onnx.ml.ZipMap <classlabels_strings = ["zebra", "ant", "mole"]> (P)',
+        "seq(map(string, float)) Z",
+    ),
+}
+BEST = "S = MatMul(X, W)  P = Softmax(S)  best = ArgMax <axis = 1, keepdims = 0> (S)"
+
+
+@pytest.mark.parametrize("nodes, outputs", STORED.values(), ids=STORED)
+def test_the_columns_have_the_labels_that_the_file_stores(nodes, outputs):
+    names, W = np.array(["zebra", "ant", "mole"], object), drawn(4, 3)
+    onx = parse(f"(float[n, 4] X) => ({outputs}) {{ {BEST} {nodes} }}", imports='"" : 21, "ai.onnx.ml" : 3', W=W)
+    read_by = {name for node in onx.graph.node for name in node.input}
+    tables = {"names": names, "codes": np.array([8, 9, 7])}
+    onx.graph.initializer.extend(tensor(name, table) for name, table in tables.items() if name in read_by)
+    y = names[np.argmax(X @ W, axis=1)].astype(str)
+    model = OrtGradientClassifier(onx, max_iter=5, random_state=0).fit(X, y)
+    assert model.classes_.tolist() == names.tolist()
+    assert model.score(X, y) > 0.95
+    with pytest.raises(DataError, match=r"y has labels the model does not know: 0, 1, 2. Known: ant, mole, zebra"):
+        OrtGradientClassifier(onx).fit(X, np.argmax(X @ W, axis=1))
+
+
+@pytest.mark.parametrize("labels", [[3, 3, 5], [3, 4, 5, 6]], ids=["one twice", "one too many"])
+def test_a_table_without_one_label_for_each_column_is_refused(labels):
+    onx = parse(
+        f"(float[n, 4] X) => (int64[n] label, float[n, 3] P) {{ {BEST} label = Gather(names, best) }}",
+        W=drawn(4, 3),
+        names=np.array(labels),
+    )
+    with pytest.raises(DataError, match=f"The model has 3 classes, and stores {len(labels)} labels .*: 3, "):
+        OrtGradientClassifier(onx).fit(X, np.where(SIZE > 0, 3, 5))
+
+
+def test_labels_that_two_texts_are_chosen_for_are_no_numbers():
+    onx = parse(
+        "(float[n, 4] X) => (string[n, 1] label, float[n, 1] P) { S = MatMul(X, W)  P = Sigmoid(S) "
+        "half = Constant <value_float = 0.5> ()  above = Greater(P, half)  label = Where(above, yes, no) }",
+        W=drawn(4, 1),
+        yes=np.array("yes", object),
+        no=np.array("no", object),
+    )
+    y = (X @ drawn(4, 1) > 0).ravel().astype(int)
+    assert OrtGradientClassifier(onx, max_iter=5, random_state=0).fit(X, y).score(X, y) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -347,14 +347,14 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     Raises
     ------
     DataError
-        The number of classes of y differs from the number of columns of the model.
+        The number of classes of y, or of those that the model stores, differs from the number of columns of the model.
     """
     known = getattr(source.estimator, "classes_", None)
-    if known is None:
-        known = source.model.classes
     if known is not None:
         return np.asarray(known)
     n_classes = max(source.model.n_scores, 2)
+    if source.model.classes is not None:
+        return _one_each(source.model.classes, n_classes)
     if len(found) == n_classes:
         return found
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
@@ -363,6 +363,17 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     remedy = "head='new' gives it a last layer for these." if len(found) > 1 else _TO_COME
     positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
     raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {some}. {remedy}{positions}")
+
+
+def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the labels that a model stores, which must be one for each class."""
+    if not len(classes) == len(np.unique(classes)) == n_classes:
+        some = ", ".join(map(repr, classes[:10].tolist()))
+        raise DataError(
+            f"The model has {n_classes} classes, and stores {len(classes)} labels that are not one for each: {some}. "
+            "Hand over the model without its output of labels; y then holds the index of the column."
+        )
+    return classes
 
 
 @as_data_error()

@@ -88,6 +88,9 @@ class Source:
         roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
         model = read_model(plain, reading, roles=roles)
+        keys = graph.keys_of_columns(proto, model.output) if model.classes is None and reading.labels else None
+        if keys is not None and len(keys) == model.width:
+            model = replace(model, classes=np.array(keys))
         held = graph.held_by_name(model.graph())
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))

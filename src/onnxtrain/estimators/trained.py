@@ -281,8 +281,9 @@ class TrainedModel:
         read = self.source.model
         if decoder is None:
             raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
-        has_labels = any(y.type.tensor_type.elem_type not in FLOATS for y in onx.graph.output)
-        if read.classes is not None or (self.source.original is None and has_labels):
+        tensors = [y.type.tensor_type for y in onx.graph.output if y.type.HasField("tensor_type")]
+        has_labels = any(tensor.elem_type not in FLOATS for tensor in tensors)
+        if has_labels and (read.classes is not None or self.source.original is None):
             return onx
         if read.positional:
             raise ExportError(

@@ -56,7 +56,13 @@ from onnxtrain.graph.model_io import (
     set_outputs,
     with_lengths,
 )
-from onnxtrain.graph.normalize import inline_functions, leave_out_defaults, with_maps_of, without_maps
+from onnxtrain.graph.normalize import (
+    inline_functions,
+    keys_of_columns,
+    leave_out_defaults,
+    with_maps_of,
+    without_maps,
+)
 from onnxtrain.graph.query import (
     FLOATS,
     PRODUCTS,
@@ -140,6 +146,7 @@ __all__ = [
     "is_special",
     "is_taken_for_constant",
     "is_written",
+    "keys_of_columns",
     "layout_of",
     "leave_out_defaults",
     "load",

@@ -6,6 +6,7 @@ Each function states what an exporter writes and what it becomes; :func:`onnxtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -220,6 +221,14 @@ def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mode
     outputs = [o if o.name in maps else tensors[o.name] for o in original.graph.output]
     assign(copied.graph.output, outputs)
     return copied
+
+
+def keys_of_columns(proto: onnx.ModelProto, tensor: str) -> list[Any] | None:
+    """Return the keys under which a ZipMap gives the columns of a tensor, None without one."""
+    made = (node for node in proto.graph.node if node.op_type == "ZipMap" and tensor in node.input)
+    lists = (a for node in made for a in node.attribute if a.name.startswith("classlabels_"))
+    found = next(lists, None)
+    return None if found is None else [*found.ints, *(text.decode() for text in found.strings)]
 
 
 def _map_names(proto: onnx.ModelProto) -> set[str]:

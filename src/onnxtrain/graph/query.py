@@ -137,8 +137,8 @@ def origin(value: ir.Value) -> ir.Node | None:
 
 
 def scalar(value: ir.Value | None) -> float | None:
-    """Return the scalar of a constant of one element, None for any other value."""
-    if value is None or math.prod(static_shape(value) or ()) != 1:
+    """Return the scalar of a constant of one number, None for any other value."""
+    if value is None or value.dtype is ir.DataType.STRING or math.prod(static_shape(value) or ()) != 1:
         return None
     array = constant(value)
     return None if array is None else float(array.reshape(()))

@@ -327,15 +327,32 @@ def _label_classes(model: ir.Model) -> np.ndarray | None:
     return next((classes for classes in found if classes is not None), None)
 
 
+#: Operators between labels and the node that looks them up.
+_CARRIERS = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+
+
 def _classes_of(labels: ir.Value | None) -> np.ndarray | None:
-    while (carrier := graph.made_by(labels, "Reshape", "Cast", "Identity", "Squeeze", "Flatten")) is not None:
+    while (carrier := graph.made_by(labels, *_CARRIERS)) is not None:
         labels = carrier.inputs[0]
     node = None if labels is None else labels.producer()
+    if node is not None and node.op_type == "LabelEncoder":
+        return _encoded(node, _classes_of(node.inputs[0]))
     if node is None or node.op_type not in ("Gather", "ArrayFeatureExtractor"):
         return None
     classes = graph.constant(node.inputs[0])
     # ONNX strings are bytes
     return None if classes is None else np.array([_text(c) for c in classes.ravel().tolist()])
+
+
+def _encoded(node: ir.Node, before: np.ndarray | None) -> np.ndarray | None:
+    """Return what a LabelEncoder makes of classes, or of the indices of columns if there are none before it."""
+    attributes = {name.partition("_")[0]: a for name, a in node.attributes.items()}
+    if not {"keys", "values"} <= attributes.keys() or any(a.is_ref() for a in attributes.values()):
+        return None
+    keys, values = (np.asarray(attributes[name].value).ravel().tolist() for name in ("keys", "values"))
+    known = dict(zip(map(_text, keys), map(_text, values), strict=False))
+    found = [known.get(c) for c in (range(len(keys)) if before is None else before.tolist())]
+    return None if None in found else np.array(found)
 
 
 def _text(c: Any) -> Any:
