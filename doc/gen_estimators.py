@@ -352,10 +352,10 @@ def short(error: Exception) -> str:
 
 STATES = {
     "trains": "its weights are trained and written back by ``to_sklearn()``",
-    "front only": "scikit-learn runs it in front of what is trained; it is written back as it is",
-    "no weights": "ONNX runs it; nothing that it has learned has a derivative",
-    "refused": "an error says why, and what to do",
-    "no step": "scikit-learn itself neither predicts with it nor takes it as a step of a pipeline",
+    "front only": "scikit-learn runs it before the trained part, and it is written back unchanged",
+    "no weights": "ONNX runs it, but none of its learned values has a derivative",
+    "refused": "an error gives the reason and a remedy",
+    "no step": "scikit-learn itself neither predicts with it nor uses it as a step of a pipeline",
     "FAILS": "a fault",
 }
 
@@ -367,12 +367,15 @@ def page(results: list[Result]) -> str:
         f".. index:: {', '.join(f'! {word}' for word in WORDS)}", "",
         "Every scikit-learn class", "========================", "",
         ".. This page is written by doc/gen_estimators.py: do not edit.", "",
-        "Each class of ``sklearn.utils.all_estimators()`` as it comes, fitted on ``load_diabetes`` or, a classifier, "
-        "on ``load_wine``, as they are loaded: float64, not scaled. Transformers stand in front of a Ridge.", "",
+        "This table lists each class of ``sklearn.utils.all_estimators()`` with default parameters, some with others. "
+        "Classifiers are fitted on ``load_wine``, all others on ``load_diabetes``, in float64 and without "
+        "scaling. A transformer is followed by a Ridge. The second column is one of:", "",
         *(f"* *{state}* ({counts[state]}): {words}." for state, words in STATES.items() if counts[state]), "",
-        f"Each was tried: the predictions at learning rate 0 are those of the estimator, {STEPS} steps lower the loss "
-        "on moved targets, the weights move, and the estimator with the trained weights predicts as the trained model "
-        "does, within 1e-5 of the largest value (1e-4 for a few whose sums or steps magnify rounding).", "",
+        "Each class was tested:", "",
+        "* The predictions at learning rate 0 are those of the estimator.",
+        f"* {STEPS} steps lower the loss on shifted targets, and the weights change.",
+        "* The estimator with the trained weights predicts like the trained model. The tolerance is 1e-5 of the "
+        "largest value, and 1e-4 for a few classes whose sums or steps magnify rounding.", "",
         ".. list-table::", "   :header-rows: 1", "   :widths: 26 10 30 34", "",
         "   * - Class", "     - ", "     - Weights", "     - Why not",
     ]  # fmt: skip

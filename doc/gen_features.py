@@ -77,10 +77,10 @@ FEATURES = [
         "Trains a whole pipeline, end to end",
         'OrtGradientClassifier(make_pipeline(StandardScaler(), mlp), weights_to_train="all", max_iter=2).fit(X, y)',
     ),
-    Feature("Gives back the scikit-learn object", "fitted.to_sklearn().predict(X)", mlp=YES, sgd=YES),
-    Feature("Gives the trained model as ONNX", "fitted.get_trained_onnx()"),
+    Feature("Returns the scikit-learn object", "fitted.to_sklearn().predict(X)", mlp=YES, sgd=YES),
+    Feature("Returns the trained model as ONNX", "fitted.get_trained_onnx()"),
     Feature("Any loss by name", 'OrtGradientRegressor(loss="absolute_error").fit(X, y)', "two", YES, YES, YES),
-    Feature("A loss of one's own", "OrtGradientRegressor(loss=my_loss, max_iter=2).fit(X, y)", NO, NO, YES, YES),
+    Feature("A custom loss", "OrtGradientRegressor(loss=my_loss, max_iter=2).fit(X, y)", NO, NO, YES, YES),
     Feature("l1 and l2 penalties", "OrtGradientClassifier(l1=1e-3, l2=1e-3).fit(X, y)", "l2", YES, "by hand", YES),
     Feature(
         "Weights that are exactly zero, with any optimizer",
@@ -104,7 +104,7 @@ FEATURES = [
         YES,
     ),
     Feature(
-        "Validation rows of one's own",
+        "A validation set of your own",
         "OrtGradientClassifier().fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2])",
         mlp("X_val"),
         sgd("X_val"),
@@ -129,7 +129,7 @@ FEATURES = [
         YES,
     ),
     Feature(
-        "Checkpoints, and a fit that goes on from one",
+        "Checkpoints, and resuming from one",
         'OrtGradientClassifier(max_iter=2).fit(X, y, checkpoint="half.onnx")',
         skorch=YES,
         keras=YES,
@@ -137,7 +137,7 @@ FEATURES = [
     Feature("A file without pickle", 'onnxtrain.save(fitted, "fitted.onnx")', keras=YES),
     Feature("Pickle", "pickle.loads(pickle.dumps(fitted)).predict(X)", YES, YES, YES, YES),
     Feature(
-        "Several labels a row, any loss",
+        "Multilabel targets, any loss",
         'OrtGradientClassifier(loss="focal").fit(X, np.eye(3, dtype=int)[y])',
         "one loss",
         NO,
@@ -161,7 +161,7 @@ FEATURES = [
     Feature("Loss of each row", "fitted.losses(X, y)", skorch="by hand", keras="by hand"),
     Feature("A GPU", 'OrtGradientClassifier(device="auto", max_iter=2).fit(X, y)', NO, NO, YES, YES),
     Feature(
-        "The same bits from the same seed", "OrtGradientClassifier(random_state=0).fit(X, y)", YES, YES, "CPU", "CPU"
+        "The same bits for the same seed", "OrtGradientClassifier(random_state=0).fit(X, y)", YES, YES, "CPU", "CPU"
     ),
 ]
 
@@ -191,14 +191,14 @@ def hidden_result(fitted) -> str:
 def page(features: list[Feature]) -> str:
     """Return the page, reStructuredText."""
     lines = [
-        "What the peers have",
-        "===================",
+        "Comparison with other libraries",
+        "===============================",
         "",
         ".. This page is written by doc/gen_features.py: change that.",
         "",
-        "Each line of code in this table was run when the page was made. *By hand*: a user can write it, the",
-        "library does not have it. The peers are scikit-learn's ``MLP*`` and ``SGD*``, skorch and",
-        "the scikit-learn wrappers of Keras.",
+        "This table compares onnxtrain with the ``MLP*`` and ``SGD*`` estimators of scikit-learn, skorch and the",
+        "scikit-learn wrappers of Keras. Each line of code was run when this page was built. *By hand* means that",
+        "the library does not have the feature, but a user can write it.",
         "",
         ".. list-table::",
         "   :header-rows: 1",

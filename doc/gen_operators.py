@@ -22,10 +22,14 @@ Operators with a derivative
 
 .. This page is written by doc/gen_operators.py: change that.
 
-Of the {total} operators of ai.onnx {opset}, {rule} have a rule, {body} are differentiated through the body by which
-ONNX defines them, {flat} are flat on purpose: their derivative is zero wherever it exists. The others
-raise :class:`~onnxtrain.errors.GradientError` when they stand between what is trained and the loss. The same table at
-run time: :func:`onnxtrain.differentiable_ops`. To add a rule, see :doc:`add_a_gradient_rule`.
+ai.onnx {opset} has {total} operators:
+
+* {rule} have a gradient rule.
+* {body} are differentiated through the function body by which ONNX defines them.
+* {flat} are non-differentiable: their derivative is zero wherever it exists.
+* The others raise :class:`~onnxtrain.errors.GradientError` if they are between a trained weight and the loss.
+
+:func:`onnxtrain.differentiable_ops` returns this table at run time. To add a rule, see :doc:`add_a_gradient_rule`.
 
 """
 
@@ -33,16 +37,16 @@ WORDS = {
     "rule": "Rule",
     "function body": "Function body",
     "fused": "Fused",
-    "flat": "Flat on purpose",
+    "flat": "Non-differentiable",
     "": "No derivative",
 }
 TELLS = {
     "rule": "",
-    "function body": "ONNX defines these by other operators; the body is expanded and differentiated.",
-    "fused": "onnxruntime's optimizers write these. When a model is read, operators of ai.onnx take their place, in "
-    "forms that are known; the file that comes out keeps them.",
-    "flat": "Integers, booleans, shapes, comparisons, roundings, random numbers: no gradient passes.",
-    "": "These raise an error that names the node and the way from it to the loss.",
+    "function body": "ONNX defines these operators by a function body. It is expanded and differentiated.",
+    "fused": "The graph optimizers of onnxruntime write these operators. onnxtrain replaces known forms of them by "
+    "ai.onnx operators when it reads a model. The exported model keeps them.",
+    "flat": "Operators on integers, booleans and shapes, comparisons, rounding and random numbers pass no gradient.",
+    "": "These raise an error that names the node and the path from it to the loss.",
 }
 
 
