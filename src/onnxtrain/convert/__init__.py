@@ -1,4 +1,4 @@
-"""scikit-learn estimators as ONNX graphs: the one home of skl2onnx."""
+"""Conversion of scikit-learn estimators to ONNX graphs; the only package that uses skl2onnx."""
 
 from onnxtrain.convert import additions  # noqa: F401  (imported for the converters that it files)
 from onnxtrain.convert.bind import Conversion, convert

@@ -119,10 +119,10 @@ def _has_trees_last(estimator: BaseEstimator) -> bool:
 def _check_between(
     estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], rows: Any, remedy: str
 ) -> None:
-    """Compare an estimator that chooses by thresholds or distances with its graph on decimals between its rows, if any.
+    """Compare a pipeline that ends in trees with its graph on decimals between the rows of `X`.
 
-    Splits lie in the middle of two rows that the trees were fitted on. There what the steps in front compute in float32
-    falls to another side than in float64: of no row of the fit, and of some in any other table of such decimals. Two
+    Splits lie in the middle between two rows of the fit. There, the float32 and float64 results of the first steps may
+    fall on different sides. This affects no row of the fit, but some rows of any other table of such decimals. Two
     fitted rows are equally far from decimals, too.
     """
     if rows is None:
@@ -379,7 +379,7 @@ _SPLITS_BETWEEN = (
     "without these steps it is one graph."
 )
 
-#: Why trees differ on rows that float32 rounds.
+#: The remedy for trees on rows that float32 rounds.
 _ON_A_SPLIT = "The row lies on a split in float32: fit on X.astype(np.float32), the estimator too."
 
 #: The remedy for other estimators.
@@ -387,7 +387,7 @@ _ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astyp
 
 
 def remedy_of(estimator: BaseEstimator) -> str:
-    """Return the likely cause of a difference between a graph and an estimator, with its remedy."""
+    """Return the likely cause, with its remedy, of a difference between a graph and an estimator."""
     if holds(estimator, KNeighborsRegressor):
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "

@@ -1,4 +1,4 @@
-"""Some columns of the rows: those of one estimator among several, each of which has steps of its own in front."""
+"""Selection of columns of the rows: those of one of several estimators, which each have their own first steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxtrain.convert.own import converter
 
 
 class Columns(TransformerMixin, BaseEstimator):
-    """Return columns of the rows by position; rows of any type become an array, sparse ones stay sparse.
+    """Select columns of the rows by position; rows of any type become an array, sparse rows stay sparse.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Columns(TransformerMixin, BaseEstimator):
         return True
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Return self: there is nothing to learn."""
+        """Return self: nothing is learned."""
         return self
 
     def transform(self, X: Any) -> Any:
@@ -45,7 +45,7 @@ class Columns(TransformerMixin, BaseEstimator):
 
 @converter(Columns)
 def columns(op: Any, estimator: Columns, X: Any) -> Any:
-    """Write a Slice of neighbouring columns, a Gather of others."""
+    """Write a Slice of adjacent columns, or a Gather of others."""
     chosen = np.asarray(estimator.columns, np.int64)
     first = int(chosen[0])
     if np.array_equal(chosen, np.arange(first, first + len(chosen))):

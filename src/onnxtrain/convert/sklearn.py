@@ -1,7 +1,7 @@
-"""skl2onnx, called so that nothing of it is changed: repairs are handed to each conversion.
+"""Calls of skl2onnx that change nothing in it: the repairs are passed to each conversion.
 
-Classes that skl2onnx does not know at all have to stand in its tables while an estimator made of others
-(VotingRegressor, StackingRegressor, ...) holds one: those entries are added for one conversion and removed behind it.
+Classes that skl2onnx does not know must be in its tables while a meta-estimator (VotingRegressor, StackingRegressor and
+others) that contains one is converted. These entries are added for one conversion and removed after it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from onnxtrain.graph import OPSET, assign, find_schema, names_in, unique_name, v
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
 
-#: Held while entries are in skl2onnx's tables.
-_ENTRIES = threading.RLock()  # an estimator inside is converted while the one around it is
+#: The lock that is held while entries are in skl2onnx's tables.
+_ENTRIES = threading.RLock()  # reentrant: inner estimators are converted meanwhile
 
 
-#: The tables of converters as they were last seen, and their version: in the key of a cache they would be 380 kB.
+#: The last seen tables of converters, and their version; in the key of a cache the tables would take 380 kB.
 _SEEN: tuple[int, tuple[Any, ...]] = (0, ())
 _NUMBERS = itertools.count(1)
 
-#: How skl2onnx says that a column of text reaches a converter of numbers, or came in beside others.
+#: skl2onnx's errors if a column of strings reaches a numeric converter, or is mixed with numeric columns.
 _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
 
-#: Attributes that a subclass may define anew and still predict and transform as its parent does: how it is fitted,
-#: scored and shown. Scores that no graph has are in them.
+#: Attributes that a subclass may override without changing prediction and transformation: those for fitting, scoring
+#: and display. They include scores that no graph has.
 _OF_FITTING = re.compile(
     r"fit|fit_\w+|_fit\w*|partial_fit|score|(get|set)_params|set_\w+_request|get_feature_names_out|predict_log_proba|"
     r"_parameter_constraints|_abc_impl|_estimator_type|_sklearn_auto_wrap_output_keys|__(?!getattr)\w+__"
 )
 
-#: skl2onnx's developers cannot help with a conversion that is ours.
+#: skl2onnx's invitation to open an issue, which is removed: the conversion is onnxtrain's.
 _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
 
 
@@ -65,27 +65,27 @@ def _unlock_in_child() -> None:
     _ENTRIES = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # the thread that holds it is not in the child
+if hasattr(os, "register_at_fork"):  # the thread that holds the lock does not exist in the child
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def newest_opset() -> int:
-    """Return the newest opset that skl2onnx writes."""
+    """Return the newest opset that skl2onnx can write."""
     from skl2onnx import __max_supported_opset__
 
     return __max_supported_opset__
 
 
 def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False) -> onnx.ModelProto:
-    """Return the graph that skl2onnx makes of a fitted estimator, with the repairs of onnxtrain.
+    """Return the graph that skl2onnx builds for a fitted estimator, with the repairs of onnxtrain.
 
     Parameters
     ----------
     estimator : fitted estimator
     X : array or DataFrame
-        Gives the types of the inputs.
+        Rows that give the types of the inputs.
     raw_scores : bool
-        The output is that of ``decision_function`` where there is ``predict_proba`` too.
+        Whether the output is that of ``decision_function`` even if there is ``predict_proba``.
 
     Raises
     ------
@@ -104,9 +104,9 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
 
 
 def _with_names_of_columns(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
-    """Return the model with inputs that are named as the columns, and no other value that is.
+    """Return the model with inputs named after the columns, and no other value with these names.
 
-    skl2onnx writes ``a_b`` for ``a b``, and ``label2`` for a column ``label``, as an output is named.
+    skl2onnx writes ``a_b`` for ``a b``, and ``label2`` for a column ``label``, because an output has this name.
     """
     names = [name for name, _ in input_types(X)]
     if names == [value.name for value in onx.graph.input] or len(names) != len(onx.graph.input):
@@ -122,7 +122,7 @@ def _with_names_of_columns(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
 
 
 def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
-    """Return which step cannot be converted, by its path, and why."""
+    """Return the message that names the step that cannot be converted, by its path, and the reason."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
@@ -137,7 +137,7 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     else:
         why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
     name = type(step).__name__ if step is estimator else path
-    if isinstance(error, ConversionError):  # it says why, and what to do
+    if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
     if _MEETS_TEXT.search(why) and (columns := text_columns(X)):
         return (
@@ -162,7 +162,7 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
 
 
 def _failed_step(error: Exception) -> object:
-    """Return the estimator whose converter raised an error: the innermost that skl2onnx was at."""
+    """Return the innermost estimator that skl2onnx was converting when an error was raised."""
     found, at = None, error.__traceback__
     while at is not None:
         found = getattr(at.tb_frame.f_locals.get("operator"), "raw_operator", None) or found
@@ -171,7 +171,7 @@ def _failed_step(error: Exception) -> object:
 
 
 def documentation(estimator: BaseEstimator) -> str:
-    """Return the address of the page of a scikit-learn class, its full name for another class."""
+    """Return the address of the documentation of a scikit-learn class; for another class, its full name."""
     kind = type(estimator)
     if not kind.__module__.startswith("sklearn."):
         return f"{kind.__module__}.{kind.__name__}"
@@ -180,9 +180,9 @@ def documentation(estimator: BaseEstimator) -> str:
 
 
 def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a copy with the estimator inside each FrozenEstimator, and the best one of each search, in its place.
+    """Return a copy with each FrozenEstimator and each search replaced by the estimator inside it.
 
-    skl2onnx knows neither; of the searches it knows GridSearchCV, and others would have no labels.
+    skl2onnx supports neither, except GridSearchCV; other searches would have no labels.
     """
     covers = {
         id(found): _without_covers(_covered(found)) for found in inside(estimator) if _covered(found) is not found
@@ -191,14 +191,14 @@ def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
 
 
 def _covered(found: BaseEstimator) -> BaseEstimator:
-    """Return the estimator that another one stands for, any other as it is."""
+    """Return the estimator that a wrapper stands for; return any other unchanged."""
     if isinstance(found, GridSearchCV):
         return thawed(found)
     return getattr(found, "best_estimator_", _of_known_class(thawed(found)))
 
 
 def _of_known_class(found: BaseEstimator) -> BaseEstimator:
-    """Return an estimator of a user's subclass that answers as its parent does as a copy of the parent's class."""
+    """Return a user's subclass instance that predicts like its parent as an instance of the parent's class."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
     known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
@@ -214,9 +214,9 @@ def _of_known_class(found: BaseEstimator) -> BaseEstimator:
 
 
 def _predicting(estimator: BaseEstimator) -> BaseEstimator:
-    """Return the columns that RFE, as the last step, has chosen, and the estimator that it predicts by, in its place.
+    """Replace an RFE as last step by the columns that it chose and the estimator with which it predicts.
 
-    skl2onnx knows it as a transformer alone.
+    skl2onnx supports RFE only as a transformer.
     """
     last = last_step(estimator)
     last = last_step(getattr(last, "best_estimator_", last))
@@ -227,7 +227,7 @@ def _predicting(estimator: BaseEstimator) -> BaseEstimator:
 
 
 def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a pipeline without the steps that do nothing, which skl2onnx does not know."""
+    """Return a pipeline without steps that have no effect, which skl2onnx does not support."""
     if not isinstance(estimator, Pipeline):
         return estimator
     steps = [(name, _without_passthrough(step)) for name, step in estimator.steps if not is_idle(step)]
@@ -243,7 +243,7 @@ def to_onnx(
 ) -> onnx.ModelProto:
     """Return skl2onnx's model of a fitted estimator, with the repairs of onnxtrain.
 
-    A converter that the user has registered with skl2onnx for a class is taken as it is.
+    A converter that the user has registered with skl2onnx for a class is used unchanged.
     """
     from skl2onnx._parse import parse_sklearn_model  # 1.3 s
     from skl2onnx.common._topology import convert_topology
@@ -266,15 +266,16 @@ def to_onnx(
             topology, f"ONNX({type(estimator).__name__})", "", target_opset, options=options, remove_identity=False
         )
     others = [opset for opset in onx.opset_import if opset.domain]
-    # operators are written for this one, whichever is the highest that they need
+    # the operators are written for this opset, even if they need only a lower one
     assign(onx.opset_import, [onnx.helper.make_opsetid("", target_opset[""]), *others])
     return onx
 
 
 def _convert_operators(convert: Any, container: ModelComponentContainer, verbose: int = 0) -> None:
-    """Call a topology's `convert_operators` with a container that asks onnx for the version of an operator.
+    """Call a topology's `convert_operators` with a container that gets operator versions from onnx.
 
-    skl2onnx makes a table of all operators for each conversion: 7 ms, longer than all else of a small model.
+    For each conversion skl2onnx builds a table of all operators, which takes 7 ms, longer than the rest for a small
+    model.
     """
     by_table = getattr(container, "_get_op_version", None)
     if by_table is not None:
@@ -283,13 +284,13 @@ def _convert_operators(convert: Any, container: ModelComponentContainer, verbose
 
 
 def _version(container: ModelComponentContainer, by_table: Any, domain: str, op_type: str) -> int:
-    """Return the version of an operator at the opset of the model; skl2onnx decides on those unknown to onnx."""
+    """Return the version of an operator at the model's opset; skl2onnx decides for operators unknown to onnx."""
     schema = find_schema(op_type, container.target_opset_any_domain(domain), domain)
     return by_table(domain, op_type) if schema is None else schema.since_version
 
 
 def _own_converter(kind: type) -> Any:
-    """Return skl2onnx's converter of a class, None where the user has registered another."""
+    """Return skl2onnx's converter of a class, or None if the user has registered another."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool
 
@@ -299,12 +300,12 @@ def _own_converter(kind: type) -> Any:
 
 
 def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[str, Any]] | None:
-    """Return the options of the last step's converter, by its id: probabilities as a matrix, not a list of dicts."""
+    """Return the options of the last step's converter, by its id: probabilities as a matrix, not as dictionaries."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool
 
     last = last_step(estimator)
-    chosen = getattr(last, "best_estimator_", last)  # a search has the options of its best estimator
+    chosen = getattr(last, "best_estimator_", last)  # the options of a search are those of its best estimator
     kind = type(last_step(chosen))
     if kind in CONVERTERS:
         return None
@@ -319,12 +320,12 @@ def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[st
     options = {"zipmap": False, "raw_scores": True} if raw_scores else {"zipmap": False}
     if "zipmap" in allowed:
         return {id(last): options}
-    # with an entry, skl2onnx's pipeline does not ask LinearSVC for a zipmap, which that has not
+    # with an entry, skl2onnx does not set the option zipmap, which LinearSVC lacks
     return {id(last): {}} if allowed else None
 
 
 def _missing(kinds: set[type]) -> dict[type, Addition]:
-    """Return the converters of the classes among `kinds` that skl2onnx has no entry for and onnxtrain can convert."""
+    """Return converters for the classes among `kinds` that are not in skl2onnx's tables and that onnxtrain supports."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
 
     unknown = [kind for kind in kinds if kind not in sklearn_operator_name_map]
@@ -336,9 +337,9 @@ def _missing(kinds: set[type]) -> dict[type, Addition]:
 
 @contextmanager
 def _entries(kinds: set[type]) -> Iterator[None]:
-    """Add those of some classes that skl2onnx's tables lack during a conversion.
+    """Add the missing classes to skl2onnx's tables during a conversion.
 
-    They are looked for under the lock: the entry of another thread would be gone before this conversion is over.
+    The tables are read under the lock, because another thread's entry could disappear before this conversion ends.
     """
     with _ENTRIES:
         additions = _missing(kinds)
@@ -351,7 +352,7 @@ def _entries(kinds: set[type]) -> Iterator[None]:
 
 @contextmanager
 def _added(additions: Mapping[type, Addition]) -> Iterator[None]:
-    """Add classes to skl2onnx's tables for a while."""
+    """Add classes to skl2onnx's tables within a context."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import RegisteredConverter, _converter_pool, _shape_calculator_pool
 
@@ -368,7 +369,7 @@ def _added(additions: Mapping[type, Addition]) -> Iterator[None]:
 
 
 def registered_converters() -> Hashable:
-    """Return the version of skl2onnx's tables: it changes if a converter is registered or removed."""
+    """Return a version of skl2onnx's tables, which changes if a converter is registered or removed."""
     from skl2onnx._parse import sklearn_parsers_map
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common._registration import _converter_pool, _shape_calculator_pool
@@ -390,12 +391,11 @@ def registered_converters() -> Hashable:
 
 
 def register_converter() -> None:
-    """Enter the estimators of onnxtrain, and the classes that it alone converts, into skl2onnx's tables.
+    """Add the estimators of onnxtrain, and the classes that only onnxtrain converts, to skl2onnx's tables.
 
-    skl2onnx converts an estimator of onnxtrain at the end of a pipeline without. Inside
-    VotingRegressor, StackingRegressor, ... it looks for the class in its table; with an
-    entry a classifier also has skl2onnx's ``zipmap`` by default. Nothing in onnxtrain
-    calls this: the tables are yours.
+    skl2onnx converts an estimator of onnxtrain at the end of a pipeline without this call. Inside VotingRegressor,
+    StackingRegressor and others, it looks up the class in its table. With an entry, a classifier also has skl2onnx's
+    ``zipmap`` by default. onnxtrain never calls this function, so that the user controls the tables.
 
     Examples
     --------
@@ -418,7 +418,7 @@ def register_converter() -> None:
 
 
 def _parse_by_task(scope: Any, model: BaseEstimator, inputs: Any, custom_parsers: Any = None) -> Any:
-    """Parse a classifier, or a regressor of a class that is both, such as RandomizedSearchCV."""
+    """Parse a class that is both, such as RandomizedSearchCV, as a classifier or as a regressor."""
     from skl2onnx._parse import _parse_sklearn_classifier, _parse_sklearn_simple_model
 
     parse = _parse_sklearn_classifier if is_classifier(model) else _parse_sklearn_simple_model

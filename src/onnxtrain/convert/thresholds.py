@@ -1,9 +1,10 @@
-"""Splits of histogram gradient boosting in float32: it alone compares the rows in float64.
+"""Splits of histogram gradient boosting in float32; only this estimator compares rows in float64.
 
-A row x goes left where ``x <= t``. With r(x) the float32 nearest to x, ``r(x) <= r(t)`` says the same of every row
-whose r(x) is not r(t). Of the others all go left by the threshold r(t), and none by the float32 before it: the rows
-decide which of the two is right, and where there is none among them, the shortest decimal number that r(t) stands for:
-tables hold decimals, and the threshold between 17.8 and 18.0 is a hair's breadth beside 17.9.
+A row x goes left if ``x <= t``. Let r(x) be the float32 nearest to x. For every row with r(x) different from r(t),
+``r(x) <= r(t)`` gives the same side. Rows with r(x) = r(t) all go left with the threshold r(t), and all go right with
+the next lower float32. The rows of X decide which of the two thresholds is used. If X has no such row, the shortest
+decimal with float32 value r(t) decides, because tables hold decimals: the threshold between 17.8 and 18.0 is close to
+17.9 but not equal to it.
 """
 
 from __future__ import annotations
@@ -23,43 +24,43 @@ from onnxtrain.convert.learned import inside, is_idle
 from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
 
-#: The estimators that compare rows with thresholds in float64; other trees round the rows to float32 first.
+#: The estimators that compare rows with thresholds in float64; other trees first round the rows to float32.
 HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 
-#: Values of a column that decide: a tenth of a second each.
+#: The largest number of values of a column that are used, which takes a tenth of a second.
 _MANY = 2**20
 
-#: Attributes that hold estimators which see the columns that the holder sees.
+#: Attributes that hold estimators with the same input columns as the holder.
 _MEMBERS = ("estimators_", "best_estimator_", "regressor_", "calibrated_classifiers_", "estimator")
 
 
 def with_float32_splits(estimator: BaseEstimator, X: Any = None) -> BaseEstimator:
-    """Return an estimator with thresholds that are float32 and decide alike on the rows `X`, rounded to float32.
+    """Return an estimator with float32 thresholds that decide as before on the rows `X`, rounded to float32.
 
     Parameters
     ----------
     estimator : fitted estimator
-        It stays as it is.
+        The estimator; it is not changed.
     X : array-like of shape (n_samples, n_features), optional
-        Where no row decides, as without rows, the decimal number does that is written in the table.
+        Rows that decide between two thresholds. Where no row decides, or without rows, the shortest decimal does.
 
     Raises
     ------
     ConversionError
-        Two rows on different sides of a threshold are one float32.
+        Two rows on different sides of a threshold have the same float32 value.
     """
     changed = copy.deepcopy(estimator)
     decided = X is not None and not by_column(X) and not hasattr(X, "toarray")
     seen = dict(_columns_seen(changed, np.asarray(X, dtype=np.float64))) if decided else {}
     for found in inside(changed):
         if isinstance(found, HISTOGRAMS) and hasattr(found, "_predictors"):
-            # categories come first in front of the trees
+            # categories are encoded before the trees
             _move(found, seen.get(id(found)) if found.is_categorical_ is None else None)
     return changed
 
 
 def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Return the ids of an estimator and of those inside it that see columns of `X` as they are, with these."""
+    """Yield the id of an estimator, and of those inside it that see columns of `X` unchanged, with these columns."""
     yield id(estimator), X
     if isinstance(estimator, (ClassifierChain, RegressorChain)):
         yield from _columns_of_links(estimator, X)
@@ -77,7 +78,7 @@ def _columns_seen(estimator: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarr
 
 
 def _columns_of_links(chain: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Return the columns that the links of a chain see: each sees the predictions of the links before it, too."""
+    """Yield the columns of each member of a chain, which include the predictions of the earlier members."""
     for link in chain.estimators_:
         yield from _columns_seen(link, X)
         found = getattr(link, getattr(chain, "chain_method_", "predict"))(X)
@@ -85,13 +86,13 @@ def _columns_of_links(chain: Any, X: np.ndarray) -> Iterator[tuple[int, np.ndarr
 
 
 def _flat(members: Any) -> list[Any]:
-    """Return one estimator or a list, or an array, of several as a list."""
+    """Return one estimator, or a list or array of several, as a list."""
     found = members.ravel() if isinstance(members, np.ndarray) else members
     return list(found) if isinstance(found, (list, tuple, np.ndarray)) else [found]
 
 
 def _move(estimator: Any, X: np.ndarray | None) -> None:
-    """Replace the thresholds of a fitted estimator, in place."""
+    """Replace the thresholds of a fitted estimator in place."""
     trees = [tree for iteration in estimator._predictors for tree in iteration]
     nodes = np.concatenate([tree.nodes for tree in trees])
     for column in np.unique(nodes["feature_idx"]):
@@ -104,7 +105,7 @@ def _move(estimator: Any, X: np.ndarray | None) -> None:
 
 
 def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
-    """Return float32 thresholds for those of one column, sorted."""
+    """Return float32 thresholds for the sorted thresholds of a column."""
     with np.errstate(over="ignore"):
         nearest = t.astype(np.float32)
         before = np.nextafter(nearest, np.float32(-np.inf))
@@ -115,7 +116,7 @@ def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
         x = X[:: max(1, len(X) // _MANY), column]
         order = np.argsort(x)[: np.count_nonzero(~np.isnan(x))]
         x, rounded = x[order], x[order].astype(np.float32)
-    # rows first to last have the float32 of the threshold; those up to `middle` lie on its left
+    # rows first to last have the float32 value of the threshold; those up to `middle` are on its left
     first, last = np.searchsorted(rounded, nearest), np.searchsorted(rounded, nearest, side="right")
     middle = np.clip(np.searchsorted(x, t, side="right"), first, last)
     left, right = middle > first, middle < last

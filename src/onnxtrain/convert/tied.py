@@ -1,8 +1,9 @@
-"""Weights that PyTorch's exporters wrote several times: each of a tied weight's copies would be trained by itself.
+"""Tied weights that PyTorch's exporters wrote several times, whose copies would be trained separately.
 
-A language model multiplies by its embedding. In a file whose constants were folded the transposed embedding is an
-initializer of its own, and two weights would be trained to be different. The relative position bias of T5 or Swin is
-a table of which each pair of positions reads a row; folded, the file has these rows, most of them several times.
+A language model multiplies by its embedding. After constant folding, the transposed embedding is a separate
+initializer, and training would make the two weights different. The relative position bias of T5 or Swin is a table of
+which each pair of positions reads a row. After constant folding, the file contains these rows, most of them several
+times.
 """
 
 from __future__ import annotations
@@ -17,38 +18,38 @@ import onnx
 
 from onnxtrain import graph
 
-#: Where torch.onnx.export(dynamo=True) writes the names of the values that an initializer was folded from.
+#: The metadata key of the names of the values from which torch.onnx.export(dynamo=True) folded an initializer.
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 
-#: Names of values that torch.onnx.export computed, and that onnxruntime computes in advance where it optimizes such a
-#: model; parameters keep their names.
+#: Names of values that torch.onnx.export computed or that onnxruntime folds when it optimizes such a model; parameters
+#: keep their names.
 _COMPUTED = re.compile(r"onnx::.*|/.*_output_\d+|val_\d+")
 
-#: Values that torch.onnx.export(dynamo=True) names after the operators of PyTorch that read rows of a table.
+#: Names that torch.onnx.export(dynamo=True) gives to values read from a table, after PyTorch's operators.
 _READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 
-#: Operators between a position bias that is added to scores and the Softmax of them.
+#: Operators between a position bias that is added to scores and the Softmax of the scores.
 _TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub"}) | {
     *("Transpose", "Unsqueeze", "Where")
 }
 
-#: Makers of files with such names.
+#: The producers of files with such names.
 _MAKERS = ("pytorch", "onnxruntime.transformers")
 
 
 def is_computed(name: str) -> bool:
-    """Whether a name has the form that torch.onnx.export gives to values that it computed in advance."""
+    """Whether a name has the form of values that torch.onnx.export computed."""
     return _COMPUTED.fullmatch(name) is not None
 
 
 def folded_from(onx: onnx.ModelProto) -> dict[str, list[str]]:
-    """Return the names of the values that each folded initializer was computed from, as the dynamo exporter says."""
+    """Return the names of the values from which each initializer was folded, as the dynamo exporter records them."""
     said = {v.name: p.value for v in onx.graph.value_info for p in v.metadata_props if p.key == _FOLDED}
     return {name: _listed(text) for name, text in said.items()}
 
 
 def _listed(text: str) -> list[str]:
-    """Return the names in a list as Python writes it; none where the text is something else."""
+    """Return the names in the Python representation of a list; empty if the text is anything else."""
     try:
         found = ast.literal_eval(text)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
@@ -57,7 +58,7 @@ def _listed(text: str) -> list[str]:
 
 
 def transposed_copies(onx: onnx.ModelProto) -> dict[str, str]:
-    """Return which initializers the exporter computed as the transpose of another one: copy to original, by name."""
+    """Return the initializers that the exporter computed as the transpose of another one: copy to original, by name."""
     if onx.producer_name not in _MAKERS:
         return {}
     inputs = {i.name for i in onx.graph.input}
@@ -74,20 +75,20 @@ def _candidates(
     embeddings: set[str],
     scopes: Mapping[str, str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a computed matrix and a parameter that it may have been computed from.
+    """Yield pairs of a computed matrix and a parameter from which it may have been computed.
 
-    `scopes` has the module in which each value is used: one that holds a parameter may turn it.
+    `scopes` has the module in which each value is used; a module that holds a parameter may transpose it.
     """
     for name in matrices:
         if name in folded:
             yield from ((name, other) for other in folded[name] if other in matrices)
         elif is_computed(name):
-            # a name says nothing there: other layers may begin as copies of each other
+            # names do not decide: other layers may be initialised as copies of each other
             yield from ((name, other) for other in matrices if other in embeddings or _holds(scopes.get(name), other))
 
 
 def _holds(scope: str | None, parameter: str) -> bool:
-    """Whether a parameter is one of a module, or of a module in it."""
+    """Whether a parameter belongs to a module or to a module inside it."""
     if scope is None or is_computed(parameter):
         return False
     return not scope or parameter.startswith(scope.replace("/", ".") + ".")
@@ -102,13 +103,13 @@ def _is_transpose(copy: onnx.TensorProto, w: onnx.TensorProto) -> bool:
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """The rows of a table, and the places of an initializer where the exporter wrote each of them.
+    """The rows of a table, and the places in an initializer at which the exporter wrote them.
 
     Attributes
     ----------
     rows : ndarray of shape (n_rows, size)
     index : ndarray of int64
-        The row of each place. Its shape is that of the initializer without `axis`.
+        The index of the row at each place, in the shape of the initializer without `axis`.
     axis : int
         The axis of the initializer along which the rows lie.
     """
@@ -118,11 +119,11 @@ class SpreadTable:
     axis: int
 
     def spread(self, rows: np.ndarray) -> np.ndarray:
-        """Return the array of the initializer whose table has these rows."""
+        """Return the array of the initializer for given rows of the table."""
         return np.moveaxis(rows[self.index], -1, self.axis)
 
     def nodes(self, name: str) -> list[onnx.NodeProto]:
-        """Return the nodes that compute :meth:`spread` from the rows called `name`."""
+        """Return the nodes that compute :meth:`spread` from the rows named `name`."""
         axes = list(range(self.index.ndim))
         axes.insert(self.axis, self.index.ndim)
         index = onnx.numpy_helper.from_array(self.index)
@@ -134,12 +135,12 @@ class SpreadTable:
 
 
 def _spread_of(name: str) -> str:
-    """Return the name of the value that an initializer was in the file, and is computed from its rows."""
+    """Return the name of the value that is computed from the rows of an initializer's table."""
     return f"{name}.spread"
 
 
 def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
-    """Return the tables of the initializers that the exporter folded from reading rows, some several times, by name."""
+    """Return the tables from which the exporter folded initializers, by name, if some rows are repeated."""
     if onx.producer_name != "pytorch":
         return {}
     candidates = _read_from_tables(onx)
@@ -149,10 +150,11 @@ def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
 
 
 def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
-    """Return the names of initializers that the exporter computed, and may have read from a table.
+    """Return the names of initializers that the exporter computed and may have read from a table.
 
-    The dynamo exporter says so. The other one says that it computed a value; a position bias is one that is added to
-    the scores of a Softmax. What is added to rows, as learned positions, may begin with equal values by its formula.
+    The dynamo exporter records this. The other exporter only shows that it computed a value; a position bias is then a
+    value that is added to the scores of a Softmax. Values added to rows, such as learned positions, may have equal
+    initial values by their formula.
     """
     folded = folded_from(onx)
     if folded:
@@ -183,11 +185,11 @@ def _leads_to_softmax(name: str, readers: Mapping[str, list[onnx.NodeProto]]) ->
 
 
 def _table(array: np.ndarray) -> SpreadTable | None:
-    """Return the smallest table that an array may have been read from, if any is smaller than the array.
+    """Return the smallest table from which an array may have been read, or None if none is smaller than the array.
 
-    One value may be in a table twice by chance, a row of several values is not.
+    A single value may occur twice in a table by chance, but a row of several values may not.
     """
-    if array.dtype.kind != "f" or np.ptp(array) == 0:  # equal values say nothing of their places
+    if array.dtype.kind != "f" or np.ptp(array) == 0:  # equal values do not show their places
         return None
     tables = [_along(array, axis) for axis, length in enumerate(array.shape) if length > 1]
     found = [table for table in tables if table.rows.size < array.size]
@@ -201,7 +203,7 @@ def _along(array: np.ndarray, axis: int) -> SpreadTable:
 
 
 def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that computes all copies of a weight from one initializer."""
+    """Return a model that computes all copies of a weight from a single initializer."""
     copies, tables = transposed_copies(onx), spread_tables(onx)
     if not copies and not tables:
         return onx
@@ -221,7 +223,7 @@ def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def untied(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the initializers that a file has for weights of its :func:`tied` form, by name."""
+    """Return the values of the original initializers for weights of the :func:`tied` form, by name."""
     copies, tables = transposed_copies(original), spread_tables(original)
     spread = {name: table.spread(weights[name]) for name, table in tables.items() if name in weights}
     return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread}

@@ -1,10 +1,10 @@
-"""Initializers that a graph computes from others, so that training keeps the model consistent.
+"""Initializers that the graph computes from others, so that training keeps the model consistent.
 
-A tie: an initializer that a converter derives from attributes is computed in the graph again. GaussianNB's
-graph holds the variances and a sum of their logarithms: trained separately they would no longer
-belong to one model.
+Ties: an initializer that a converter derives from attributes is computed in the graph again. For example, the graph of
+GaussianNB contains the variances and the sum of their logarithms, which would become inconsistent if trained
+separately.
 
-A range: variances and probabilities stay valid if their logarithms are trained.
+Ranges: variances and probabilities stay valid if their logarithms are trained.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ _Entry = TypeVar("_Entry")
 
 @dataclass(frozen=True)
 class Tie:
-    """``compute(op, *attributes)`` is an initializer of the graph."""
+    """A tie: ``compute(op, *attributes)`` is an initializer of the graph."""
 
     attributes: tuple[str, ...]
     compute: Callable[..., ir.Value]
 
 
 def tie(model: ir.Model, known: Sequence[Learned]) -> None:
-    """Compute, in place, derived initializers from their attributes.
+    """Compute derived initializers from their attributes, in place.
 
-    Each attribute that has a tie becomes one initializer, however often
-    it was copied.
+    Each attribute with a tie becomes one initializer, even if the graph has several copies.
     """
     owners: dict[int, dict[str, Learned]] = {}
     for item in known:
@@ -60,7 +59,7 @@ def tie(model: ir.Model, known: Sequence[Learned]) -> None:
 def _replace(
     build: graph.Builder, model: ir.Model, each: Tie, items: Mapping[str, Learned], values: dict[str, ir.Value]
 ) -> None:
-    """Compute the initializers that have the values of a tie; `values` are the attributes that are initializers."""
+    """Compute the initializers that equal a tie; `values` are the attributes that are initializers."""
     expected = _evaluate(each, [items[name].value for name in each.attributes])
     op = build.op
     for old in _floats(model):
@@ -99,18 +98,18 @@ def _evaluate(each: Tie, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def ties_of(owner: BaseEstimator) -> list[Tie]:
-    """Return the ties of an estimator, those of its class or the nearest of its bases that has any."""
+    """Return the ties of an estimator: those of its class, or of its nearest base class that has any."""
     ties = _of_class(TIES, owner)
     return list(ties(owner)) if ties is not None else []
 
 
 def _of_class(table: Mapping[str, _Entry], owner: BaseEstimator) -> _Entry | None:
-    """Return the entry of the class of an estimator, or of the nearest of its bases that has one."""
+    """Return the entry for the class of an estimator, or for its nearest base class that has one."""
     return next((table[kind.__name__] for kind in type(owner).__mro__ if kind.__name__ in table), None)
 
 
 def _rows(name: str, n: int) -> Iterator[Tie]:
-    """Return one tie for each row of an attribute that a graph holds row by row."""
+    """Yield one tie for each row of an attribute that a graph stores row by row."""
     for i in range(n):
         yield Tie((name,), lambda op, a, i=i: op.Gather(a, i, axis=0))
 
@@ -155,7 +154,7 @@ def _full(k: int) -> Iterator[Tie]:
 
 
 def _bayesian_mixture(owner: BaseEstimator) -> Iterator[Tie]:
-    """Return ties of the means alone: digamma functions depend on the covariances."""
+    """Yield ties of the means only, because digamma functions depend on the covariances."""
     if owner.covariance_type != "full":
         return
     for i, root in enumerate(owner.precisions_cholesky_):
@@ -169,7 +168,7 @@ def _constant(op: Op, array: np.ndarray, like: ir.Value) -> ir.Value:
 
 
 def _log_of_diagonal(op: Op, c: ir.Value) -> ir.Value:
-    """Return the sum of the logarithms of the diagonals of ``c`` (..., p, p), whose columns may have either sign."""
+    """Return the sum of the logarithms of the absolute diagonals of ``c`` (..., p, p)."""
     p = graph.static_shape(c)[-1]  # type: ignore[index]
     return op.ReduceSum(
         op.Log(op.Abs(op.ReduceSum(op.Mul(c, _constant(op, np.eye(p), c)), [-1], keepdims=0))), [-1], keepdims=0
@@ -204,7 +203,7 @@ def _spherical(k: int) -> Iterator[Tie]:
     )
 
 
-#: Class, or a class it derives from -> its ties.
+#: The ties of each class and its subclasses.
 TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
     "GaussianNB": _gaussian_nb,
     "_BaseKMeans": _k_means,
@@ -215,21 +214,21 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
 }
 
 
-#: Class, or a class it derives from -> attribute of which a graph takes the logarithm, a root or the
-#: reciprocal -> the layout in which it is trained.
+#: For each class and its subclasses: the attributes of which the graph takes a logarithm, a root or the reciprocal, and
+#: the layout in which each is trained.
 _RANGES = {
     "DummyClassifier": {"class_prior_": "log"},
     "GaussianNB": {"var_": "log", "class_prior_": "log"},
     "QuadraticDiscriminantAnalysis": {"scalings_": "log", "priors_": "log"},
     "BaseMixture": {"weights_": "log", "precisions_cholesky_": "log"},
     "KernelPCA": {"eigenvalues_": "log"},
-    "BernoulliNB": {"feature_log_prob_": "log odds"},  # the graph takes log(1 - p) too
+    "BernoulliNB": {"feature_log_prob_": "log odds"},  # the graph also takes log(1 - p)
 }
 
 
 @dataclass(frozen=True)
 class _Range:
-    """The range of each entry of an array, and the parameter that is trained in its place."""
+    """The range of the entries of an array, and the parameter that is trained instead."""
 
     inside: Callable[[np.ndarray], Any]
     trained: Callable[[np.ndarray], np.ndarray]
@@ -243,13 +242,13 @@ _TRAINED_AS = {
 
 
 def range_layout(item: Learned) -> str | None:
-    """Return the layout in which a learned array is trained so that it stays in its range, None without a range."""
+    """Return the layout in which a learned array is trained to stay in its range; None if it has no range."""
     layout = (_of_class(_RANGES, item.owner) or {}).get(item.attribute)
     return layout if layout is not None and np.all(_TRAINED_AS[layout].inside(item.value)) else None
 
 
 def keep_in_range(model: ir.Model, known: Sequence[Learned]) -> None:
-    """Compute, in place, each such array from its trained parameter."""
+    """Compute each array with a range from its trained parameter, in place."""
     found = [(item.value, layout) for item in known if (layout := range_layout(item))]
     for v in _floats(model) if found else ():
         array = v.const_value.numpy()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Warnings about parameters of a PyTorch module that its file lacks or has in another form, where training differs."""
+"""Warnings about parameters of a PyTorch module that its file lacks or changes, so that training differs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import onnx
 
 from onnxtrain.convert.dynamo import Module, holder_of, taken_by_nodes
 
-#: Sums and products that are left out where the other operand is the scalar 0 or 1.
+#: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 
-#: Operations behind which a weight still has the gradient of the parameter, as names begin; val_1 is a constant.
+#: Prefixes of operations that only move elements, so that gradients stay those of the parameter; val_1 is a constant.
 _MOVES = re.compile(
     r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
     r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
     r"gather|zeros)(_\d+)*"
 )
 
-#: Weights of convolutions that torch.onnx.export(dynamo=False) computed: parameters keep their names.
+#: Names of convolution weights that torch.onnx.export(dynamo=False) computed; parameters keep their names.
 _FOLDED = re.compile(r"onnx::Conv(Transpose)?_\d+")
 
-#: What it computed to scale and shift the channels of a convolution.
+#: Names of values that it computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
 
 
 def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
-    """Return warnings about weights that PyTorch would train otherwise.
+    """Return warnings about weights that PyTorch would train differently.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     trained : collection of str
         The weights that are trained by default.
     others : collection of str
-        Those that may be trained.
+        The weights that may be trained.
     """
     if onx.producer_name != "pytorch":
         return []
@@ -75,11 +75,11 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
 
 
 def _left_out(module: Module, taken: Collection[str], folded: Collection[str]) -> list[str]:
-    """Return the parameters that the exporter's optimizer left out, as far as the file shows.
+    """Return the parameters that the exporter's optimizer dropped, as far as the file shows this.
 
-    It drops sums with the scalar 0 and products with the scalar 1, and computes layers once that are equal and take the
-    same rows, and views of equal parameters. A parameter that no operation takes may also be unused, or tied to one
-    that its module takes: where nothing shows that it was left out, it is not among them.
+    The optimizer drops sums with the scalar 0 and products with the scalar 1. It also merges equal layers with the same
+    input, and views of equal parameters. A parameter that no operation takes may instead be unused, or tied to another
+    parameter of its module. It is only returned if the file shows that it was dropped.
     """
     if not module.unmentioned:
         return []
@@ -95,13 +95,13 @@ def _left_out(module: Module, taken: Collection[str], folded: Collection[str]) -
 
 
 def _absent_results(module: Module) -> set[str]:
-    """Return the tensors that operations take, and the file neither has nor computes."""
+    """Return the tensors that operations take but the file neither contains nor computes."""
     tensors = {a for operation in module.operations for a in operation.tensors}
     return tensors & module.mentioned - module.made - module.known - module.held.keys()
 
 
 def _takes_equal_layers(module: Module, absent: Collection[str]) -> bool:
-    """Whether an operation takes, in place of an absent result, that of a like operation on weights."""
+    """Whether an operation takes the result of an equal layer instead of an absent result."""
     by_weights = {node.output[0] for o in module.operations if module.held.keys() & {*o.args} for node in o.nodes}
     return any(
         _stem(a) == _stem(x) and x not in operation.args
@@ -113,7 +113,7 @@ def _takes_equal_layers(module: Module, absent: Collection[str]) -> bool:
 
 
 def _takes_views_of_others(module: Module) -> set[str]:
-    """Return the modules that take, in place of a view that the file lacks, one of another module's parameter."""
+    """Return the modules that take a view of another module's parameter instead of a view that the file lacks."""
     found = set()
     for operation in module.operations:
         for x in () if module.takes_known(operation) else {x for node in operation.nodes for x in node.input}:
@@ -127,14 +127,14 @@ def _takes_views_of_others(module: Module) -> set[str]:
 
 
 def _folded_normalizations(module: Module, taken: Collection[str]) -> list[str]:
-    """Return the layers of BatchNormalization that the exporter's optimizer folded into others."""
+    """Return the BatchNormalization layers that the exporter's optimizer folded into other layers."""
     layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
     gone = module.held.keys() - module.known - {*taken}
     return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" in gone]
 
 
 def _computed_in_advance(module: Module) -> list[str]:
-    """Return the initializers that the exporter computed from parameters, other than by moving their elements."""
+    """Return the initializers that the exporter computed from parameters, except by moving their elements."""
     parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
     return [
         name
@@ -146,7 +146,7 @@ def _computed_in_advance(module: Module) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    """Return the name of an operation without its number."""
+    """Return the name of an operation without its numeric suffix."""
     return re.sub(r"_\d+$", "", name)
 
 

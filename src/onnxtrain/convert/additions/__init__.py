@@ -1,4 +1,4 @@
-"""Converters of onnxtrain for classes of scikit-learn that skl2onnx lacks, or converts wrongly, by family."""
+"""Converters for scikit-learn classes that skl2onnx lacks or converts wrongly, by family."""
 
 from onnxtrain.convert.additions import (  # noqa: F401  (imported for the converters that they file)
     calibration,

@@ -1,4 +1,4 @@
-"""Piecewise linear functions: IsotonicRegression and calibration by it, by a temperature too; tables of quantiles."""
+"""Piecewise linear functions: IsotonicRegression, calibration with it or with a temperature, tables of quantiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skl2onnx.common._topology import Operator, Scope
 
 
-#: What scikit-learn adds to probabilities before their logarithm.
+#: scikit-learn adds this to probabilities before it takes the logarithm.
 _EPSILON = 1e-12
 
 
@@ -86,20 +86,20 @@ _CALIBRATED = addition(_calibrated)
 def other_than_logistic(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write isotonic calibration, which skl2onnx does not interpolate, and that by a temperature, which it lacks."""
+    """Write isotonic calibration, which skl2onnx does not interpolate, and temperature scaling, which it lacks."""
     if operator.raw_operator.method == "sigmoid":
         convert(scope, operator, container)
     else:
         _CALIBRATED.convert(scope, operator, container)
 
 
-#: skl2onnx writes nodes for each quantile of each column: 200 take a second, 5000 minutes.
+#: skl2onnx writes nodes for each quantile of each column: 200 take a second, 5000 take minutes.
 _MOST_QUANTILES = 200
 
 
 @repair(QuantileTransformer)
 def few_quantiles(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write tables of few quantiles only."""
+    """Write tables with few quantiles; refuse others."""
     size = operator.raw_operator.quantiles_.size
     if size > _MOST_QUANTILES:
         raise ConversionError(

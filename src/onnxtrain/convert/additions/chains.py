@@ -1,4 +1,4 @@
-"""Estimators around others of the same rows: chains, codes of classes, one against the rest."""
+"""Meta-estimators whose members see the same rows: chains, output codes, one against the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def response(estimator: Any) -> str:
 
 
 def score(op: Nodes, estimator: Any, X: ir.Value, method: str | None = None) -> ir.Value:
-    """Return one score (n, 1) of a classifier of two classes, or the prediction of a regressor."""
+    """Return the score (n, 1) of a binary classifier, or the prediction of a regressor."""
     if is_regressor(estimator):
         return op.result(estimator, X)
     if isinstance(estimator, _ConstantPredictor):
@@ -41,7 +41,7 @@ def score(op: Nodes, estimator: Any, X: ir.Value, method: str | None = None) -> 
 
 @built_in(RegressorChain, ClassifierChain)
 def chain(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the results of the links, each of which has those of the links before as columns."""
+    """Return the results of the members of a chain, each of which sees the results of the earlier ones as columns."""
     handed_on = getattr(estimator, "chain_method_", "predict")
     found: list[ir.Value] = []
     for link in estimator.estimators_:
@@ -57,7 +57,7 @@ def chain(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 
 def _handed_on(op: Nodes, link: Any, X: ir.Value, method: str) -> ir.Value:
-    """Return the column (n, 1) that a classifier adds for the links after it."""
+    """Return the column (n, 1) that a classifier passes to later members of the chain."""
     if method == "predict":
         return op.Unsqueeze(op.Cast(op.result(link, X), to=ir.DataType.FLOAT), [1])
     if method == "predict_log_proba":
@@ -66,7 +66,7 @@ def _handed_on(op: Nodes, link: Any, X: ir.Value, method: str) -> ir.Value:
 
 
 def _stacked(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the output of the last classifier for the results of the others, and the rows if they are passed on."""
+    """Return the output of the final classifier for the results of the others and, with passthrough, the rows."""
     columns = [
         op.result(each, X, method)
         if method != "predict" and len(estimator.classes_) > 2
@@ -84,7 +84,7 @@ _STACKED = addition(_stacked)
 def one_score_for_two_classes(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write one column for each classifier of two classes: skl2onnx writes two, unless all have probabilities."""
+    """Write one column for each binary classifier; skl2onnx writes two, unless all members have probabilities."""
     stack = operator.raw_operator
     two = len(stack.classes_) == 2 and set(stack.stack_method_) != {"predict_proba"}
     if two or "predict" in stack.stack_method_:
@@ -95,7 +95,7 @@ def one_score_for_two_classes(
 
 @built_in(OutputCodeClassifier)
 def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return minus the squared distance of the scores to the code of each class."""
+    """Return the negative squared distance of the scores to the code of each class."""
     scores = op.Concat(*(score(op, each, X) for each in estimator.estimators_), axis=1)
     difference = op.Sub(op.Unsqueeze(scores, [1]), op.constant(estimator.code_book_[None].astype(np.float64)))
     return op.Neg(op.ReduceSumSquare(difference, [2], keepdims=0))
@@ -103,16 +103,16 @@ def output_code(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 @built_in(SelfTrainingClassifier, RandomizedSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV)
 def the_one_inside(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the output of the estimator that was fitted last, or is the best."""
+    """Return the output of the refitted or best estimator."""
     inner = getattr(estimator, "best_estimator_", None) or estimator.estimator_
     return op.result(inner, X, response(inner) if is_classifier(inner) else "predict")
 
 
 @built_in(AdaBoostClassifier)
 def ada_boost(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the softmax of the mean vote over k - 1, weighted: 1 for a class that is chosen, -1 / (k - 1) else.
+    """Return the softmax of the weighted mean vote over k - 1; a vote is 1 for the chosen class, else -1 / (k - 1).
 
-    skl2onnx writes each weight by itself; equal ones cannot be told apart then.
+    skl2onnx writes each weight as a scalar, so equal weights could not be distinguished.
     """
     classes, n_others = op.constant(label_tensor(estimator.classes_)), len(estimator.classes_) - 1
     hits = [
@@ -121,13 +121,13 @@ def ada_boost(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     ]
     votes = op.Sub(op.Mul(op.Concat(*hits, axis=2), 1 + 1 / n_others), 1 / n_others)
     weights = op.Identity(estimator.estimator_weights_)
-    used = op.Slice(weights, np.array([0]), np.array([len(hits)]))  # fewer were fitted where one was perfect
+    used = op.Slice(weights, np.array([0]), np.array([len(hits)]))  # fewer are fitted if one is perfect
     mean = op.Div(op.Squeeze(op.MatMul(votes, op.Unsqueeze(used, [1])), [2]), op.ReduceSum(weights, keepdims=0))
     return op.Softmax(op.Div(mean, float(n_others)), axis=1)
 
 
 def _one_vs_rest(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the score of each class; of two classes one."""
+    """Return the score of each class; a single score for two classes."""
     return op.Concat(*(score(op, each, X) for each in estimator.estimators_), axis=1)
 
 
@@ -138,7 +138,7 @@ _ONE_VS_REST = addition(_one_vs_rest)
 def scores_without_probabilities(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write the scores of classifiers without probabilities: skl2onnx divides them by the sum of their sizes."""
+    """Write the scores of classifiers without probabilities, which skl2onnx divides by the sum of their magnitudes."""
     if hasattr(operator.raw_operator, "predict_proba"):
         convert(scope, operator, container)
     else:
@@ -147,12 +147,12 @@ def scores_without_probabilities(
 
 @built_in(FixedThresholdClassifier, TunedThresholdClassifierCV)
 def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the output of the classifier inside, whose labels change at another threshold only if it is 1/2 or 0."""
+    """Return the output of the inner classifier; raise unless the threshold of its labels is 1/2 or 0."""
     threshold: Any = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
     plain = 0.5 if hasattr(estimator, "predict_proba") else 0.0
     positive = getattr(estimator, "pos_label", None)
     response_method = getattr(estimator, "response_method", "auto")
-    of_scores = response_method == "decision_function" and plain == 0.5  # the threshold is not one of probabilities
+    of_scores = response_method == "decision_function" and plain == 0.5  # a threshold on scores, not on probabilities
     if (threshold != "auto" and (of_scores or threshold != plain)) or positive not in (None, estimator.classes_[1]):
         label = "" if positive is None else f", pos_label={positive!r}"
         label += "" if response_method == "auto" else f", response_method={response_method!r}"

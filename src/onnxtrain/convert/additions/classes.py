@@ -1,4 +1,4 @@
-"""Classifiers of counts: naive Bayes; the frequencies of classes."""
+"""Classifiers of counts: naive Bayes, and class frequencies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from onnxtrain.errors import ConversionError
 def naive_bayes_of_counts(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the softmax of ``X @ feature_log_prob.T + class_log_prior``.
 
-    The mean over the classes is taken out first, which changes no probability: the sums of logarithms that the
-    classes share are far larger than the differences, and float32 would lose these.
+    The mean over the classes is subtracted first, which does not change the probabilities: the common part of the sums
+    of logarithms is far larger than the differences, which float32 would lose.
     """
     log = estimator.feature_log_prob_.T
     weights = op.Identity(log)
@@ -32,7 +32,7 @@ def naive_bayes_of_counts(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 @built_in(DummyClassifier)
 def frequencies(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the frequencies of the classes, or a one at the class that is predicted."""
+    """Return the frequencies of the classes, or 1 for the class that is always predicted."""
     if estimator.strategy in ("stratified", "uniform"):
         raise ConversionError(
             f"DummyClassifier(strategy={estimator.strategy!r}) draws classes at random: choose strategy='prior'."

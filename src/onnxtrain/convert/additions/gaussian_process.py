@@ -1,6 +1,6 @@
-r"""Gaussian processes: the mean of a regressor, the probabilities of a classifier by Laplace's approximation.
+r"""Gaussian processes: the mean of a regressor, and the probabilities of a classifier by Laplace's approximation.
 
-Of a classifier, with the mode's :math:`\pi` and :math:`W`, and :math:`L L^T = I + W^{1/2} K W^{1/2}`,
+For a classifier, with :math:`\pi` and :math:`W` at the mode and :math:`L L^T = I + W^{1/2} K W^{1/2}`,
 
 .. math::
 
@@ -79,11 +79,12 @@ def _exp_sine_squared(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Va
 
 
 def _white(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
-    """Return the noise, which two rows do not share."""
+    """Return the noise, which is zero between different rows."""
     return pairs.full(kernel.noise_level if isinstance(pairs, RowsWithThemselves) else 0.0)
 
 
-#: Class of a kernel -> ``(op, kernel, pairs, inner)``, `inner` the covariance of a part of it.
+#: For each kernel class, a function ``(op, kernel, pairs, inner)``, where `inner` gives the covariance of a part of the
+#: kernel.
 _KERNELS: dict[type, Callable[[Nodes, Any, Pairs, Callable[[Any], ir.Value]], ir.Value]] = {
     kernels.Sum: lambda op, kernel, pairs, inner: op.Add(inner(kernel.k1), inner(kernel.k2)),
     kernels.Product: lambda op, kernel, pairs, inner: op.Mul(inner(kernel.k1), inner(kernel.k2)),
@@ -113,7 +114,7 @@ def gaussian_process_regressor(op: Nodes, estimator: Any, X: ir.Value) -> ir.Val
 
 @built_in(GaussianProcessClassifier)
 def gaussian_process_classifier(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the probabilities; of more than two classes those of one against the rest, over their sum."""
+    """Return the probabilities; for more than two classes, normalized one-against-the-rest probabilities."""
     base = estimator.base_estimator_
     if len(estimator.classes_) == 2:
         p = _of_second_class(op, base, X)
@@ -142,8 +143,9 @@ def _of_second_class(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 def _logistic_mean(op: Nodes, mean: ir.Value, variance: ir.Value) -> ir.Value:
     r"""Return :math:`\sum_i c_i (1 + \mathrm{erf}(a_i)) / 2`, :math:`a_i = \lambda_i m / \sqrt{1 + 2 v \lambda_i^2}`.
 
-    The coefficients are up to 3500 of both signs and their sum is one, so float32 would lose four digits. The
-    differences :math:`\mathrm{erf}(a_i) - \mathrm{erf}(a_0)` are computed as integrals between the close a_i instead.
+    The coefficients have both signs and magnitudes up to 3500, and their sum is one, so float32 would lose four digits.
+    Instead, the differences :math:`\mathrm{erf}(a_i) - \mathrm{erf}(a_0)` are computed as integrals between the close
+    a_i.
     """
     lambdas, coefs = LAMBDAS.ravel().tolist(), COEFS.ravel().tolist()
     middle, total = lambdas[1], sum(coefs)
@@ -158,19 +160,19 @@ def _logistic_mean(op: Nodes, mean: ir.Value, variance: ir.Value) -> ir.Value:
         if value == middle:
             continue
         d = denominator(value)
-        # a - a0 without a difference of close numbers: value d0 - middle d is the one of squares over the sum
+        # a - a0 without cancellation: value d0 - middle d is the difference of the squares over the sum
         both = op.Mul(op.Mul(d, d0), op.Add(op.Mul(d0, value), op.Mul(d, middle)))
         gap = op.Mul(op.Div(mean, both), value**2 - middle**2)
         terms.append(op.Mul(_density(op, a0, gap, 4), coef))
     return op.Mul(op.Add(op.Sum(*terms), total), 0.5)
 
 
-#: erf is 1 there, in float64 too.
+#: erf is 1 from here on, even in float64.
 _FAR = 6.0
 
 
 def _density(op: Nodes, start: ir.Value | None, gap: ir.Value, n_nodes: int) -> ir.Value:
-    """Return ``erf(start + gap) - erf(start)``, by Gauss and Legendre: onnxruntime has no Erf of float64."""
+    """Return ``erf(start + gap) - erf(start)`` by Gauss-Legendre quadrature; onnxruntime has no Erf for float64."""
     nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
     t = op.Mul(gap, op.constant((nodes[None] + 1) / 2))
     t = t if start is None else op.Add(start, t)

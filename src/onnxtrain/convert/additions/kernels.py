@@ -1,8 +1,7 @@
 """Kernels between rows and fitted rows: KernelRidge, LabelPropagation and LabelSpreading.
 
-Distances are sums of squared differences, not ``|x|² - 2 x v + |v|²``: of rows that are large and close to each
-other the difference of the squares has no digit left in float32. The fitted rows are constants, so the kernel
-is computed once for a fit.
+Distances are sums of squared differences, not ``|x|² - 2 x v + |v|²``, which loses all digits in float32 if rows are
+large and close to each other. The fitted rows are constants, so the kernel is computed once per fit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from onnxtrain.registry import did_you_mean
 
 
 class Pairs(Protocol):
-    """Values for pairs of rows; a shape (n, m)."""
+    """Values for pairs of rows, of shape (n, m)."""
 
     def product(self) -> ir.Value:
         """Return the inner products."""
@@ -42,7 +41,7 @@ class Pairs(Protocol):
 
 @dataclass(frozen=True)
 class RowsWith:
-    """Pairs of each row (n, p) with each of the fitted ones (m, p): shape (n, m)."""
+    """Pairs of each row (n, p) with each fitted row (m, p): shape (n, m)."""
 
     op: Nodes
     X: ir.Value
@@ -60,7 +59,7 @@ class RowsWith:
         return self.op.MatMul(unit, self.op.constant((self.fitted / np.where(lengths == 0, 1, lengths)).T))
 
     def distance(self, order: int, scale: Any = 1.0) -> ir.Value:
-        """Return sums of powers of differences."""
+        """Return the sums of powers of differences."""
         op = self.op
         difference = self._difference()
         if np.any(np.asarray(scale) != 1):
@@ -68,7 +67,7 @@ class RowsWith:
         return {1: op.ReduceL1, 2: op.ReduceSumSquare}[order](difference, [2], keepdims=0)
 
     def chi_squared(self) -> ir.Value:
-        """Return sums of squared differences over sums; a pair of zeros adds nothing."""
+        """Return the sums of squared differences divided by sums; a pair of zeros contributes 0."""
         op = self.op
         total = op.Add(op.Unsqueeze(self.X, [1]), op.constant(self.fitted[None]))
         total = op.Where(op.Equal(total, 0.0), 1.0, total)
@@ -114,7 +113,7 @@ def _exponential(op: Nodes, distance: ir.Value, gamma: float) -> ir.Value:
     return op.Exp(op.Mul(distance, -gamma))
 
 
-#: metric -> ``(op, pairs, gamma, coef0, degree)``, as sklearn.metrics.pairwise defines it.
+#: For each metric of sklearn.metrics.pairwise, a function ``(op, pairs, gamma, coef0, degree)``.
 _METRICS: dict[str, Callable[[Nodes, Pairs, float, float, float], ir.Value]] = {
     "linear": lambda op, pairs, gamma, coef0, degree: pairs.product(),
     "cosine": lambda op, pairs, gamma, coef0, degree: pairs.cosine(),
@@ -142,7 +141,7 @@ def pairwise(
     Raises
     ------
     ConversionError
-        It is a function of the user.
+        The metric is a user's function.
     """
     if metric not in _METRICS:
         known = [name for name in _METRICS if name != "polynomial"]
@@ -176,7 +175,7 @@ def kernel_ridge(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 @built_in(LabelPropagation, LabelSpreading)
 def label_propagation(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the mean of the label distributions of the fitted rows, weighted by the kernel or of the nearest."""
+    """Return the mean of the label distributions of the fitted rows, weighted by the kernel, or of the nearest rows."""
     rows, distributions = _dense(estimator.X_), estimator.label_distributions_
     pairs = RowsWith(op, X, rows)
     if estimator.kernel == "knn":

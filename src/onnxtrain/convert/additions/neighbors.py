@@ -1,4 +1,4 @@
-"""Classes by their centroids; neighbours weighted by distance."""
+"""Nearest centroids, and neighbors weighted by distance."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
     from skl2onnx.common._topology import Operator, Scope
 
-#: Elements of float32 in the largest initializer that a file of protobuf holds, 2 GiB.
+#: The number of float32 elements of the largest initializer in a protobuf message, 2 GiB.
 _LARGEST = 2**29
 
 
 @built_in(NearestCentroid)
 def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the probabilities by scaled distances to the centroids; minus the distance for metric='manhattan'."""
+    """Return probabilities from scaled distances to the centroids, or negative distances for metric='manhattan'."""
     centroids = estimator.centroids_
     if not hasattr(estimator, "predict_proba"):
         difference = op.Sub(op.Unsqueeze(X, [1]), op.Unsqueeze(centroids, [0]))
@@ -44,7 +44,7 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 
 def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the mean of the nearest rows' targets, weighted by 1 / distance; of rows that are equal, theirs alone."""
+    """Return the mean of the nearest rows' targets, weighted by 1 / distance; equal rows count alone."""
     rows = np.asarray(estimator._fit_X, dtype=np.float64)
     y = op.Identity(estimator._y.reshape(len(rows), -1))
     squared = RowsWith(op, X, rows).distance(2)
@@ -71,7 +71,7 @@ _BY_DISTANCE = addition(_by_distance)
 
 @repair(KNeighborsRegressor, RadiusNeighborsRegressor)
 def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write fitted rows dense, targets as floats, and the weights 1 / distance.
+    """Write the fitted rows dense, and the weights 1 / distance.
 
     skl2onnx takes no sparse rows and averages whole targets as integers, which have no derivative; a row that was
     fitted gets the mean of its neighbours, whatever its distance.

@@ -1,4 +1,4 @@
-"""Regressors that are a product of matrices or a constant."""
+"""Regressors that are a matrix product or a constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converters that replace those of skl2onnx, or that it lacks, by class."""
+"""Converters that replace or complete those of skl2onnx, by class."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Container:
-    """skl2onnx's container, for subclasses that override a method."""
+    """A wrapper of skl2onnx's container, whose subclasses override a method."""
 
     def __init__(self, container: ModelComponentContainer):
         self._container = container
@@ -64,7 +64,7 @@ class WithAttributes(Container):
         self._change = change
 
     def add_node(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a node with other attributes."""
+        """Add a node with changed attributes."""
         return self._container.add_node(*args, **self._change(kwargs))
 
 
@@ -72,7 +72,7 @@ class WithAttributes(Container):
 def logistic_for_two_classes(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Take the logistic function of the score: skl2onnx takes the softmax of [-z, z], the probability for 2 z."""
+    """Write the logistic function of the score; skl2onnx writes the softmax of [-z, z], the probability for 2 z."""
     two_classes = len(operator.raw_operator.classes_) == 2
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
@@ -87,15 +87,15 @@ def logistic_for_two_classes(
 def arrays_in_one_piece(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write each array of weights in one piece."""
+    """Write each weight array as a whole."""
     convert(scope, operator, _WritesWhole(container))
 
 
 class _WritesWhole(Container):
-    """A container that takes arrays: entry by entry takes longer than the rest of the conversion of a network."""
+    """A container that accepts arrays; entry by entry takes longer than the rest of a network's conversion."""
 
     def add_initializer(self, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
-        """Add an initializer of the type asked for."""
+        """Add an initializer of the requested type."""
         if isinstance(content, np.ndarray) and content.dtype.kind == "f":
             array = content.astype(helper.tensor_dtype_to_np_dtype(onnx_type)).reshape(shape)
             content = numpy_helper.from_array(array, name)
@@ -106,14 +106,14 @@ class _WritesWhole(Container):
 def labels_of_the_scores(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Choose the class by the scores: probabilities of ``modified_huber`` are equal where two of them are clipped."""
+    """Choose the class by the scores; clipped probabilities of ``modified_huber`` may be tied."""
     if operator.raw_operator.loss == "modified_huber" and len(operator.raw_operator.classes_) > 2:
         container = _ChoosesBeforeClip(container)
     convert(scope, operator, container)
 
 
 class _ChoosesBeforeClip(Container):
-    """A container whose ArgMax is of the operand of Clip."""
+    """A container that applies ArgMax to the operand of Clip."""
 
     def __init__(self, container: ModelComponentContainer):
         super().__init__(container)
@@ -130,7 +130,7 @@ class _ChoosesBeforeClip(Container):
 def integers_for_booleans(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write booleans in a list of integers as integers, which onnx refuses, and the inverse of a logarithmic link."""
+    """Write booleans in integer lists, which onnx refuses, as integers; and the inverse of a logarithmic link."""
     container = WithAttributes(container, _without_booleans)
     if operator.raw_operator.loss not in ("poisson", "gamma"):
         convert(scope, operator, container)
@@ -145,14 +145,14 @@ def integers_for_booleans(
 def sides_of_missing_values(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Send missing values to the side that each split has learned: skl2onnx sends all to the right."""
+    """Send missing values to the side that each split has learned; skl2onnx sends all to the right."""
     model = operator.raw_operator
     trees = itertools.cycle([member.tree_ for member in getattr(model, "estimators_", [model])])
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
         if "nodes_missing_value_tracks_true" not in given:
             return given
-        n_trees = max(given["nodes_treeids"]) + 1  # all, or one after the other, and perhaps once more for the leaves
+        n_trees = max(given["nodes_treeids"]) + 1  # all trees, or one tree at a time, and perhaps again for the leaves
         sides = [side for tree in itertools.islice(trees, n_trees) for side in tree.missing_go_to_left.tolist()]
         return {**given, "nodes_missing_value_tracks_true": sides}
 
@@ -160,21 +160,21 @@ def sides_of_missing_values(
 
 
 class _Renames(Container):
-    """A container that gives outputs of nodes other names."""
+    """A container that renames outputs of nodes."""
 
     def __init__(self, container: ModelComponentContainer, names: dict[str, str]):
         super().__init__(container)
         self._names = names
 
     def add_node(self, op_type: str, inputs: Any, outputs: Any, **kwargs: Any) -> Any:
-        """Add a node with other names of its outputs."""
+        """Add a node with renamed outputs."""
         found = [outputs] if isinstance(outputs, str) else outputs
         return self._container.add_node(op_type, inputs, [self._names.get(y, y) for y in found], **kwargs)
 
 
 @repair(SVC, NuSVC)
 def ties_by_scores(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write the class of the largest score where ``break_ties`` asks for it: skl2onnx writes the one of most votes."""
+    """Write the class of the largest score if ``break_ties`` is set; skl2onnx writes the class with the most votes."""
     from skl2onnx.common._registration import get_converter
 
     model = operator.raw_operator
@@ -204,7 +204,7 @@ def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
 def without_flatten_transform(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Leave out ``flatten_transform``: it concerns `transform` alone, and skl2onnx refuses it. Weights as below."""
+    """Ignore ``flatten_transform``, which skl2onnx refuses and only affects `transform`; weights as below."""
     original = operator.raw_operator
     operator.raw_operator = _with_weights_as_an_array(original)
     operator.raw_operator.flatten_transform = False
@@ -218,7 +218,7 @@ def without_flatten_transform(
 def weights_as_an_array(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Take weights in any sequence: skl2onnx takes an array alone."""
+    """Accept weights as any sequence; skl2onnx only accepts an array."""
     original = operator.raw_operator
     operator.raw_operator = _with_weights_as_an_array(original)
     try:
@@ -238,7 +238,7 @@ def _with_weights_as_an_array(voting: VotingClassifier | VotingRegressor) -> Any
 def classes_and_one_score(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write the classes as labels, and of two classes one score: skl2onnx writes indices, and always a score each."""
+    """Write the classes as labels, and one score for two classes; skl2onnx writes indices and one score per class."""
     from skl2onnx.common._registration import get_converter
 
     if operator.type != "SklearnOneVsOneClassifier":  # the votes, an operator of the same object
@@ -250,7 +250,7 @@ def classes_and_one_score(
 
 
 class _OneVsOne(Container):
-    """A container that replaces the two nodes that compute the outputs, a score of each class before them."""
+    """A container that replaces the two nodes that compute the outputs."""
 
     def __init__(self, container: ModelComponentContainer, scope: Scope, operator: Operator):
         super().__init__(container)
@@ -261,7 +261,7 @@ class _OneVsOne(Container):
     def add_node(self, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> None:
         """Add a node, or its replacement."""
         add = self._container.add_node
-        if outputs == [self._scores]:  # comes before the label
+        if outputs == [self._scores]:  # this node comes before the label
             (self._of_each_class,) = inputs
             if len(self._classes) == 2:
                 add("Gather", [*inputs, self._constant("second", np.array([1]))], outputs, axis=1)
@@ -288,10 +288,10 @@ class _OneVsOne(Container):
 def scores_of_the_last_step(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Ask the last step for scores where the pipeline is asked for them: skl2onnx gives probabilities.
+    """Ask the last step for scores if the pipeline is asked for them; skl2onnx writes probabilities.
 
-    An option that the last step does not have is left out: skl2onnx asks each classifier for no ``zipmap``, LinearSVC
-    too, which never makes one.
+    Options that the last step does not support are removed: skl2onnx passes ``zipmap=False`` to every classifier, even
+    to LinearSVC, which does not have this option.
     """
     pipeline = operator.raw_operator
     last = pipeline.steps[-1][1]
@@ -307,14 +307,14 @@ def scores_of_the_last_step(
 
 
 class _WithoutZipmap(Container):
-    """A scope or a container whose options of one estimator are all but ``zipmap``."""
+    """A scope or a container that removes ``zipmap`` from the options of one estimator."""
 
     def __init__(self, container: Any, estimator: BaseEstimator):
         super().__init__(container)
         self._estimator = estimator
 
     def add_options(self, model_id: Any, options: dict[str, Any]) -> None:
-        """Add the options that the estimator has."""
+        """Add the options that the estimator supports."""
         if model_id == id(self._estimator):
             options = {name: value for name, value in options.items() if name != "zipmap"}
         self._container.add_options(model_id, options)
@@ -324,7 +324,7 @@ class _WithoutZipmap(Container):
 def classifiers_of_any_class(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write the classifier of each target with its own labels: skl2onnx takes no pipelines, and labels by scores."""
+    """Write the classifier of each target with its labels; skl2onnx refuses pipelines and takes labels by scores."""
     from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.data_types import FloatTensorType
 
@@ -353,7 +353,7 @@ def classifiers_of_any_class(
 
 @repair(PowerTransformer)
 def without_nan(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Compute powers of positive values only; an exponent that makes a logarithm is left to skl2onnx."""
+    """Compute powers of positive values only; exponents that give a logarithm are left to skl2onnx."""
     exponents = operator.raw_operator.lambdas_
     if np.all(exponents != 0) and np.all(exponents != 2):
         _convert(scope, operator, container)
@@ -362,7 +362,7 @@ def without_nan(convert: Converter, scope: Scope, operator: Operator, container:
 
 
 def _convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    r"""Emit Yeo and Johnson's transformation, or Box and Cox's.
+    r"""Emit the Yeo-Johnson or the Box-Cox transformation.
 
     .. math::
 
@@ -438,7 +438,7 @@ def _transformed_target(scope: Scope, operator: Operator, container: ModelCompon
 
 
 def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: str) -> str:
-    r"""Undo Yeo and Johnson's transformation, or Box and Cox's.
+    r"""Invert the Yeo-Johnson or the Box-Cox transformation.
 
     .. math::
 
@@ -456,8 +456,8 @@ def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: s
 
 
 def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Return the nodes, an operator and a constant each, that undo the transformation of y."""
-    kind = type(transformer)  # a subclass that transforms as its parent does has been replaced by one of the parent
+    """Yield the nodes, an operator and a constant each, that invert the transformation of y."""
+    kind = type(transformer)  # subclasses are replaced before, see _of_known_class
     if kind is StandardScaler:
         yield from _moved(transformer.scale_, transformer.mean_ if transformer.with_mean else None)
     elif kind is RobustScaler:
@@ -479,13 +479,13 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
 
 
 def _moved(scale: np.ndarray | None, mean: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the nodes that scale and shift by what a scaler has learned: None where it does not."""
+    """Yield the nodes that scale and shift by the learned attributes of a scaler; None has no effect."""
     yield from ((op_type, x) for op_type, x in (("Mul", scale), ("Add", mean)) if x is not None)
 
 
 _ONE = np.ones(1)
 
-#: inverse_func -> its nodes.
+#: The nodes of each supported inverse_func.
 _FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
     None: [],
     np.exp: [("Exp", None)],

@@ -1,4 +1,4 @@
-"""Repairs of faulty converters that change the graph."""
+"""Repairs of the graphs of faulty converters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxtrain.graph import unique_name
 
 
 def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model, in place, without the known faults of skl2onnx."""
+    """Repair known faults of skl2onnx in a model, in place, and return the model."""
     graph, last = onx.graph, predictor_of(estimator)
     operators = {node.op_type for node in graph.node}
     if "Identity" in operators:
@@ -38,17 +38,16 @@ def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelPr
 
 
 def last_step(estimator: BaseEstimator) -> BaseEstimator:
-    """Return the last step of a pipeline, of pipelines in it too."""
+    """Return the last step of a pipeline, also of nested pipelines."""
     while isinstance(estimator, Pipeline):
         estimator = estimator[-1]
     return estimator
 
 
 def untie(graph: onnx.GraphProto) -> None:
-    """Give each Identity of an initializer a copy of its own.
+    """Replace each Identity of an initializer by a separate copy of the initializer.
 
-    skl2onnx stores equal arrays once; trained, two intercepts that start at zero
-    go different ways.
+    skl2onnx stores equal arrays once, but two intercepts that are both zero become different in training.
     """
     initializers = {i.name: i for i in graph.initializer}
     taken = set(initializers)
@@ -74,7 +73,7 @@ def _become_identity(node: onnx.NodeProto, of: str, result: str) -> None:
 
 
 def _keep_columns(graph: onnx.GraphProto) -> None:
-    """Remove the last Reshape to (-1, 1) of a regressor with several targets."""
+    """Remove the final Reshape to (-1, 1) of a regressor with several targets."""
     output, node = _scores(graph)
     while node.op_type == "Identity":
         node = next(maker for maker in graph.node if node.input[0] in maker.output)
@@ -84,7 +83,7 @@ def _keep_columns(graph: onnx.GraphProto) -> None:
 
 
 def _threshold_at_zero(graph: onnx.GraphProto) -> None:
-    """Compare the scores of labels with 0; the converter compares them with 0.5 as if they were probabilities."""
+    """Compare the scores of labels with 0; the converter compares them with 0.5, as if they were probabilities."""
     scores, node = _scores(graph)
     aliases = {scores.name, *(node.input if len(node.input) == 1 else ())}
     compared = {node.input[1] for node in graph.node if node.op_type == "Sub" and node.input[0] in aliases}
@@ -112,12 +111,12 @@ def _has_two_labels(last: BaseEstimator) -> bool:
 
 
 def _keep_two_labels(graph: onnx.GraphProto) -> None:
-    """Give each of two labels its own column: the converters of MLPs and Ridge take them for two classes."""
+    """Give each of two labels its own column; the converters of MLPs and Ridge treat two labels as two classes."""
     linear = [a for node in graph.node if node.op_type == "LinearClassifier" for a in node.attribute]
     for attribute in linear:
-        if attribute.name in ("coefficients", "intercepts"):  # those of class 0 come first
+        if attribute.name in ("coefficients", "intercepts"):  # the coefficients of class 0 come first
             del attribute.floats[: len(attribute.floats) // 2]
-        if attribute.name == "intercepts" and len(attribute.floats) == 1:  # there is none, written as 0
+        if attribute.name == "intercepts" and len(attribute.floats) == 1:  # no intercept is written as a single 0
             attribute.floats.append(0.0)
     scores, node = _scores(graph)
     if node.op_type in ("Concat", "ArrayFeatureExtractor"):
@@ -129,9 +128,9 @@ def _keep_two_labels(graph: onnx.GraphProto) -> None:
 
 
 def _turn_scores(graph: onnx.GraphProto) -> None:
-    """Put the scores of a support vector classifier of two classes in the order of the classes.
+    """Put the scores of a binary support vector classifier in the order of the classes.
 
-    SVMClassifier gives [d, -d] where d > 0 speaks for the second class.
+    SVMClassifier returns [d, -d], where d > 0 favors the second class.
     """
     outputs = {y.name for y in graph.output}
     for node in [n for n in graph.node if n.op_type == "SVMClassifier"]:
@@ -151,7 +150,7 @@ def _swap_columns(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
 
 
 def _unpack_sequence(graph: onnx.GraphProto) -> None:
-    """Make each element of a sequence an output: MultiOutputClassifier has probabilities for each target."""
+    """Make each element of a sequence an output; MultiOutputClassifier has probabilities for each target."""
     for node in [n for n in graph.node if n.op_type == "SequenceConstruct"]:
         (old,) = (y for y in graph.output if y.name == node.output[0])
         graph.output.remove(old)

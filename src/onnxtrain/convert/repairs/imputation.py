@@ -1,4 +1,4 @@
-"""SimpleImputer of several types of columns: integers beside floats, missing integers, indicators, empty columns.
+"""SimpleImputer with columns of several types, missing integers, indicators, and empty columns.
 
 KNNImputer, which is left to scikit-learn.
 """
@@ -28,7 +28,7 @@ def _is_text(operator: Operator) -> bool:
 
 
 def _shapes(operator: Operator) -> None:
-    """Set the type of the output: floats as those of the input, a column for each that is kept or indicated."""
+    """Set the type of the output: floats like the input, one column for each kept or indicated column."""
     from skl2onnx.common.data_types import FloatTensorType, StringTensorType
 
     rows, n = operator.inputs[0].get_first_dimension(), len(operator.raw_operator.get_feature_names_out())
@@ -37,7 +37,7 @@ def _shapes(operator: Operator) -> None:
 
 @repair(SimpleImputer, shapes=_shapes)
 def impute_floats(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Join all columns as floats, as scikit-learn does; skl2onnx takes columns of one type only, and no indicator."""
+    """Join all columns as floats, as scikit-learn does; skl2onnx supports columns of one type and no indicator."""
     model = operator.raw_operator
     if _is_text(operator) or not isinstance(model.missing_values, Real):
         convert(scope, operator, container)
@@ -64,7 +64,7 @@ def impute_floats(convert: Converter, scope: Scope, operator: Operator, containe
         imputed_value_floats=np.nan_to_num(statistics).astype(np.float32),
         replaced_value_float=missing,
     )
-    if np.isnan(statistics).any():  # columns without a value, which scikit-learn leaves out
+    if np.isnan(statistics).any():  # scikit-learn drops columns without any value
         filled = columns(filled, np.flatnonzero(~np.isnan(statistics)))
     parts = [filled]
     if model.add_indicator and len(model.indicator_.features_):

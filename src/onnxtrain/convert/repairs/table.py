@@ -1,6 +1,6 @@
-"""The table of repairs: a class whose converter is wrong, slow or missing -> its converter here.
+"""The table of repairs: for each class whose converter is wrong, slow or missing, the converter to use.
 
-It holds for the conversions of onnxtrain alone: skl2onnx's own tables stay as they are.
+The table applies only to conversions of onnxtrain; skl2onnx's own tables are not changed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-#: Writes the nodes of a fitted object: ``(scope, operator, container)`` of skl2onnx.
+#: A converter of skl2onnx: ``(scope, operator, container)`` writes the nodes of a fitted object.
 Converter: TypeAlias = Callable[[Any, Any, Any], None]
 
-#: Writes them differently: ``(convert, scope, operator, container)``, ``convert`` as skl2onnx has it.
+#: A replaced converter: ``(convert, scope, operator, container)``, where ``convert`` is skl2onnx's converter.
 Repair: TypeAlias = Callable[[Converter, Any, Any, Any], None]
 
 
@@ -24,9 +24,9 @@ class Addition:
     ----------
     convert : callable
     shapes : callable
-        ``(operator)``, sets the types and shapes of the outputs.
+        ``(operator)`` sets the types and shapes of the outputs.
     function : callable, optional
-        What a user registered.
+        The function that a user registered.
     """
 
     convert: Converter
@@ -34,18 +34,18 @@ class Addition:
     function: Callable[..., Any] | None = None
 
 
-#: Class that skl2onnx converts -> its replacement.
+#: The replaced converters of classes that skl2onnx supports.
 REPAIRS: dict[type, Repair] = {}
 
-#: Class whose outputs have other types or shapes once it is repaired -> what sets them: ``(operator)``.
+#: For classes whose repaired outputs have other types or shapes, a function ``(operator)`` that sets them.
 SHAPES: dict[type, Callable[[Any], None]] = {}
 
-#: Class that skl2onnx does not know -> its converter.
+#: The converters of classes that skl2onnx does not support.
 ADDITIONS: dict[type, Addition] = {}
 
 
 def repair(*kinds: type, shapes: Callable[[Any], None] | None = None) -> Callable[[Repair], Repair]:
-    """Return a decorator that files a repair for each class; classes derived from it keep their own converters."""
+    """Return a decorator that registers a repair for each class; derived classes keep their own converters."""
 
     def decorate(function: Repair) -> Repair:
         REPAIRS.update(dict.fromkeys(kinds, function))
