@@ -32,6 +32,7 @@ from sklearn.preprocessing import (
     SplineTransformer,
     StandardScaler,
 )
+from sklearn.svm import SVR
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, ParameterError
@@ -261,6 +262,19 @@ def test_integers_that_float32_holds_stay_in_one_graph(form):
     rows = form((CODES - 4_000_000).reshape(-1, 1))
     tuned = OrtGradientRegressor(clone(PLAIN), max_iter=0).fit(rows, 10.0 * (CODES - CODES.min()))
     assert set(tuned.onnx_status_.values()) == {"ONNX"}
+
+
+HALVES = pd.DataFrame(X.astype(np.float16)).add_prefix("x")
+
+
+@pytest.mark.filterwarnings("ignore:scikit-learn runs")
+@pytest.mark.parametrize("rows", [HALVES.to_numpy(), HALVES, HALVES.assign(text="a")], ids=["array", "frame", "text"])
+def test_rows_of_float16_are_computed_in_float16(rows):
+    columns = list(HALVES if isinstance(rows, pd.DataFrame) else range(10))
+    model = make_pipeline(ColumnTransformer([("numbers", StandardScaler(), columns)]), SVR(C=10.0)).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    assert tuned.onnx_status_["columntransformer"] == "scikit-learn"
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
 
 
 def test_thresholds_are_float32_in_a_model_of_float64_too():

@@ -317,13 +317,23 @@ def as_pandas(X: ArrayLike) -> ArrayLike:
 
 def is_rounded(X: ArrayLike) -> bool:
     """Whether a float32 model rounds the rows: float64 values, or integers that float32 cannot represent."""
+    columns = _numbers(X)
+    return any(loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(as_pandas(X)))
+
+
+def holds_halves(X: ArrayLike) -> bool:
+    """Whether values are float16, in which scikit-learn computes as well."""
+    return any(column.dtype == np.float16 for column in _numbers(X))
+
+
+def _numbers(X: ArrayLike) -> list[Any]:
+    """Return the columns of numbers of a frame, or a whole array; nothing of sparse rows and of lists of objects."""
     if scipy.sparse.issparse(X) or is_of_objects(X):
-        return False
+        return []
     X = as_pandas(X)
     if not is_frame(X):
-        return loses_digits(np.asarray(X))
-    columns = [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
-    return any(loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(X))
+        return [np.asarray(X)]
+    return [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
 
 
 def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Frame:

@@ -21,7 +21,7 @@ from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
-from onnxtrain.estimators.frames import InputForm, as_pandas, in_order
+from onnxtrain.estimators.frames import InputForm, as_pandas, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.validation import as_data_error, check_lengths
 
@@ -184,15 +184,17 @@ def _agree(expected: Any, found: Any, tolerance: float) -> bool:
 def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
     """Return why scikit-learn must run the first steps on rows that float32 would round; empty if ONNX may run them.
 
-    The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`. A row on a
-    threshold, for example of a bin, may fall on the other side. This holds for a float64 model as well, because its
-    thresholds are float32. A float32 model also loses the digits of columns far from 0. Even so the estimator becomes
-    one graph if its predictions keep five digits.
+    The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`, or that
+    they are float16, which scikit-learn rounds its own results to. A row on a threshold, for example of a bin, may fall
+    on the other side. This holds for a float64 model as well, because its thresholds are float32. A float32 model also
+    loses the digits of columns far from 0. Even so the estimator becomes one graph if its predictions keep five digits.
     """
     found = divisions(estimator)
     if not found:
         return ""
     change = max((_change(found[-1].front, rows) for rows in _pieces(as_pandas(X))), default=0.0)
+    if change > _CHANGE_OF_PREDICTIONS and holds_halves(X):
+        return "scikit-learn computes rows of float16 in float16: fit on X.astype(numpy.float32), the estimator too."
     if change > _ROUNDING:
         return (
             "float32 rounds their rows too much, and ONNX holds thresholds and categories in float32 in a model of "
@@ -249,7 +251,8 @@ def _rounded(X: Features) -> Features:
     if not by_column(X):
         return X.astype(np.float32).astype(np.float64)  # type: ignore[attr-defined]
     floats = {name: dtype for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "") == "f"}
-    return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)  # type: ignore[attr-defined]
+    back = {name: np.float64 if dtype == np.float16 else dtype for name, dtype in floats.items()}
+    return X.astype(dict.fromkeys(floats, np.float32)).astype(back)  # type: ignore[attr-defined]
 
 
 def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:

@@ -16,7 +16,7 @@ from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, not_nullable
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
-from onnxtrain.estimators.frames import InputForm, Rows, is_rounded, warn_of_unknown
+from onnxtrain.estimators.frames import InputForm, Rows, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.given import check_first_rows, check_rows
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
@@ -84,7 +84,7 @@ def start(
             rows = check_first_rows(estimator, X, y, sample_weight)
             whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
             compared, model = _opened(estimator, rows, whole)
-            if is_rounded(X):
+            if is_rounded(X) or holds_halves(X):
                 rounding = reason_of_rounding(model.source.estimator, X, rows.form.dtype)
             if not rounding:
                 model, state = _agreed(estimator, compared, model)
