@@ -48,7 +48,7 @@ _SYNONYMS = {
     "loss": "criterion objective loss_fn loss_function learning_loss cost",
     "loss_params": "loss_kwargs loss_args loss_kwds",
     "max_iter": "epoch epochs n_epochs num_epochs nb_epoch nb_epochs max_epochs n_iter n_iterations max_iterations "
-    "iterations num_train_epochs n_estimators max_steps num_steps steps",
+    "iterations num_train_epochs n_estimators max_steps num_steps steps num_boost_round n_rounds nrounds",
     "n_iter_no_change": "patience early_stopping_patience",
     "n_threads": "n_jobs num_threads nthread threads n_workers num_workers intra_op_num_threads",
     "on_interrupt": "interrupt on_keyboard_interrupt",
@@ -89,6 +89,9 @@ _REMEDIES = {
     "dropout": "Dropout is off in training: the model is trained as it predicts.",
     "hidden_layer_sizes": "A model is handed over: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)).",
     "fit_intercept": "A model is handed over, as LinearRegression(fit_intercept=False).",
+    "cv": "A search is scikit-learn's: GridSearchCV(OrtGradientRegressor(...), {'l2': [0, 0.01]}, cv=...).",
+    "opset": "The file has the opset of the model; onnx.version_converter.convert_version(onx, opset) changes it.",
+    "max_depth": "A model is handed over: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...)).",
     "num_classes": "Classes are those of y; head='new' gives the model an output for each.",
     "metrics": "Metrics are functions of scikit-learn on predictions, or scoring= of cross_val_score.",
     "validation_data": "The validation set is given to fit: fit(X, y, X_val=..., y_val=...).",
@@ -103,10 +106,14 @@ _SAME_REMEDY = {
     "beta_2": "beta2",
     "callbacks": "callback_list",
     "epsilon": "eps",
+    "cv": "alphas cs l1_ratios param_grid param_distributions",
+    "fit_intercept": "positive normalize",
     "initial_epoch": "init_model xgb_model",
+    "max_depth": "num_leaves max_leaves max_leaf_nodes min_samples_leaf min_child_weight colsample_bytree subsample",
     "metrics": "metric scoring scorer eval_metric",
     "momentum": "nesterov",
     "num_classes": "n_classes n_labels n_outputs num_labels",
+    "opset": "target_opset opset_version opset_import",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save lora_dropout",
     "validation_data": "valid_data val_data validation_set eval_data eval_X valid_set valid_sets dev_set train_split",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio",
@@ -132,17 +139,26 @@ def advice(name: str, known: Iterable[str]) -> str:
     "Did you mean 'loss'?"
     """
     names, key = set(known), _key(name)
-    ours = _OURS.get(key)
+    ours = key if key in names else _OURS.get(key)
     if ours in names:
         return f"Did you mean {ours!r}?"
     if key in _REMEDY_OF:
         return _REMEDIES[_REMEDY_OF[key]]
+    if "__" in key:  # skorch's parameters of parts
+        outer, _, inner = key.partition("__")
+        part = next((part for part in (inner, outer) if part in names or part in _REMEDY_OF or part in _OURS), None)
+        return advice(part, names) if part else ""
     if (ours or name) in _OF_CLASSES:
         return f"{ours or name} is a parameter of OrtGradientClassifier."
     hint = did_you_mean(name, names)
     if hint.startswith("Known") and ours is not None:  # an optimizer that is given a rate
         return f"{ours} is a parameter of the estimator: OrtGradientRegressor({ours}=...)."
     return hint.partition(" Known")[0]
+
+
+def several(name: str, value: object) -> str:
+    """Return the end of an error message about a parameter that is given a list: a search takes several values."""
+    return f" Several values are searched: GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 
 def _key(name: str) -> str:
@@ -198,8 +214,9 @@ class NamesItsParameters:
         OrtGradientRegressor(estimator=Ridge(alpha=2.0), max_iter=5)
         """
         signature = _signature(type(self))
-        if unknown := signature.unknown(key.partition("__")[0] for key in params):
-            raise ParameterError(_unknown_parameter(type(self), unknown, signature.names))
+        for key in params:
+            if signature.unknown([key.partition("__")[0]]):
+                raise ParameterError(_unknown_parameter(type(self), key, signature.names, self))
         for outer, _, inner in (key.partition("__") for key in params):
             value = params.get(outer, getattr(self, outer))
             if inner and not hasattr(value, "set_params"):
@@ -246,8 +263,12 @@ def _signature(cls: type) -> _Signature:
     return _Signature.of(cls.__init__)  # type: ignore[misc]  # that of the class, whose subclass has its own
 
 
-def _unknown_parameter(cls: type, name: str, known: Iterable[str]) -> str:
+def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object = None) -> str:
     said = f"{cls.__name__} has no parameter {name!r}. "
+    inside: Any = getattr(owner, "estimator", None)
+    if hasattr(inside, "get_params") and name in inside.get_params():
+        said += f"estimator__{name} is the parameter of the model inside. "
+        return (said + advice(name, ())).rstrip() if _key(name) in _REMEDY_OF else said.rstrip()
     fit = getattr(cls, "fit", None)
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."

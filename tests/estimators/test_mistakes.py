@@ -121,6 +121,14 @@ NAMES = [
     ("delta", "loss_params={'delta': 1.0}"),
     ("lora_rank", "weights_to_train=onnxtrain.LoRA(rank=...)"),
     ("class_weight", "class_weight is a parameter of OrtGradientClassifier."),
+    ("num_boost_round", "Did you mean 'max_iter'?"),
+    ("colsample_bytree", "A model is handed over: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...))."),
+    ("alphas", "A search is scikit-learn's: GridSearchCV("),
+    ("positive", "A model is handed over, as LinearRegression("),
+    ("optimizer__momentum", "solver=onnxtrain.optim.SGD(momentum=...)"),
+    ("module__hidden", "Did you mean 'estimator'?"),
+    ("iterator_train__batch_size", "Did you mean 'batch_size'?"),
+    ("callbacks__patience", "Did you mean 'n_iter_no_change'?"),
     ("qqq", "Known: accumulate, average, "),
 ]
 
@@ -1063,12 +1071,71 @@ FURTHER_CALLS = [
         ArgumentTypeError,
         "from_parquet takes a path, several, or a dataset of pyarrow",
     ),
-    (lambda _: rows.from_zarr("no.zarr"), FileError, "There is no array of zarr 'no.zarr'."),
+    (lambda _: rows.from_zarr("no.zarr"), FileError, "There is no array of zarr 'no.zarr': the path of one in a group"),
     (
         lambda _: R().fit(rows.from_files(["a"], lambda: (X, y))),
         ArgumentTypeError,
         "read is called as read(file), and the function differs: too many",
     ),
+    # names of Keras, PyTorch, skorch, XGBoost and onnxruntime
+    *(
+        (lambda r, name=name: getattr(r, name), AttributeError, f"OrtGradientRegressor has no {name}: {said}")
+        for name, said in {
+            "SerializeToString": "get_trained_onnx() returns the onnx.ModelProto",
+            "cuda": "the device is a parameter of the estimator",
+            "eval": "predict(X) has no training mode",
+            "evals_result_": "history_ has the loss of each epoch",
+            "get_inputs": "they are those of onnxruntime.InferenceSession(",
+            "initialize": "fit(X, y) does it; max_iter=0 takes no step.",
+            "layers": "summary() shows them.",
+            "load_params": "onnxtrain.load(path) does it.",
+            "load_state_dict": "onnxtrain.load(path) does it.",
+            "module_": "get_trained_onnx() and to_sklearn() return the model.",
+            "named_parameters": "they are weights_;",
+            "optimizer_": "it is the parameter solver;",
+            "plot_importance": "sklearn.inspection.permutation_importance",
+            "run": "predict(X) does it, or onnxruntime.InferenceSession",
+            "save_weights": "onnxtrain.save(estimator, path) does it.",
+            "set_weights": "a model is trained from its own",
+            "train_on_batch": "partial_fit(X, y) does it.",
+        }.items()
+    ),
+    (
+        lambda _: C(MLP, max_iter=0).fit(IRIS, SPECIES).coefs_,
+        AttributeError,
+        "OrtGradientClassifier has no coefs_, its estimator has: to_sklearn().coefs_ is that after the fit.",
+    ),
+    (
+        lambda r: r.get_trained_onnx(opset=12),
+        ArgumentTypeError,
+        "onnx.version_converter.convert_version(onx, opset) changes it.",
+    ),
+    # searches
+    (
+        lambda _: GridSearchCV(R(make_pipeline(Ridge())), {"ridge__alpha": [1]}).fit(X, y),
+        ParameterError,
+        "has no parameter 'ridge__alpha'. estimator__ridge__alpha is the parameter of the model inside.",
+    ),
+    (
+        lambda _: R(Ridge()).set_params(alpha=1),
+        ParameterError,
+        "estimator__alpha is the parameter of the model inside. l2 = alpha / n_samples is the penalty of Ridge",
+    ),
+    *(
+        (
+            lambda _, name=name, values=values: R(**{name: values}).fit(X, y),
+            OnnxTrainError,
+            f"got {values!r}. Several values are searched: GridSearchCV(model, {{{name!r}: [...]}}).",
+        )
+        for name, values in {"loss": ["huber"], "solver": ["adam"], "learning_rate": [0.1, 0.01]}.items()
+    ),
+    (lambda _: R(l1=[0, 0.1]).fit(X, y), ParameterError, "Got [0, 0.1] instead. Several values are searched: Grid"),
+    (
+        lambda _: R().fit(TABLE[["area"]], ["area"]),
+        DataError,
+        "y holds names of columns: give X['area'], and X without",
+    ),
+    (lambda _: R().fit(TABLE[[]], RENT), DataError, "X has no columns."),
     # functions
     (lambda _: onnxtrain.add_loss_output(LINE, penalty="l2"), LossError, "as {'coef': 0.1}, got 'l2'."),
     (

@@ -49,26 +49,50 @@ _LEARNED = frozenset(
 #: Names that other libraries give to our methods and attributes, with what to use instead.
 _OF_OTHERS = {
     "compile": "loss and solver are parameters of the estimator",
+    "cuda": "the device is a parameter of the estimator, device='cuda'",
+    "eval": "predict(X) has no training mode to leave: Dropout is off, in fit too",
+    "evals_result": "history_ has the loss of each epoch, of the validation set too",
+    "evals_result_": "history_ has the loss of each epoch, of the validation set too",
     "evaluate": "score(X, y) does it, or losses(X, y)",
     "export": "get_trained_onnx(path=...) does it",
     "feature_importances_": "sklearn.inspection.permutation_importance(model, X, y) computes them",
     "fit_predict": "fit(X, y).predict(X) does it",
     "fit_transform": "it predicts; embed(X, output) returns a value inside the model",
     "forward": "predict(X) does it",
+    "get_inputs": "they are those of onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString())",
     "get_onnx": "it is get_trained_onnx()",
     "get_weights": "it is weights_",
     "history": "it is history_",
+    "initialize": "fit(X, y) does it; max_iter=0 takes no step",
+    "layers": "summary() shows them",
+    "load_model": "onnxtrain.load(path) does it",
+    "load_params": "onnxtrain.load(path) does it",
+    "load_state_dict": "onnxtrain.load(path) does it",
+    "load_weights": "onnxtrain.load(path) does it",
     "loss_": "loss_curve_[-1] is the loss of the last epoch",
+    "module": "get_trained_onnx() and to_sklearn() return the model",
+    "module_": "get_trained_onnx() and to_sklearn() return the model",
+    "named_parameters": "they are weights_; trainable_weights(model) names them",
     "onnx_": "it is get_trained_onnx()",
+    "optimizer_": "it is the parameter solver; save keeps its memory",
     "parameters": "they are weights_; trainable_weights(model) names them",
+    "plot_importance": "sklearn.inspection.permutation_importance(model, X, y) computes it",
     "predict_classes": "it is predict(X)",
+    "predict_on_batch": "it is predict(X)",
+    "run": "predict(X) does it, or onnxruntime.InferenceSession on the file of get_trained_onnx(path=...)",
     "save_model": "onnxtrain.save(estimator, path) does it, or get_trained_onnx(path=...)",
+    "save_params": "onnxtrain.save(estimator, path) does it",
+    "save_weights": "onnxtrain.save(estimator, path) does it",
+    "set_weights": "a model is trained from its own: hand over one that has them",
     "state_dict": "it is weights_",
     "to": "the device is a parameter of the estimator, device='cuda'",
     "to_onnx": "it is get_trained_onnx()",
+    "to_json": "onnxtrain.save(estimator, path) writes it, get_trained_onnx(path=...) the model",
     "train": "it is fit(X, y)",
+    "train_on_batch": "partial_fit(X, y) does it",
     "transform": "it predicts; embed(X, output) returns a value inside the model",
     "weights": "it is weights_",
+    "SerializeToString": "get_trained_onnx() returns the onnx.ModelProto, which has it",
 }
 
 
@@ -342,6 +366,9 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
             raise AttributeError(f"{name} is a function: onnxtrain.{call}.", name=name, obj=self)
         if name in _OF_OTHERS:
             said = f"{type(self).__name__} has no {name}: {_OF_OTHERS[name]}."
+            raise AttributeError(said, name=name, obj=self)
+        if name[0] != "_" and not hasattr(type(self), name) and hasattr(vars(self).get("estimator"), name):
+            said = f"{type(self).__name__} has no {name}, its estimator has: to_sklearn().{name} is that after the fit."
             raise AttributeError(said, name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message
 

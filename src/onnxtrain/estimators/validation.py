@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 from sklearn.utils.validation import check_X_y as check_arrays
 
+from onnxtrain.arguments import several
 from onnxtrain.cache import table
 from onnxtrain.convert.columns import date_columns, object_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, as_number, warn
@@ -160,7 +161,7 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
     except InvalidParameterError as e:
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
-        hint = near if near.startswith("Did") else _INSTEAD.get(name, "")
+        hint = near if near.startswith("Did") else _INSTEAD.get(name, several(name, value).strip())
         raise ParameterError(f"{e} {hint}".rstrip()) from e
 
 
@@ -204,6 +205,7 @@ _REMEDIES = {
         " The rows have different lengths, a table has as many columns in each: pad them, or give an ONNX model that "
         "takes sequences pad={name: value}."
     ),
+    "at least one array or dtype is required": ": X has no columns.",
     "Complex data not supported": "\nReal and imaginary parts are columns: numpy.hstack([X.real, X.imag]).",
     "float() argument must be": (
         ". Classes, such as intervals of numbers, are learned by OrtGradientClassifier as y.astype(str)."
@@ -415,7 +417,9 @@ def check_lengths(X: Any, y: Any) -> None:
     if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length
         return
     hint = ""
-    if targets[1:] == rows[:1]:
+    if is_frame(X) and isinstance(y, list) and all(isinstance(name, str) and name in X.columns for name in y):
+        hint = f" y holds names of columns: give X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
+    elif targets[1:] == rows[:1]:
         hint = f" y lies on its side: give {'y.ravel()' if targets[0] == 1 else 'y.T'}."
     elif rows[1:] == targets[:1]:
         hint = " X lies on its side: give X.T."

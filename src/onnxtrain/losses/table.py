@@ -37,6 +37,7 @@ from typing import Any, TypeVar
 
 import onnx_ir as ir
 
+from onnxtrain.arguments import several
 from onnxtrain.errors import LossError, OnnxTrainError, as_number
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
@@ -147,7 +148,9 @@ def find_loss(
     elif isinstance(loss, str):
         entry = LOSSES.find(loss)
     else:
-        raise LossError(f"loss must be a name or a function, got {loss!r}. {LOSSES.hint(loss)}")
+        raise LossError(
+            f"loss must be a name or a function, got {loss!r}.{several('loss', loss) or ' ' + LOSSES.hint(loss)}"
+        )
     _check_names(_name(loss), entry.function, params or {})
     return entry
 

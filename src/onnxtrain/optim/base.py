@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
-from onnxtrain.arguments import NamesItsParameters
+from onnxtrain.arguments import NamesItsParameters, several
 from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
@@ -338,7 +338,7 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     schedule = " A schedule is given as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
     raise OptimizerError(
         f"Expected the name of a solver ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
-        f"SGD(momentum=0.9), got {solver!r}.{schedule}"
+        f"SGD(momentum=0.9), got {solver!r}.{schedule}{several('solver', solver)}"
     )
 
 

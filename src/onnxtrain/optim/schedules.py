@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from onnxtrain.arguments import NamesItsParameters
+from onnxtrain.arguments import NamesItsParameters, several
 from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.optim.base import Optimizer, check_ranges
 from onnxtrain.registry import Registry
@@ -366,7 +366,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer: give it as solver=.")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
-        f"got {learning_rate!r}."
+        f"got {learning_rate!r}.{several('learning_rate', learning_rate)}"
     )
 
 
