@@ -1,7 +1,6 @@
 """Fine-tune scikit-learn and ONNX models with onnxruntime.
 
-The names below are imported at their first use: ``import onnxtrain`` loads
-neither onnxruntime nor scikit-learn's converters.
+The public names are imported at their first use, so ``import onnxtrain`` loads neither onnxruntime nor skl2onnx.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Where each public name lives; a module's home is the module itself.
+#: The module that defines each public name; for a public module, the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
     "Inputs": "onnxtrain.estimators.inputs",
@@ -116,9 +115,9 @@ __all__ = [
 
 
 def _require_onnxruntime() -> None:
-    """Raise where no flavour of onnxruntime is installed; nothing is imported to find out.
+    """Raise if no flavour of onnxruntime is installed, without importing anything.
 
-    A folder without code is what is left where one flavour was uninstalled over another.
+    Uninstalling one flavour over another can leave a folder without code.
     """
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None or spec.origin is None:
@@ -145,8 +144,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Return where a name is found: in one of the public modules, or under a similar name."""
-    if name[:1].isupper():  # a class; asked for a module, Python imports it itself, perhaps one that is half imported
+    """Return where a name is found: in a public module, or under a similar name."""
+    if name[:1].isupper():  # only classes: for a module, Python may be in the middle of importing it
         for module in ("onnxtrain.optim", "onnxtrain.errors", "onnxtrain.rows"):
             if name in importlib.import_module(module).__all__:
                 return f": it is {module}.{name}."

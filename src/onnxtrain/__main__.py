@@ -1,4 +1,4 @@
-"""``python -m onnxtrain``: the text of :func:`onnxtrain.show_versions`."""
+"""``python -m onnxtrain`` prints the output of :func:`onnxtrain.show_versions`."""
 
 from onnxtrain.versions import show_versions
 

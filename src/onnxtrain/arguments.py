@@ -1,6 +1,6 @@
-"""Unknown arguments are answered with ours: names that scikit-learn, Keras, PyTorch, skorch and onnxcustom use.
+"""Errors for unknown arguments that propose ours, also for names of scikit-learn, Keras, PyTorch and skorch.
 
-Python's own error would name the base class that users never see, and no remedy.
+Python's own error would name a base class that users never see, and no remedy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnxtrain.registry import did_you_mean
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: For each of our parameters the names that other libraries give it.
+#: For each parameter, the names that other libraries give it.
 _SYNONYMS = {
     "accumulate": "accumulate_grad_batches accumulation_steps gradient_accumulation_steps iter_size",
     "alpha": "lora_alpha rho",
@@ -67,7 +67,7 @@ _SYNONYMS = {
     "requires_grad weights_to_fit train_weights lora",
 }
 
-#: Names without a parameter of the same meaning, and what does their work.
+#: Names without a corresponding parameter, and what to use instead.
 _REMEDIES = {
     "weight_decay": "Weight decay is l2=, a term of the loss, or solver=onnxtrain.optim.AdamW(weight_decay=...).",
     "momentum": "Give an optimizer: solver=onnxtrain.optim.SGD(momentum=...).",
@@ -124,12 +124,12 @@ _OURS = {name: ours for ours, names in _SYNONYMS.items() for name in names.split
 _REMEDY_OF = {name: name for name in _REMEDIES} | {n: to for to, names in _SAME_REMEDY.items() for n in names.split()}
 
 
-#: Parameters of the classifier alone.
+#: The parameters that only the classifier has.
 _OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
 
 
 def advice(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown parameter: ours of the same meaning, or the nearest.
+    """Return the end of a message about an unknown parameter: the parameter with this meaning, or the nearest.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def advice(name: str, known: Iterable[str]) -> str:
     if (ours or name) in _OF_CLASSES:
         return f"{ours or name} is a parameter of OrtGradientClassifier."
     hint = did_you_mean(name, names)
-    if hint.startswith("Known") and ours is not None:  # an optimizer that is given a rate
+    if hint.startswith("Known") and ours is not None:  # such as a learning rate given to an optimizer
         return f"{ours} is a parameter of the estimator: OrtGradientRegressor({ours}=...)."
     return hint.partition(" Known")[0]
 
@@ -166,12 +166,12 @@ def _key(name: str) -> str:
 
 
 class NamesItsParameters:
-    """A mixin for classes whose parameters are keywords: an unknown one is an error that says which is meant.
+    """A mixin for classes with keyword parameters: an unknown parameter raises an error that names the intended one.
 
-    It stands behind the class that defines ``__init__``, whose signature is that of the class.
+    The mixin comes after the class that defines ``__init__`` in the list of bases.
     """
 
-    #: The end of the message about too many arguments without a name.
+    #: The end of the message about too many positional arguments.
     _hint_by_name = ""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -184,17 +184,17 @@ class NamesItsParameters:
         return super().__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this object, or of one inside it: ``estimator__alpha=1``.
+        """Set parameters of this object, or of a nested object: ``estimator__alpha=1``.
 
-        They count from the next ``fit`` or ``partial_fit`` on: what a fitted estimator predicts and shows, its losses
-        and gradients are those of its last fit. At once count ``device``, ``n_threads``, ``ignore_index``, and
-        ``merge`` of :class:`~onnxtrain.LoRA`. What has no effect on a model that training goes on from is an error of
-        ``warm_start=True`` and ``partial_fit``.
+        They take effect at the next ``fit`` or ``partial_fit``; the predictions, losses and gradients of a fitted
+        estimator are those of its last fit. ``device``, ``n_threads``, ``ignore_index``, and ``merge`` of
+        :class:`~onnxtrain.LoRA` take effect immediately. A change that cannot affect a continued training is an error
+        in ``fit`` with ``warm_start=True`` and in ``partial_fit``.
 
         Parameters
         ----------
         **params : dict
-            Values by name.
+            The values, by name.
 
         Returns
         -------
@@ -204,7 +204,7 @@ class NamesItsParameters:
         Raises
         ------
         ParameterError
-            There is no such parameter; the message proposes one.
+            A parameter is unknown; the message proposes one.
 
         Examples
         --------
@@ -229,7 +229,7 @@ class NamesItsParameters:
 
 @dataclass(frozen=True)
 class _Signature:
-    """The arguments of a method, its object left out."""
+    """The arguments of a method, without the object."""
 
     names: tuple[str, ...]
     required: tuple[str, ...]
@@ -238,7 +238,7 @@ class _Signature:
 
     @classmethod
     def of(cls, method: Callable[..., Any]) -> Self:
-        """Read the signature of a function whose first argument is the object."""
+        """Read the signature of a function, without its first argument."""
         found = list(inspect.signature(method).parameters.values())[1:]
         named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         positional = [p.name for p in named if p.kind is not p.KEYWORD_ONLY]
@@ -250,11 +250,11 @@ class _Signature:
         )
 
     def unknown(self, given: Iterable[str]) -> str | None:
-        """Return the first name that is none of an argument."""
+        """Return the first name that is not an argument."""
         return next((name for name in given if not self.takes_any and name not in self.names), None)
 
     def missing(self, n_given: int, given: Iterable[str]) -> list[str]:
-        """Return the required arguments that are not given, neither by place nor by name."""
+        """Return the required arguments that are given neither by position nor by name."""
         return [name for name in self.required if self.names.index(name) >= n_given and name not in given]
 
 
@@ -276,7 +276,7 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
 
 
 def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int) -> str:
-    """Return the message about a constructor that is given more arguments without a name than it takes."""
+    """Return the message for a constructor call with too many positional arguments."""
     n, others = signature.n_positional, signature.names[signature.n_positional :]
     said = f"{cls.__name__} takes {n or 'no'} argument{'s' * (n != 1)} without a name, got {n_given}"
     if others:
@@ -286,7 +286,7 @@ def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int
 
 
 def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method answer unknown and missing arguments as the constructor does, with the name that is meant."""
+    """Make a method answer unknown and missing arguments like the constructor, with the intended name."""
     signature = _Signature.of(method)
     least, most = len(signature.required), signature.n_positional
 
@@ -294,7 +294,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         n_given = len(args) - 1
         right = least <= n_given <= most and not kwargs and hasattr(args[0], method.__name__)
-        if not right:  # else it is not looked at: predict(X) takes as long as some checks
+        if not right:  # only wrong calls are examined: predict(X) is as fast as some checks
             unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
             owner = args[0] if args else None
             if unknown or missing or n_given > most or not hasattr(owner, method.__name__):
@@ -305,7 +305,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
-    """Return the message about a call of a method that Python would refuse."""
+    """Return the message for a call of a method that Python would refuse."""
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
         return (
             f"{method} is a method of an estimator, called here on {type(owner).__name__}: make one first, as in "
@@ -330,9 +330,9 @@ def _place(cls: type, name: str, known: Iterable[str]) -> str:
 
 
 class given:
-    """Let objects have a method only where `check` is true; else it raises an AttributeError that says why.
+    """Make a method available only if `check` is true; otherwise access raises the AttributeError of `check`.
 
-    scikit-learn's ``available_if`` hides that reason behind a sentence of its own.
+    scikit-learn's ``available_if`` would hide this reason behind a generic message.
     """
 
     def __init__(self, check: Callable[[Any], bool]):

@@ -1,10 +1,10 @@
-"""Every cache of onnxtrain: the results built last, keyed by their arguments.
+"""The caches of onnxtrain: recently built results, by their arguments.
 
-Graphs, sessions and converted estimators share one bound in bytes; the least recently used entry is dropped
-first, in any of the caches. A key is compared by its content. The bytes of a model are often part of several
-keys and values: they count once.
+Graphs, sessions and converted estimators share one limit in bytes; the least recently used entry of all caches is
+dropped first. Keys are compared by content. The bytes of a model that is part of several keys and values are counted
+once.
 
-Small tables that the models of a user cannot fill, such as schemas of operators, are bounded by number instead.
+Small tables whose size does not depend on the user's models, such as operator schemas, are limited by number instead.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from onnxtrain.errors import ParameterError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Bytes of a model above which nothing made of it is kept when nobody needs it.
+#: Results of models above this size in bytes are not cached.
 LIGHT = 2**20
 
-#: Bytes objects of at least this size are counted once, however many keys and values share them.
+#: Bytes objects of at least this size are counted once even if several keys and values share them.
 _LARGE = 4096
 
-#: Approximate bytes of an object besides its content.
+#: The approximate bytes of an object without its content.
 _OBJECT = 64
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Return a lock that a forked child never finds held by a thread that it does not have."""
+    """Return a lock that a forked child never finds held by a thread that does not exist there."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -47,12 +47,12 @@ def fork_safe_lock() -> threading.RLock:
 
 class _Entry(NamedTuple):
     value: Any
-    n_bytes: int  # without those of `large`
+    n_bytes: int  # without `large`
     large: tuple[bytes, ...]
 
 
 class _Memory:
-    """The entries of all caches, those asked for last at the end."""
+    """The entries of all caches, the most recently used last."""
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -70,10 +70,10 @@ class _Memory:
                 self.n_bytes += 0 if id(part) in self._holders else len(part)
                 self._holders[id(part)] += 1
             dropped += self.shrink()
-        del dropped  # only now, see drop
+        del dropped  # freed outside the lock, see drop
 
     def shrink(self) -> list[_Entry]:
-        """Drop entries to stay within the limit; return them."""
+        """Drop entries to respect the limit; return them."""
         dropped = []
         with self.lock:
             while self.n_bytes > self.limit and self.entries:
@@ -81,7 +81,7 @@ class _Memory:
         return dropped
 
     def drop(self, keys: list[tuple[Cache, Hashable]]) -> list[_Entry]:
-        """Return the dropped entries: a session takes time to close, which must not happen under the lock."""
+        """Drop and return entries; the caller frees them outside the lock, because closing a session takes time."""
         with self.lock:
             dropped = [self.entries.pop(key) for key in keys if key in self.entries]
             for entry in dropped:
@@ -94,7 +94,7 @@ class _Memory:
         return dropped
 
 
-#: Of 256 MB: some dozen steps of a model of 1 MB, with their sessions.
+#: 256 MB hold about a dozen steps of a model of 1 MB, with their sessions.
 _MEMORY = _Memory(256 * 2**20)
 
 _CACHES: list[Cache] = []
@@ -102,7 +102,7 @@ _TABLES: list[Any] = []
 
 
 class Cache(Generic[T]):
-    """One kind of things that are kept.
+    """One kind of cached results.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Cache(Generic[T]):
     Attributes
     ----------
     misses : int
-        How often something was built.
+        How often a result was built.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Cache(Generic[T]):
         return len(self._keys())
 
     def find(self, key: Hashable) -> T | None:
-        """Return the entry of a key, None if there is none."""
+        """Return the entry of a key, or None."""
         with _MEMORY.lock:
             entry = _MEMORY.entries.get((self, key))
             if entry is None:
@@ -140,7 +140,7 @@ class Cache(Generic[T]):
             return entry.value
 
     def keep(self, key: Hashable, value: T, n_bytes: int | None = None) -> T:
-        """Keep a value and return it; `n_bytes` where it cannot be found out."""
+        """Cache a value and return it; `n_bytes` is given if it cannot be determined."""
         self.misses += 1
         large: dict[int, bytes] = {}
         size = _n_bytes(key, large) + (_n_bytes(value, large) if n_bytes is None else n_bytes)
@@ -149,7 +149,7 @@ class Cache(Generic[T]):
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         _MEMORY.drop(self._keys())
 
     def _keys(self) -> list[tuple[Cache, Hashable]]:
@@ -158,7 +158,7 @@ class Cache(Generic[T]):
 
 
 def cached(function: Callable[P, T]) -> Callable[P, T]:
-    """Memoize a function; its attribute ``cache`` keeps the results.
+    """Memoize a function; the attribute ``cache`` holds the results.
 
     Arguments are compared by content and type. Results are shared, and must not be changed.
     """
@@ -186,9 +186,9 @@ def table(maxsize: int, *, typed: bool = False) -> Callable[[Callable[P, T]], Ca
 
 
 def clear_caches() -> None:
-    """Forget all graphs, sessions and converted estimators that were kept for the next fit.
+    """Remove all cached graphs, sessions and converted estimators.
 
-    Results do not change; entries that are needed again are built again.
+    Results of fits do not change; removed entries are built again when needed.
 
     Examples
     --------
@@ -204,17 +204,17 @@ def clear_caches() -> None:
 
 
 def limit_caches(n_bytes: int) -> int:
-    """Set how many bytes all caches may hold together, 256 MB at first, and return how many it was before.
+    """Set the size limit of all caches together in bytes, initially 256 MB, and return the former limit.
 
     Parameters
     ----------
     n_bytes : int
-        0 keeps nothing.
+        The limit; 0 disables caching.
 
     Returns
     -------
     int
-        The limit before.
+        The former limit.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def limit_caches(n_bytes: int) -> int:
 
 
 def cache_info() -> dict[str, dict[str, int]]:
-    """Return the entries of each cache and their bytes; content that two caches share counts in both.
+    """Return the number of entries and bytes of each cache; content that two caches share is counted in both.
 
     Returns
     -------
@@ -254,11 +254,11 @@ def cache_info() -> dict[str, dict[str, int]]:
 
 
 def _n_bytes(x: Any, large: dict[int, bytes]) -> int:
-    """Return the bytes of an object, about, without those of large bytes objects, which are added to `large`."""
+    """Return the approximate bytes of an object, without large bytes objects, which are added to `large`."""
     total, todo = 0, [x]
-    while todo:  # keys are nested deeply
+    while todo:  # iterative, because keys are deeply nested
         part = todo.pop()
-        if part is None or isinstance(part, (str, int, float)):  # nearly all that a key holds
+        if part is None or isinstance(part, (str, int, float)):  # nearly all parts of keys
             total += sys.getsizeof(part)
         elif (inner := _parts(part)) is not None:
             total += _OBJECT
@@ -272,7 +272,7 @@ def _n_bytes(x: Any, large: dict[int, bytes]) -> int:
 
 
 def _parts(x: Any) -> Iterable[Any] | None:
-    """Return the parts of a container, None of anything else."""
+    """Return the parts of a container, or None for anything else."""
     if isinstance(x, (tuple, list, set, frozenset)):
         return x
     if isinstance(x, Mapping):
@@ -283,23 +283,23 @@ def _parts(x: Any) -> Iterable[Any] | None:
 
 
 def _own_bytes(x: Any) -> int:
-    """Return the bytes of an object without parts, about."""
+    """Return the approximate bytes of an object without parts."""
     if isinstance(x, bytes):
         return _OBJECT + len(x)
     if isinstance(x, np.ndarray):
         return _OBJECT + x.nbytes
-    if hasattr(x, "ByteSize") and not isinstance(x, type):  # a ModelProto, unpacked
+    if hasattr(x, "ByteSize") and not isinstance(x, type):  # a parsed ModelProto
         return _OBJECT + 2 * x.ByteSize()
     if isinstance(x, type) or isroutine(x):
-        return 0  # their module's
+        return 0  # it belongs to its module
     return _pickled(x)
 
 
 def _pickled(x: Any) -> int:
-    """Return the bytes that an object is kept in, arrays in it without a copy."""
+    """Return the bytes of a pickled object, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         rest = pickle.dumps(x, protocol=5, buffer_callback=buffers.append)
-    except Exception:  # objects that cannot be pickled raise various exceptions
+    except Exception:  # unpicklable objects raise various exceptions
         return sys.getsizeof(x)
     return len(rest) + sum(buffer.raw().nbytes for buffer in buffers)

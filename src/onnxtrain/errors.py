@@ -1,7 +1,7 @@
-"""Every deliberate error, by the stage at which it is raised, and how warnings name the line of the user.
+"""All deliberate errors, by the stage at which they are raised, and warnings that point to the user's line.
 
-Each class is also a builtin, so that code which knows nothing of onnxtrain
-(scikit-learn's own checks first of all) catches the class that it expects.
+Each class also derives from a builtin exception, so that code that does not know onnxtrain, such as scikit-learn's
+checks, catches the class that it expects.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
     "WeightError",
 ]
 
-#: Packages whose frames are ours, decorators of the standard library among them; those between us and the line of a
-#: user, searches and pipelines; those that call a worker, in which the user has no line.
+#: Packages whose frames belong to onnxtrain, including decorators of the standard library; packages between onnxtrain
+#: and the user's line, such as searches and pipelines; packages that call a worker, which has no line of the user.
 _OURS = frozenset({"onnxtrain", "contextlib", "functools"})
 _BETWEEN = _OURS | {"sklearn", "joblib"}
 _OF_WORKERS = frozenset({"", "concurrent", "multiprocessing", "threading"})
 
 
 class OnnxTrainError(Exception):
-    """Base class of every error that onnxtrain raises on purpose.
+    """Base class of all errors that onnxtrain raises deliberately.
 
     Examples
     --------
-    One ``except`` for all of them; each is a builtin as well:
+    One ``except`` catches all of them; each is also a builtin exception:
 
     >>> from onnxtrain import OrtGradientRegressor, errors
     >>> try:
@@ -57,7 +57,7 @@ class OnnxTrainError(Exception):
 
 
 class ModelError(OnnxTrainError, ValueError):
-    """The ONNX model cannot be read, or is not one onnxtrain can work on.
+    """The ONNX model cannot be read, or onnxtrain cannot train it.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class GradientError(OnnxTrainError, NotImplementedError):
 
 
 class OptimizerError(OnnxTrainError, ValueError):
-    """A solver, one of its parameters or a learning rate makes no sense.
+    """A solver, one of its parameters or a learning rate is invalid.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class OptimizerError(OnnxTrainError, ValueError):
 
 
 class WeightError(OnnxTrainError, ValueError):
-    """A weight is unknown, not trainable, or does not reach the output.
+    """A weight is unknown, not trainable, or the output does not depend on it.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class ParameterError(OnnxTrainError, ValueError):
 
 
 class ArgumentTypeError(OnnxTrainError, TypeError):
-    """An argument of a function is of another type than it may be.
+    """An argument of a function has an invalid type.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class DataError(OnnxTrainError, ValueError):
 
 
 class DeviceError(OnnxTrainError, RuntimeError):
-    """The device asked for is not there.
+    """The requested device is not available.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class DeviceError(OnnxTrainError, RuntimeError):
 
 
 class ExportError(OnnxTrainError, ValueError):
-    """The trained model cannot be written in the form asked for: a scikit-learn object, one graph, a training step.
+    """The trained model cannot be written in the requested form: a scikit-learn object, one graph, a training step.
 
     Examples
     --------
@@ -250,11 +250,11 @@ class FileError(OnnxTrainError, OSError):
 
 
 class ConvergenceError(OnnxTrainError, ArithmeticError):
-    """The loss became infinite or NaN; the better weights of the start and the best epoch are kept.
+    """The loss became infinite or NaN; the initial weights or those of the best epoch are kept.
 
     Examples
     --------
-    The estimator stays usable: the weights from before the leap are in place.
+    The estimator remains usable, with the weights from before the divergence.
 
     >>> from onnxtrain import OrtGradientRegressor
     >>> line = OrtGradientRegressor(solver="sgd", learning_rate=1e30)
@@ -267,11 +267,11 @@ class ConvergenceError(OnnxTrainError, ArithmeticError):
 
 
 class DependencyError(OnnxTrainError, ImportError):
-    """A library that this step needs is not installed, or is a flavour that cannot do it.
+    """A required library is not installed, or is a flavour without the required feature.
 
     Examples
     --------
-    What skops, matplotlib or a training build of onnxruntime is needed for, and how it is installed:
+    The message says what skops, matplotlib or a training build of onnxruntime is needed for, and how to install it:
 
     >>> from onnxtrain.errors import DependencyError
     >>> issubclass(DependencyError, ImportError)
@@ -280,7 +280,7 @@ class DependencyError(OnnxTrainError, ImportError):
 
 
 class ClusterError(OnnxTrainError, RuntimeError):
-    """The workers of a cluster were lost again and again, or show no sign of life."""
+    """The workers of a cluster were lost repeatedly, or do not respond."""
 
 
 @contextmanager
@@ -295,14 +295,14 @@ def as_model_error(stage: str) -> Iterator[None]:
 
 
 def as_number(value: object) -> float:
-    """Return a number as a float, NaN for anything else; a bool is no number."""
+    """Return a number as a float, and NaN for anything else, including bools."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line from which onnxtrain was called, by itself or by scikit-learn.
+    """Warn at the line from which onnxtrain was called, directly or through scikit-learn.
 
-    A fixed ``stacklevel`` would be off: newer versions of scikit-learn have one frame more around ``fit``.
+    A fixed ``stacklevel`` would be wrong, because newer versions of scikit-learn have one more frame around ``fit``.
     """
     packages = [*_packages_of_callers(sys._getframe(1)), ""]
     caller = next(i for i, package in enumerate(packages) if package not in _BETWEEN)
@@ -312,7 +312,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
 
 
 def _packages_of_callers(frame: FrameType | None) -> Iterator[str]:
-    """Yield the package of a frame and of those around it, the innermost first."""
+    """Yield the package of a frame and of its callers, the innermost first."""
     while frame is not None:
         yield frame.f_globals.get("__name__", "").partition(".")[0]
         frame = frame.f_back

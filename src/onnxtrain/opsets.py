@@ -1,4 +1,4 @@
-"""Operators of ONNX at an opset: their schemas, which of them mean the same at another one, and who runs them."""
+"""Operators of ONNX at an opset: their schemas, equality of their meaning at two opsets, and installed runtimes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import onnx
 
 from onnxtrain.cache import table
 
-#: The newest opset that every supported onnxruntime (1.19 and newer) reads.
+#: The newest opset that all supported versions of onnxruntime (1.19 and newer) can read.
 OPSET = 21
 
-#: Since this opset, later versions of these operators only took on more types, or attributes whose default is the past.
+#: Since this opset, newer versions of these operators only added types, or attributes whose defaults keep the meaning.
 WIDENED_SINCE = 13
 WIDENED = frozenset(
     """
@@ -23,11 +23,11 @@ WIDENED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-#: The last type that operators accept at opset 18; later ones have higher values in the enumeration.
+#: The last type that operators accept at opset 18; later types have higher values in the enumeration.
 _NEWEST_TYPE_AT_18 = onnx.TensorProto.BFLOAT16
 
 
-#: The distributions that install the module onnxruntime, and overwrite one another.
+#: The distributions that install the module onnxruntime and overwrite each other.
 _FLAVOURS = ("", "-gpu", "-training", "-training-cpu", "-webgpu", "-directml", "-openvino", "-qnn")
 
 
@@ -42,14 +42,14 @@ def installed_runtimes() -> dict[str, str]:
 
 @table(maxsize=1)
 def runtime_version() -> tuple[int, ...]:
-    """Return the version of onnxruntime that is installed, (major, minor), the newest if there are several."""
+    """Return the installed version of onnxruntime as (major, minor); the newest if there are several."""
     found = (tuple(int(part) for part in text.split(".")[:2]) for text in installed_runtimes().values())
     return max(found, default=(sys.maxsize,))
 
 
 @table(maxsize=4096)
 def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    """Return onnx's schema of an operator at an opset, None if there is none."""
+    """Return onnx's schema of an operator at an opset, or None."""
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -57,7 +57,7 @@ def find_schema(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | N
 
 
 def at_opset(onx: bytes, older: int | None) -> bytes:
-    """Return a model of :data:`OPSET` at an older opset, 18 or more, if each of its nodes means the same there."""
+    """Return a model of :data:`OPSET` at an older opset, at least 18, if all its nodes keep their meaning."""
     if older is None:
         return onx
     proto = onnx.load_model_from_string(onx)
@@ -71,7 +71,7 @@ def at_opset(onx: bytes, older: int | None) -> bytes:
 
 
 def only_widened(graph: onnx.GraphProto, older: int, newer: int) -> bool:
-    """Whether each node of `graph` means the same at both opsets, attributes and defaults included."""
+    """Whether each node of `graph` has the same meaning at both opsets, including attributes and defaults."""
     if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
         return False
     return all(
@@ -87,7 +87,7 @@ def _is_widened(node: onnx.NodeProto, old: onnx.defs.OpSchema) -> bool:
 def changed_operators(
     graph: onnx.GraphProto, older: int, newer: int
 ) -> Iterator[tuple[onnx.NodeProto, onnx.defs.OpSchema | None, onnx.defs.OpSchema | None]]:
-    """Yield each node of ai.onnx whose operator is not the same at two opsets, and its schemas there."""
+    """Yield each node of ai.onnx whose operator differs between two opsets, with its two schemas."""
     for node in graph.node:
         if node.domain in ("", "ai.onnx"):
             old, new = find_schema(node.op_type, older, ""), find_schema(node.op_type, newer, "")
@@ -96,7 +96,7 @@ def changed_operators(
 
 
 def has_newer_types(graph: onnx.GraphProto, newest: int) -> bool:
-    """Whether a value is of a type that was added after `newest`: types of few bits."""
+    """Whether a value has a type that was added after `newest`; these are types of few bits."""
     types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
     types += [tensor.data_type for tensor in graph.initializer]
     types += [a.i for node in graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]

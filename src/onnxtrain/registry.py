@@ -1,7 +1,7 @@
-"""One shape for the four tables: gradient rules, rewritings, losses, optimizers.
+"""The common form of the four tables: gradient rules, rewritings, losses, optimizers.
 
-Each is a small pure function (or value) found by name. A second registration
-of a name raises; an unknown name says what is near and what exists.
+Each entry is a small pure function (or value) found by name. A second registration of a name raises. The error for an
+unknown name lists the nearest and all known names.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from onnxtrain.cache import clear_caches
 from onnxtrain.errors import OnnxTrainError, ParameterError
 
 T = TypeVar("T")
-#: The type of one entry: a decorated class stays the class that it is, also to a type checker.
+#: The type of an entry, so that a type checker sees a decorated class unchanged.
 E = TypeVar("E")
 
 
 def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the end of an error message: the nearest known name, then all of them.
 
-    `synonyms` has the names of other libraries in lower case, letters and digits alone; they win over what is near.
+    `synonyms` maps names of other libraries, in lower-case letters and digits, to ours; they take precedence over
+    similar names.
 
     Examples
     --------
@@ -40,30 +41,30 @@ def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str]
 
 
 def is_of_package(definition: object) -> bool:
-    """Whether a function or a class is of this package: whatever is of the user may read anything."""
+    """Whether a function or a class is of this package; a user's function may read anything."""
     return (getattr(definition, "__module__", None) or "").partition(".")[0] == "onnxtrain"
 
 
 def _shown(made_of: object) -> str:
-    """Return a function or a class by its module and name, any other entry as its representation."""
+    """Return the module and name of a function or a class; the representation of any other entry."""
     name = getattr(made_of, "__qualname__", None)
     return repr(made_of) if name is None else f"{getattr(made_of, '__module__', '')}.{name}"
 
 
 def code_of(definition: object) -> object:
-    """Return an identity of a function or class: its code and the values in it."""
+    """Return an identity of a function or class: its code and the constants in it."""
     if isinstance(definition, type):
         parts = {name: part for name, part in vars(definition).items() if name not in _NO_TEXT}
         return definition.__qualname__, {name: code_of(getattr(part, "fget", part)) for name, part in parts.items()}
     return getattr(definition, "__code__", None) or repr(definition)
 
 
-#: Attributes of a class that follow from where and when it was defined.
+#: Attributes of a class that depend on where and when it was defined.
 _NO_TEXT = frozenset({"__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__"})
 
 
 class Registry(Mapping[str, T]):
-    """A table of named things.
+    """A table of named entries.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ class Registry(Mapping[str, T]):
     error : type
         The error that :meth:`find` raises for an unknown name.
     synonyms : mapping of str to str
-        Names of other libraries, for that error, as :func:`did_you_mean` takes them.
+        Names of other libraries for this error, as for :func:`did_you_mean`.
 
     Examples
     --------
@@ -93,16 +94,16 @@ class Registry(Mapping[str, T]):
         self._definitions: dict[str, object] = {}
 
     def register(self, *names: str, override: bool = False, definition: object = None) -> Callable[[E], E]:
-        """Return a decorator that files its argument under every name of `names`.
+        """Return a decorator that registers its argument under all `names`.
 
         Parameters
         ----------
         *names : str
         override : bool
-            Replace another entry of that name. The same text may always be registered again, as
-            when a notebook cell is run twice.
+            Whether to replace another entry of this name. The same source may always be registered again, as when a
+            notebook cell is run twice.
         definition : function or class, optional
-            The source of the entry, if not itself.
+            The source of the entry, if it is not the entry itself.
         """
         for name in names:
             if not isinstance(name, str):
@@ -121,33 +122,33 @@ class Registry(Mapping[str, T]):
                         "Replace it with override=True."
                     )
             self._entries.update(dict.fromkeys(names, cast(T, entry)))
-            clear_caches()  # results built with another entry, or without
+            clear_caches()  # cached results may use the former entry
             self._definitions.update(dict.fromkeys(names, made_of))
             return entry
 
         return decorate
 
     def unregister(self, name: str) -> None:
-        """Remove the entry called `name`.
+        """Remove the entry named `name`.
 
         Raises
         ------
         OnnxTrainError
-            There is none; the class is that of :meth:`find`.
+            There is no such entry; the class of the error is that of :meth:`find`.
         """
         self.find(name)
         del self._entries[name], self._definitions[name]
         clear_caches()
 
     def find(self, name: str) -> T:
-        """Return the entry called `name`, or raise an error that proposes the nearest one."""
+        """Return the entry named `name`; raise an error that proposes the nearest name if there is none."""
         try:
             return self._entries[name]
         except (KeyError, TypeError):
             raise self.error(f"Unknown {self.kind} {name!r}. {self.hint(name)}") from None
 
     def hint(self, name: object) -> str:
-        """Return the end of a message about an unknown name: the nearest one, and all of them."""
+        """Return the end of a message about an unknown name: the nearest name, and all names."""
         return did_you_mean(name, self._entries, self.synonyms)
 
     def __getitem__(self, name: str) -> T:

@@ -1,4 +1,4 @@
-"""The installed versions and their abilities: the text that a report of a problem begins with."""
+"""Installed versions and their features, the text with which a problem report begins."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OPTIONAL = (
 
 
 def show_versions() -> None:
-    """Print the versions, devices, gradient builders and opsets at hand.
+    """Print the installed versions, devices, gradient builders and opsets.
 
-    ``python -m onnxtrain`` prints the same. Two distributions of onnxruntime in one environment overwrite each
-    other's files; that is said here, with the remedy.
+    ``python -m onnxtrain`` prints the same. If two distributions of onnxruntime, which overwrite each other's files,
+    are installed, the output says so, with the remedy.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def _system() -> Iterator[tuple[str, str]]:
 
 
 def _versions(distributions: tuple[str, ...], missing: str) -> Iterator[tuple[str, str]]:
-    """Return the version of each distribution; those that are missing are left out if there is no word for that."""
+    """Yield the version of each distribution; missing ones are omitted if `missing` is empty."""
     for name in distributions:
         try:
             yield name, metadata.version(name)

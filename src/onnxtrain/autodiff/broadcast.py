@@ -67,7 +67,7 @@ def lengths(op: Op, x: ir.Value, axes: Iterable[int]) -> list[int | ir.Value]:
 
 
 def zeros_like(op: Op, x: ir.Value) -> ir.Value:
-    """Return zeros of the type and the shape of `x`."""
+    """Return zeros of the type and shape of `x`."""
     zero = tensor([0.0], x.dtype)
     return with_shape_of(op.ConstantOfShape(shape_of(op, x), value=zero), x)
 
@@ -110,7 +110,7 @@ def expand_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def with_shape_of(dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Set the type and the static shape of `dy` to those of `x`."""
+    """Set the type and the static shape of `dy` to those of `x`, and return it."""
     if dy.type is None:
         dy.type = x.type
     if dy.shape is None or x.shape is None or len(dy.shape) != len(x.shape):

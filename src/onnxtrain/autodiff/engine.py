@@ -84,7 +84,7 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
 
 
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
-    """Return the values whose derivative with respect to `wrt` may differ from zero.
+    """Return the values whose derivative with respect to `wrt` may be nonzero.
 
     Integers other than those of QuantizeLinear, booleans, outputs of non-differentiable operators and values treated as
     constants are excluded.
@@ -143,7 +143,7 @@ def _apply_rule(
 
 @contextmanager
 def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
-    """Turn whatever a rule raises into a GradientError with the node and its operands."""
+    """Turn any exception of a rule into a GradientError with the node and its operands."""
     try:
         yield
     except OnnxTrainError:
@@ -161,7 +161,7 @@ def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
 
 @contextmanager
 def _misfit(node: ir.Node, x: ir.Value) -> Iterator[None]:
-    """Turn whatever is raised where a gradient is summed to the shape of an operand into a GradientError."""
+    """Turn any exception while a gradient is summed to the shape of an operand into a GradientError."""
     try:
         yield
     except Exception as e:  # the node is malformed
@@ -170,7 +170,7 @@ def _misfit(node: ir.Node, x: ir.Value) -> Iterator[None]:
 
 
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
-    """Refuse a gradient whose type or shape differs from that of its primal; that of quantized values is real."""
+    """Raise if a gradient differs from its primal in type or shape; that of a quantized value is floating-point."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype or (is_quantized(x) and is_float(dx))
     if not (same_type and _may_have_one_shape(x, dx)):
         raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")

@@ -84,9 +84,9 @@ def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> 
 
 
 def _show_types_of_subgraphs(proto: onnx.ModelProto) -> None:
-    """List, in place, the types of the values of subgraphs with those of the graph: onnx's inliner looks there alone.
+    """List the types of values of subgraphs with those of the graph, in place, because onnx's inliner only reads these.
 
-    A name that stands for values of several types, in the branches of an If, is left out.
+    A name that denotes values of different types, in the branches of an If, is omitted.
     """
     known = {v.name for v in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)}
     found: dict[str, list[onnx.ValueInfoProto]] = {}

@@ -26,7 +26,7 @@ Rule: TypeAlias = Callable[..., "Gradient | tuple[Gradient, ...] | list[Gradient
 
 @dataclass(frozen=True)
 class Derivative:
-    """The derivative of an operator: its rule, whether its operands are broadcast, which of them are flat.
+    """The derivative of an operator: its rule, whether its operands are broadcast, which operands have zero gradient.
 
     ``rule`` is None for an operator that is declared non-differentiable: its
     derivative is zero wherever it exists.
@@ -55,8 +55,8 @@ def gradient_rule(
         The operator broadcasts its operands. The rule then returns gradients of
         the common shape and the engine sums them to the shapes of the operands.
     flat : tuple of int
-        Positions of floating-point operands for which the rule always returns
-        None: what they are computed from is not trained through them.
+        Positions of floating-point operands for which the rule always returns None, so that no gradient passes through
+        them.
     override : bool
         Replace an existing rule.
 
@@ -100,7 +100,7 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     *op_types : str
         Names of operators.
     domain : str
-        ``""`` is ai.onnx.
+        Their domain; empty for ai.onnx.
     override : bool
         Replace an existing registration.
 
@@ -142,9 +142,9 @@ class DifferentiableOp:
         Empty for ai.onnx.
     op_type : str
     how : {"rule", "function body", "fused", "flat"}
-        A rule of this package or of the user; the function body that ONNX defines; the operators of ai.onnx that
-        an optimizer or quantizer of onnxruntime fused, which take its place when a model is read; or declared
-        non-differentiable: the derivative is zero wherever it exists.
+        The origin of the derivative: a rule of this package or of the user; the function body that ONNX defines; the
+        operators of ai.onnx that replace a fused operator of onnxruntime when a model is read; or a declaration as
+        non-differentiable, whose derivative is zero wherever it exists.
     rule : str
         The function that is the rule, as ``module.name``; empty without a rule.
     note : str

@@ -1,9 +1,8 @@
 """Peephole rewritings of a derived graph, applied until none matches.
 
-Gradient rules follow the mathematics and leave redundant nodes. Here a product
-by one is removed, an explicit Expand is left to the broadcasting of the operator
-that consumes it, and a Transpose becomes an attribute of the product that
-consumes it. Each rewriting holds for all values, bit for bit if no sum is reordered.
+Gradient rules follow the mathematics and leave redundant nodes. Here, a product by one is removed, an explicit Expand
+is replaced by the broadcasting of the operator that reads it, and a Transpose becomes an attribute of the product that
+reads it. Each rewriting is valid for all values, and bit for bit if no sum is reordered.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def simplify(model: ir.Model, values: Sequence[ir.Value] = ()) -> list[ir.Value]
         Values that change from run to run (weights in training) must be inputs:
         an initializer that is not an input counts as a constant.
     values : sequence of onnx_ir.Value
-        Values that will be used but are not yet outputs of the graph.
+        Values that will become outputs of the graph.
 
     Returns
     -------
@@ -78,7 +77,7 @@ def stretched_by_the_operator(op: Op, node: ir.Node) -> ir.Value | None:
 
 
 def _makes_up_for(x: ir.Value | None, expand: ir.Node, y: ir.Value) -> bool:
-    """Whether broadcasting with `x` gives the shape that an Expand gives."""
+    """Whether broadcasting with `x` gives the shape of an Expand."""
     return alike(x, y) or alike(x, _target(expand)) or broadcasts_to(expand.outputs[0], x)
 
 

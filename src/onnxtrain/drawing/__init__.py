@@ -1,4 +1,4 @@
-"""Graphs as pictures: boxes in layers, written as SVG. Nothing has to be installed for it."""
+"""Drawings of graphs as SVG: boxes in layers. No further library is needed."""
 
 from onnxtrain.drawing.boxes import Box, boxes_of, folded
 from onnxtrain.drawing.picture import Picture

@@ -1,4 +1,4 @@
-"""The boxes of a graph: one for each node, for each input and weight in each stage that reads it, for each output."""
+"""The boxes of a drawing: for each node, for each input and weight in each stage that reads it, for each output."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 
-#: Boxes for what no node computes, and for what leaves the graph.
+#: The stages of boxes for values that no node computes, and for outputs of the graph.
 INPUT, WEIGHT, OUTPUT = "input", "weight", "output"
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box of a picture.
+    """A box of a drawing.
 
     Attributes
     ----------
     name : str
-        Of the value, or of the first result of the node.
+        The name of the value, or of the first output of the node.
     stage : str
         The stage of a node, else ``"input"``, ``"weight"`` or ``"output"``.
     title : str
         The operator, or the name of a value.
     shape : str
-        Of the value, ``(N, 3)``.
+        The shape of the value, such as ``(N, 3)``.
     details : str
-        Shown where the mouse points.
+        The text that is shown when the mouse is over the box.
     reads : tuple of int
-        The boxes, by position, from which edges come.
+        The indices of the boxes from which edges come.
     nodes : tuple of str
-        The operators of the nodes that it stands for.
+        The operators of the nodes that the box represents.
     """
 
     name: str
@@ -48,23 +48,23 @@ class Box:
 def boxes_of(
     model: ir.Model, stage_of: Mapping[ir.Node, str], weights: Iterable[str] = (), first: str = "forward"
 ) -> list[Box]:
-    """Return the boxes of a graph, those that are read before those that read.
+    """Return the boxes of a graph; each box comes after the boxes that it reads.
 
     Parameters
     ----------
     model : onnx_ir.Model
-        Its nodes in topological order.
+        The model, its nodes in topological order.
     stage_of : mapping of onnx_ir.Node to str
-        A node that is missing belongs to `first`.
+        The stage of each node; a missing node belongs to `first`.
     weights : iterable of str
-        Inputs that are trained weights; of initializers, all that are no scalars have a box.
+        The inputs that are trained weights. All initializers but scalars have a box.
     """
     found: list[Box] = []
     known: dict[tuple[ir.Value, str], int] = {}
     weights = set(weights)
 
     def source(value: ir.Value, stage: str) -> int | None:
-        """Return the box of a value that is read in a stage; constants of one element have none."""
+        """Return the box of a value that is read in a stage; scalar constants have none."""
         node = value.producer()
         if node is not None:
             return known.get((value, ""))
@@ -91,7 +91,7 @@ def boxes_of(
 
 
 def _is_shown(value: ir.Value) -> bool:
-    """Whether a value that no node computes has a box: inputs, and weights; not axes, nor factors."""
+    """Whether a value that no node computes has a box: inputs and weights have, axes and factors do not."""
     if value.is_graph_input():
         return True
     return graph.is_float(value) and math.prod(graph.static_shape(value) or ()) > 1
@@ -118,7 +118,7 @@ def _shape(value: ir.Value) -> str:
 
 
 def folded(boxes: Sequence[Box]) -> list[Box]:
-    """Return the boxes with each chain of one stage as one box: nodes of which each has one reader, the next.
+    """Return the boxes with each chain within a stage, in which each node has only the next as reader, as one box.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def folded(boxes: Sequence[Box]) -> list[Box]:
 
 
 def _continued(boxes: Sequence[Box], readers: Mapping[int, Sequence[int]], i: int) -> int | None:
-    """Return the node that a node is one with: its only reader, in the same stage, which reads no other node."""
+    """Return the node that is merged with a node: its only reader, in the same stage, that reads no other node."""
     if not boxes[i].nodes or len(readers.get(i, ())) != 1:
         return None
     (j,) = readers[i]

@@ -1,7 +1,7 @@
 """A layered layout of an acyclic graph, after Sugiyama: layers, order within a layer, coordinates.
 
-Boxes stand in rows; every edge points down. An edge that crosses rows passes through an empty place in each of them, so
-that no line runs behind a box.
+Boxes are in rows, and every edge points down. An edge that crosses rows passes through an empty place in each of them,
+so that no line runs behind a box.
 
 References
 ----------
@@ -17,10 +17,10 @@ from itertools import pairwise
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-#: Distance between boxes of a row, and between rows.
+#: The distance between boxes of a row, and between rows.
 GAP, ROW_GAP = 14.0, 34.0
 
-#: Sweeps down and up, first for the order, then for the coordinates.
+#: The number of sweeps down and up, first for the order, then for the coordinates.
 _SWEEPS = 8
 
 Point = tuple[float, float]
@@ -28,14 +28,14 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where boxes and edges lie.
+    """The positions of boxes and edges.
 
     Attributes
     ----------
     centers : list of (x, y)
-        Of each box.
+        The center of each box.
     paths : list of list of (x, y)
-        For each edge, from the lower side of its first box to the upper side of its second.
+        The path of each edge, from the lower side of its first box to the upper side of its second.
     width, height : float
     """
 
@@ -46,13 +46,13 @@ class Layout:
 
 
 def lay_out(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Return the layout of boxes of these widths and heights.
+    """Return the layout of boxes with the given widths and heights.
 
     Parameters
     ----------
     sizes : sequence of (width, height)
     edges : sequence of (int, int)
-        From a box to another, by position; without cycles.
+        Pairs of box indices, from the first to the second, without cycles.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def lay_out(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Layout:
 
 
 def _layers(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the row of each box: below all that it depends on, and if it has readers, as low as they allow."""
+    """Return the row of each box: below all boxes that it depends on, and as low as its readers allow."""
     before: list[list[int]] = [[] for _ in range(n)]
     after: list[list[int]] = [[] for _ in range(n)]
     for start, end in edges:
@@ -97,7 +97,7 @@ def _layers(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
         after[start].append(end)
     layers, waiting = [0] * n, [len(b) for b in before]
     in_order = [i for i in range(n) if not waiting[i]]
-    for i in in_order:  # grows
+    for i in in_order:  # the list grows
         for j in after[i]:
             layers[j] = max(layers[j], layers[i] + 1)
             waiting[j] -= 1
@@ -110,13 +110,13 @@ def _layers(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _chain(k: int, edge: tuple[int, int], layers: Sequence[int]) -> list:
-    """Return the places through which an edge passes: its boxes, and one in each row between them."""
+    """Return the places of an edge: its two boxes, and one place in each row between them."""
     start, end = edge
     return [("box", start), *(("edge", k, layer) for layer in range(layers[start] + 1, layers[end])), ("box", end)]
 
 
 def _neighbours(chains: Sequence[Sequence]) -> tuple[dict, dict]:
-    """Return for each place those that it is joined with in the row above, and in the row below."""
+    """Return, for each place, its neighbours in the row above and in the row below."""
     above: dict = {}
     below: dict = {}
     for chain in chains:
@@ -127,7 +127,7 @@ def _neighbours(chains: Sequence[Sequence]) -> tuple[dict, dict]:
 
 
 def _order(rows: list[list], above: Mapping, below: Mapping) -> None:
-    """Sort each row, in place, by the mean position of the neighbours: fewer lines cross."""
+    """Sort each row in place by the mean position of the neighbours, so that fewer lines cross."""
     position = {place: i for row in rows for i, place in enumerate(row)}
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -139,7 +139,7 @@ def _order(rows: list[list], above: Mapping, below: Mapping) -> None:
 
 
 def _coordinates(rows: Sequence[Sequence], widths: Mapping, above: Mapping, below: Mapping) -> dict:
-    """Return the x of each place: as near to its neighbours as the boxes beside it allow, in least squares."""
+    """Return the x of each place: as close to its neighbours as the boxes beside it allow, in least squares."""
     xs = {place: 0.0 for row in rows for place in row}
     offsets = []
     for row in rows:
@@ -151,7 +151,7 @@ def _coordinates(rows: Sequence[Sequence], widths: Mapping, above: Mapping, belo
         joined = above if down else below
         for row, offset in list(zip(rows, offsets, strict=True))[:: 1 if down else -1]:
             wanted = np.array([np.mean([xs[q] for q in joined.get(p, (p,))]) for p in row])
-            weights = np.array([1.0 + 3.0 * (p[0] == "edge") for p in row])  # lines that cross rows are straight
+            weights = np.array([1.0 + 3.0 * (p[0] == "edge") for p in row])  # keeps lines that cross rows straight
             found = isotonic_regression(wanted - offset, weights=weights).x + offset
             xs.update(zip(row, found.tolist(), strict=True))
     return xs

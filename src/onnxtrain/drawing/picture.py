@@ -1,4 +1,4 @@
-"""A picture of boxes: laid out, written as SVG."""
+"""A drawing of boxes with their layout, written as SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 from onnxtrain.drawing.boxes import Box
 from onnxtrain.drawing.layout import Layout, Point, lay_out
 
-#: Fill and border, by stage.
+#: The fill and border colors of each stage.
 COLORS = {
     "input": ("#ffffff", "#555555"),
     "weight": ("#fff3bf", "#b08900"),
@@ -23,13 +23,13 @@ COLORS = {
     "output": ("#eeeeee", "#555555"),
 }
 
-#: Pixels of a character, and around the text of a box.
+#: The width of a character in pixels, and the padding around the text of a box.
 _CHARACTER, _PADDING = 6.7, 9.0
 
-#: Pixels around the picture, and of the legend above it.
+#: The margin around the drawing in pixels, and the height of the legend above it.
 _MARGIN, _LEGEND = 12.0, 34.0
 
-#: A page may hold the picture inline: its rules must not reach other elements.
+#: The class of the drawing; a page may contain it inline, so its style rules must not affect other elements.
 _CLASS = "onnxtrain-graph"
 _STYLE = "".join(
     f".{_CLASS} {rule}"
@@ -44,14 +44,14 @@ _STYLE = "".join(
 
 @dataclass(frozen=True)
 class Picture:
-    """A graph as a picture: a notebook shows it; :meth:`save` writes it as SVG.
+    """A drawing of a graph; a notebook displays it, and :meth:`save` writes it as SVG.
 
     Attributes
     ----------
     title : str
     boxes : tuple of Box
     note : str
-        What the picture leaves out, beside the legend.
+        A note beside the legend about what the drawing omits.
     """
 
     title: str
@@ -64,21 +64,21 @@ class Picture:
         return lay_out([_size(box) for box in self.boxes], edges)
 
     def __repr__(self) -> str:
-        """Count the nodes by stage."""
+        """Return the number of nodes by stage."""
         counts = {stage: sum(len(b.nodes) for b in self.boxes if b.stage == stage) for stage in COLORS}
         parts = ", ".join(f"{n} {stage}" for stage, n in counts.items() if n)
         return f"<{self.title}: {sum(counts.values())} nodes ({parts})>"
 
     def _repr_svg_(self) -> str:
-        """Return the picture for a notebook."""
+        """Return the drawing for a notebook."""
         return self.to_svg()
 
     def _repr_html_(self) -> str:
-        """Return the picture for the pages of sphinx-gallery, which ask for HTML."""
+        """Return the drawing for the pages of sphinx-gallery, which request HTML."""
         return self.to_svg()
 
     def to_svg(self) -> str:
-        """Return the picture as SVG.
+        """Return the drawing as SVG.
 
         Each node is a ``<g class="node">`` with ``data-name`` and ``data-stage``; each edge a ``<path class="edge">``
         with ``data-from`` and ``data-to``, the names of two boxes.
@@ -108,7 +108,7 @@ class Picture:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, as SVG."""
+        """Write the drawing to a file as SVG."""
         Path(path).write_text(self.to_svg(), encoding="utf-8")
 
 

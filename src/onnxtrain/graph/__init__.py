@@ -1,9 +1,7 @@
-"""The one home of onnx-ir and onnxscript: read a model, build on it, write it.
+"""Reading, building and writing of models; the only package that uses onnx-ir and onnxscript.
 
-Models travel between modules as :class:`onnx.ModelProto` where a user may hold
-them and as :class:`onnx_ir.Model` in between. :func:`load` makes a private
-copy at a known opset, :class:`Builder` adds nodes to it, :func:`save` writes it
-with a pinned IR version.
+Models that a user may hold are :class:`onnx.ModelProto`; internally they are :class:`onnx_ir.Model`. :func:`load` makes
+a private copy at a known opset, :class:`Builder` adds nodes to it, and :func:`save` writes it with a pinned IR version.
 """
 
 from onnxtrain.errors import as_model_error

@@ -1,7 +1,7 @@
-"""An If whose condition is known becomes the nodes of that branch.
+"""Replacement of an If whose condition is known by the nodes of its branch.
 
-Exporters write one for each choice that was still open to them: a sample rate, whether an axis has length 1. Fixed
-inputs and known shapes settle them, and the weights of the branch become those of the model.
+Exporters write an If for each choice that they cannot decide: a sample rate, or whether an axis has length 1. Fixed
+inputs and known shapes decide it, and the weights of the branch become weights of the model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxtrain.graph.build import names_in, unique_name
 from onnxtrain.graph.query import attribute, constant, is_float, made_by, static_shape, values_in
 
-#: Operators that conditions are made of.
+#: Operators that are evaluated to decide a condition.
 _EVALUATED = frozenset(
     """
     Abs Add And Cast Concat ConstantOfShape Div Equal Expand Gather Greater GreaterOrEqual Identity Less LessOrEqual Max
@@ -26,15 +26,15 @@ _EVALUATED = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-#: Elements of a value that a condition may depend on.
+#: The largest number of elements of a value on which a condition may depend.
 _FEW = 64
 
 
 def take_known_branches(model: ir.Model) -> bool:
     """Replace, in place, each If of the main graph whose condition is known; return whether the model has changed.
 
-    In a model that has one, small integers that are known become constants: more shapes may be inferred then, and with
-    them more conditions.
+    If the model has an If, small known integers become constants, so that more shapes and thus more conditions may be
+    inferred.
     """
     nodes = [node for node in model.graph if node.op_type == "If" and node.domain in ("", "ai.onnx")]
     if not nodes:
@@ -53,9 +53,9 @@ def take_known_branches(model: ir.Model) -> bool:
 
 
 def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
-    """Let the nodes of a branch stand for an If."""
+    """Replace an If by the nodes of a branch."""
     for body in (a.as_graph() for name, a in node.attributes.items() if name != taken):
-        for inner in body.all_nodes():  # their uses of outer values would count
+        for inner in body.all_nodes():  # their uses of outer values would still count
             inner.resize_inputs(0)
     branch = node.attributes[taken].as_graph()
     results, nodes, weights = list(branch.outputs), list(branch), list(branch.initializers.values())
@@ -76,9 +76,10 @@ def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
 
 
 def _rename_apart(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
-    """Rename, in place, the values of a branch whose names a graph has.
+    """Rename, in place, the values of a branch whose names the graph already uses.
 
-    So are those of the graphs inside it: what they read from the branch may get a name that was theirs.
+    Values of the graphs inside the branch are renamed too, because a renamed value that they read may get one of their
+    names.
     """
     outside = names_in(graph)
     taken = outside.union(str(value.name) for value in values)
@@ -88,7 +89,7 @@ def _rename_apart(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
 
 
 def _results(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the results of a node, and the values of the graphs inside it."""
+    """Yield the outputs of a node, and the values of the graphs inside it."""
     yield from node.outputs
     for a in node.attributes.values():
         if a.type == ir.AttributeType.GRAPH:
@@ -96,7 +97,7 @@ def _results(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:
-    """Return the values of the main graph that are small, no floats, and the same for all rows."""
+    """Return the values of the main graph that are small, not floating-point, and the same for all rows."""
     found: dict[ir.Value, np.ndarray] = {}
     results = [y for node in model.graph for y in node.outputs]
     for x in (*model.graph.initializers.values(), *results):
@@ -114,7 +115,7 @@ def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:
 
 
 def _of_shape(node: ir.Node) -> np.ndarray | None:
-    """Return the result of a node that follows from known dimensions: some of a shape, one, or the product of all."""
+    """Return the result of a node that follows from known dimensions: part of a shape, one, or a product."""
     x = node.inputs[0]
     of = made_by(x, "Shape") if node.op_type == "Gather" else node
     if of is None or of.inputs[0] is None or of.inputs[0].shape is None:
@@ -131,7 +132,7 @@ def _of_shape(node: ir.Node) -> np.ndarray | None:
 
 
 def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarray]) -> np.ndarray | None:
-    """Return the result of a node whose operands are known."""
+    """Return the result of a node whose operands are known, or None if it cannot be computed."""
     operands = [x for x in node.inputs if x is not None]
     shape = static_shape(node.outputs[0])
     if node.domain or node.op_type not in _EVALUATED or not all(x in known for x in operands) or not operands:
@@ -147,6 +148,6 @@ def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarr
     try:
         with np.errstate(all="ignore"):
             (result,) = ReferenceEvaluator(alone).run(None, {str(x.name): known[x] for x in operands})
-    except Exception:  # what it cannot compute is left to onnxruntime
+    except Exception:  # such a node is left to onnxruntime
         return None
     return np.asarray(result)

@@ -1,4 +1,4 @@
-"""Build on a graph, and on the graphs inside nodes (If, Loop, Scan): a builder whose names never collide."""
+"""A builder for graphs, and for the graphs inside nodes (If, Loop, Scan), whose names never collide."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnxtrain.graph.query import describe, values_in
 from onnxtrain.graph.shapes import infer_simply
 from onnxtrain.opsets import find_schema
 
-#: The mark of a value that no gradient is carried to; it is not written into a model.
+#: The mark of a value that gets no gradient; it is not written into a model.
 _CONSTANT = "onnxtrain.taken_for_constant"
 
-#: The mark of an initializer that is no parameter, written into a model.
+#: The mark of an initializer that is not a parameter; it is written into a model.
 BUFFER = "onnxtrain.buffer"
 
 
@@ -31,10 +31,10 @@ class Op(Protocol):
 
     @property
     def builder(self) -> Builder:
-        """The builder it belongs to."""
+        """The builder of this ``op``."""
 
     def initializer(self, tensor: Any, name: str | None = None) -> ir.Value:
-        """Register a tensor, under a name derived from `name` if that is taken."""
+        """Register a tensor under `name`, or under a derived name if `name` is already used."""
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         """Return the method of an operator."""
@@ -43,15 +43,14 @@ class Op(Protocol):
 class Builder(GraphBuilder):
     """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
 
-    It also raises where onnxscript only logs: on an operator that does
-    not exist and on operands that do not fit.
+    It also raises where onnxscript only logs: if an operator does not exist, or if operands do not fit.
 
     Parameters
     ----------
     graph : onnx_ir.Graph
-        Nodes are appended to it.
+        The graph to which nodes are appended.
     parent : Builder, optional
-        The builder of the graph around, for the body of If, Loop and Scan.
+        The builder of the outer graph, for the body of If, Loop and Scan.
     """
 
     def __init__(self, graph: ir.Graph, *, parent: Builder | None = None):
@@ -59,7 +58,7 @@ class Builder(GraphBuilder):
         self.names: set[str]
         if parent is not None:
             self.names = parent.names
-        else:  # one set for all builders on a graph: a name that one takes is known to the others
+        else:  # all builders of a graph share one set of names
             self.names = graph.meta.setdefault("onnxtrain.names", set())
             self.names.update(names_in(graph))
 
@@ -70,7 +69,7 @@ class Builder(GraphBuilder):
             """The operators as methods."""
 
     def initializer(self, tensor: Any, name: str | None = None, *, qualify: bool = True) -> ir.Value:
-        """Register a tensor under `name`, or under a name derived from it if that is taken."""
+        """Register a tensor under `name`, or under a derived name if `name` is already used."""
         name = unique_name(name or tensor.name or "constant", self.names)
         return super().initializer(tensor, name, qualify=qualify)
 
@@ -78,7 +77,7 @@ class Builder(GraphBuilder):
         return unique_name(name, self.names)
 
     def _annotate_node(self, node: ir.Node) -> None:
-        """Leave out onnxscript's metadata on modules: there are none here."""
+        """Do nothing instead of adding onnxscript's metadata on modules."""
 
     def _get_schema(self, op_type: str, domain: str, version: int | None) -> Any:
         return None if version is None else find_schema(op_type, version, domain)
@@ -90,7 +89,7 @@ class Builder(GraphBuilder):
         return super()._partition_inputs_attributes(schema, args, kwargs)
 
     def _cast_inputs(self, schema: Any, inputs: Any) -> Any:
-        """Turn scalars into constants; without any, return at once instead of examining each parameter."""
+        """Convert scalars to constants; return at once if there are none."""
         values = all(x is None or isinstance(x, ir.Value) for x in inputs)
         if values and schema is not None and len(inputs) <= schema.max_input:
             return inputs
@@ -98,7 +97,7 @@ class Builder(GraphBuilder):
 
     def infer(self, node: ir.Node) -> None:
         """Set the types and shapes of the outputs of a node."""
-        if node.version is None:  # it was in the graph before
+        if node.version is None:  # the node was already in the graph
             node.version = self.graph.opset_imports.get(node.domain)
         if infer_simply(node):
             return
@@ -109,7 +108,7 @@ class Builder(GraphBuilder):
             several = f" Say how many results: op.{node.op_type}(..., _outputs=2)." if "output size" in problem else ""
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}{several}")
 
-    _infer_shapes = infer  # as onnxscript calls it for each node that it appends
+    _infer_shapes = infer  # onnxscript's name for it, called for each appended node
 
 
 @table(maxsize=256)
@@ -118,23 +117,23 @@ def _attributes(schema: Any) -> frozenset[str]:
 
 
 def tensor(numbers: Any, dtype: Any = ir.DataType.INT64, name: str | None = None) -> ir.Tensor:
-    """Return an array as a tensor: :func:`onnx_ir.tensor` would infer its type, which takes ten times as long."""
+    """Return an array as a tensor; :func:`onnx_ir.tensor` infers the type, which takes ten times as long."""
     return ir.Tensor(np.array(numbers, dtype.numpy()), dtype=dtype, name=name)
 
 
 def taken_for_constant(value: ir.Value) -> ir.Value:
-    """Return a value by which the derivative of the result is zero, marked so that no gradient is carried to it."""
+    """Mark a value with respect to which the derivative of the result is zero, so that it gets no gradient."""
     value.meta[_CONSTANT] = True
     return value
 
 
 def is_taken_for_constant(value: ir.Value) -> bool:
-    """Whether no gradient is carried to a value."""
+    """Whether a value is marked to get no gradient."""
     return bool(value.meta.get(_CONSTANT))
 
 
 def depending_on(op: Op, shape: ir.Value, x: ir.Value) -> ir.Value:
-    """Return a shape as a result that is computed from a floating-point value, whatever that is."""
+    """Return a shape that formally depends on a floating-point value, without being changed by it."""
     positive = op.Greater(x, 0.0)
     never = op.And(positive, op.Not(positive))
     return op.Add(shape, op.ReduceSum(op.Cast(never, to=int(ir.DataType.INT64)), keepdims=0))
@@ -171,13 +170,13 @@ def unique_name(name: str, taken: set[str]) -> str:
 
 
 def inner_builder(op: Op, body: ir.Graph) -> Any:
-    """Return the ``op`` that appends to a graph inside the one of `op`."""
+    """Return the ``op`` that appends to a graph inside the graph of `op`."""
     body.opset_imports.setdefault("", op.builder.graph.opset_imports[""])
     return Builder(body, parent=op.builder).op
 
 
 def put_out(op: Op, body: ir.Graph, values: Iterable[ir.Value]) -> None:
-    """Set the outputs of a body: each must be computed there, and different from the others."""
+    """Set the outputs of a body; each must be computed in the body, and they must differ."""
     body.outputs.clear()
     for x in values:
         node = x.producer()
@@ -223,16 +222,16 @@ def scan_body(
 def loop(
     op: Op, turn: Callable[..., Iterable[ir.Value]], states: Sequence[ir.Value], *, at_most: int
 ) -> list[ir.Value]:
-    """Append a Loop whose turns keep the shapes of its states; return the last states.
+    """Append a Loop whose iterations keep the shapes of its states; return the last states.
 
     Parameters
     ----------
     op : onnxscript builder
     turn : callable
-        ``turn(op, *states)`` appends one iteration; it returns whether another one follows, then the next states.
+        ``turn(op, *states)`` appends one iteration; it returns whether another iteration follows, then the next states.
     states : sequence of onnx_ir.Value
     at_most : int
-        The number of iterations.
+        The largest number of iterations.
     """
     body = ir.Graph([], [], nodes=[], name="turn")
     body.inputs.extend(
@@ -249,6 +248,6 @@ def loop(
 
 
 def value_like(op: Op, name: str, x: ir.Value, shape: Any) -> ir.Value:
-    """Return a value of the type of `x`, of a shape and a name of its own."""
+    """Return a new value with the type of `x` and the given name and shape."""
     name = unique_name(name, op.builder.names)
     return ir.Value(name=name, type=x.type, shape=None if shape is None else ir.Shape(shape))

@@ -1,6 +1,6 @@
-"""Refuse a model that is damaged, or that refers to files outside its folder, before it is used.
+"""Checks of a model that is damaged, or that refers to files outside its folder, before it is used.
 
-A model is an untrusted file. Any fault of it ends in a :class:`~onnxtrain.errors.ModelError`.
+A model is an untrusted file; any fault raises a :class:`~onnxtrain.errors.ModelError`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
 
-#: A protobuf message cannot be larger.
+#: The largest size of a protobuf message.
 PROTO_LIMIT = 2**31
 
-#: What to do about a model that is larger.
+#: The remedy for a larger model.
 BESIDE = "write its weights to a file beside it: onnx.save_model(model, path, save_as_external_data=True)"
 
 #: The element types of tensors.
 _TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
-#: The fields of a tensor that hold data of one type or another.
+#: The fields of a tensor that hold data of certain types.
 _DATA = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
-#: Nodes that the functions of a model may become when each call is replaced by its body: ten calls of ten calls
-#: of ten calls ... take no space in the file. The largest models have some 100,000.
+#: The largest number of nodes after inlining of functions: nested calls can multiply without taking space in the file.
+#: The largest models have about 100,000 nodes.
 _MOST_NODES = 10_000_000
 
 
@@ -48,24 +48,24 @@ _MOST_NODES = 10_000_000
 def check_content(
     proto: onnx.ModelProto, folder: str | None, held: dict[str, np.ndarray] | None = None
 ) -> list[Message]:
-    """Check the messages of a model, and load, in place, the tensors that are stored in other files.
+    """Check the messages of a model; load, in place, the tensors that are stored in external files.
 
-    Returns the messages of :func:`messages_in`: to walk through a small model takes as long as to parse it.
+    Returns the messages of :func:`messages_in`, because a walk through a small model takes as long as parsing it.
 
     Parameters
     ----------
     proto : onnx.ModelProto
-        It is changed only if a folder is given.
+        The model; it is changed only if a folder is given.
     folder : str or None
-        The folder of the model's file, in which its external data must lie; None if it did not come as a file.
+        The folder of the model's file, in which its external data must be; None if the model is not from a file.
     held : dict, optional
-        Receives large tensors of other files, which are held beside the model.
+        Receives large tensors of external files, which are held outside the model.
 
     Raises
     ------
     ModelError
-        A text is not UTF-8, a type is unknown, the data of a tensor does not fit its dimensions, external data
-        lies outside the folder, or there is no folder.
+        A string is not UTF-8, a type is unknown, the data of a tensor does not fit its dimensions, external data is
+        outside the folder, or there is no folder.
     """
     messages = list(messages_in(proto))
     tensors = [m for m in messages if isinstance(m, onnx.TensorProto)]
@@ -84,7 +84,7 @@ def check_content(
 
 
 def refuse_external(proto: onnx.ModelProto) -> None:
-    """Refuse a model with a tensor in another file."""
+    """Raise if a tensor is stored in an external file."""
     _load_external([m for m in messages_in(proto) if isinstance(m, onnx.TensorProto)], None)
 
 
@@ -122,13 +122,13 @@ def _check_size(tensor: onnx.TensorProto) -> None:
 
 
 def is_loose(tensor: onnx.TensorProto) -> bool:
-    """Whether each element of fewer than eight bits has an entry of its own: onnx's text parser writes them so."""
+    """Whether each element of fewer than eight bits has its own entry, as onnx's text parser writes them."""
     bits = n_bits(tensor.data_type)
     return bits in (2, 4) and not tensor.HasField("raw_data") and len(tensor.int32_data) == math.prod(tensor.dims) > 1
 
 
 def n_bits(data_type: int) -> int:
-    """Return the bits of an element, 8 at least of a text."""
+    """Return the bits of an element; 8, the least, for a string."""
     return 8 if data_type == onnx.TensorProto.STRING else int(ir.DataType(data_type).bitwidth)
 
 
@@ -137,7 +137,7 @@ def _type_name(tensor: onnx.TensorProto) -> str:
 
 
 def _n_bytes(tensor: onnx.TensorProto) -> int | None:
-    """Return the bytes that the elements take: 0 of texts, which cannot be raw, None if it is not known."""
+    """Return the bytes of the elements; 0 for strings, which cannot be raw, and None if unknown."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return 0
     bits = ir.DataType(tensor.data_type).bitwidth
@@ -145,7 +145,7 @@ def _n_bytes(tensor: onnx.TensorProto) -> int | None:
 
 
 def _n_entries(data_type: int, n: int) -> int | None:
-    """Return the entries of the field for elements that are not raw: small ones share an entry."""
+    """Return the number of entries of the data field for elements that are not raw; small elements share an entry."""
     if data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
         return 2 * n
     bits = n_bits(data_type)
@@ -194,12 +194,12 @@ def _load_external(
 
 
 def _called(name: str) -> str:
-    """Name an initializer; the tensor of a Constant node has no name."""
+    """Describe an initializer by its name; the tensor of a Constant node has none."""
     return repr(name) if name else "a Constant"
 
 
 def _check_keys(tensor: onnx.TensorProto) -> None:
-    """Refuse a key that is there twice: readers differ in which one they take, and only one would be checked."""
+    """Raise if a key occurs twice: readers differ in which one they use, and only one would be checked."""
     keys = [entry.key for entry in tensor.external_data]
     if len(set(keys)) < len(keys):
         raise ModelError(f"The values of {_called(tensor.name)} are in another file, with a key twice: {keys}.")
@@ -210,14 +210,14 @@ def _location(tensor: onnx.TensorProto) -> str:
 
 
 def check_location(name: str, location: str, folder: str) -> None:
-    """Refuse a file outside the folder of the model, or one that is missing."""
+    """Raise if a file is missing or outside the folder of the model."""
     refuse_outside(name, location, folder)
     if not os.path.isfile(os.path.join(os.path.realpath(folder), location)):
         raise ModelError(f"The external data of the model cannot be read from {folder!r}: there is no {location!r}.")
 
 
 def refuse_outside(name: str, location: str, folder: str) -> None:
-    """Refuse a file outside the folder of the model: a model must not read or replace other files of its user."""
+    """Raise if a file is outside the folder of the model: a model must not read or replace other files of the user."""
     here, windows = PurePosixPath(location), PureWindowsPath(location)
     odd = here.is_absolute() or windows.drive or windows.root or "\0" in location
     inside = os.path.realpath(folder)
@@ -233,7 +233,7 @@ def refuse_outside(name: str, location: str, folder: str) -> None:
 
 
 def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
-    """Refuse external data that is longer or shorter than the tensor, before it is read."""
+    """Raise if external data is longer or shorter than the tensor, before reading it."""
     entries = {e.key: e.value for e in tensor.external_data}
     offset = int(entries.get("offset", 0))
     if offset < 0:
@@ -264,7 +264,7 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
-    """Refuse a name that stands for two values: which one a node reads would be undefined."""
+    """Raise if a name denotes two values, since it would be undefined which of them a node reads."""
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError(f"An initializer of the graph {graph.name!r} has no name.")
     made = [y for node in graph.node for y in node.output if y]
@@ -278,7 +278,7 @@ def _initializers(graph: onnx.GraphProto) -> list[str]:
     return [tensor.name for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))]
 
 
-#: The check of each message of a type.
+#: The check for each type of message.
 _CHECKS: dict[type[Message], Callable[[Any], None]] = {
     onnx.SparseTensorProto: _check_sparse,
     onnx.TypeProto.Tensor: _check_type,
@@ -287,7 +287,7 @@ _CHECKS: dict[type[Message], Callable[[Any], None]] = {
 
 
 def _check_functions(proto: onnx.ModelProto) -> None:
-    """Refuse functions that call themselves, and so many calls that their bodies would fill the memory."""
+    """Raise if functions call themselves, or if inlining them would fill the memory."""
     bodies = {(f.domain, f.name, f.overload): f for f in proto.functions}
     if len(bodies) < len(proto.functions):
         raise ModelError("The model has two functions of the same name and domain.")
@@ -320,8 +320,8 @@ def check_nodes(proto: onnx.ModelProto) -> None:
     Raises
     ------
     ModelError
-        A node has more or fewer than its operator, or an attribute that is unknown, missing or of another type, or it
-        reads a value that nothing computes.
+        A node has too many or too few inputs or outputs, or an attribute that is unknown, missing or of another type;
+        or it reads a value that no node computes.
     """
     _check_reads(proto.graph, frozenset())
     opsets = {o.domain: o.version for o in proto.opset_import}
@@ -334,7 +334,7 @@ def check_nodes(proto: onnx.ModelProto) -> None:
 
 
 def _check_reads(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
-    """Refuse a node or an output that refers to a value that neither this graph nor an outer one has."""
+    """Raise if a node or an output refers to a value that neither this graph nor an outer graph has."""
     made = (y for node in graph.node for y in node.output)
     known = outside.union(made, [value.name for value in graph.input], _initializers(graph), [""])
     for node in graph.node:
@@ -363,7 +363,7 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
 
 
 def _check_left_out(node: onnx.NodeProto, schema: Any) -> None:
-    """Refuse an empty name for an input that is not optional."""
+    """Raise if an input that is not optional has an empty name."""
     formals = schema.inputs
     for i, name in enumerate(node.input):
         formal = formals[min(i, len(formals) - 1)]
@@ -390,7 +390,7 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
 
 
 class _Attribute(NamedTuple):
-    """Of which type an attribute is, and whether it must be present."""
+    """The type of an attribute, and whether it is required."""
 
     type: int
     required: bool
@@ -398,7 +398,7 @@ class _Attribute(NamedTuple):
 
 @table(maxsize=256)
 def _attributes(schema: Any) -> dict[str, _Attribute]:
-    """Return the attributes of an operator by name; onnx makes the dictionary anew each time."""
+    """Return the attributes of an operator by name; cached, because onnx builds the dictionary each time."""
     return {name: _Attribute(a.type.value, a.required) for name, a in schema.attributes.items()}
 
 
@@ -412,6 +412,6 @@ _FIELDS = {
 
 
 def _is_filled(attribute: onnx.AttributeProto) -> bool:
-    """Whether the field for the type of an attribute is present; an absent scalar is zero."""
+    """Whether the field for the type of an attribute is set; an absent scalar is zero."""
     field = _FIELDS.get(attribute.type)
     return field is None or attribute.HasField(field)

@@ -1,4 +1,4 @@
-"""Change a model in place: its floating-point type, nodes without effect."""
+"""In-place changes of a model: its floating-point type, removal of nodes without effect."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from onnxtrain.opsets import find_schema
 def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     """Cast, in place, every floating-point value of a model to the type `dtype`.
 
-    Inputs, initializers, constants and the target of Cast change. Operands and results that an operator
-    has in one type only (``scales`` of Resize), and all of the operators of
-    ai.onnx.ml, keep their type, and are cast before and after.
+    Inputs, initializers, constants and the targets of Cast are changed. Operands and results for which an operator
+    supports only one type (``scales`` of Resize), and all those of operators of ai.onnx.ml, keep their types and are
+    cast before and after the node.
     """
     if _computes_in(model, dtype):
         return
@@ -38,12 +38,12 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
 
 
 def _computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
-    """Whether every floating-point value of a model is of a type, and no type is unknown."""
+    """Whether every floating-point value of a model has a given type, and no type is unknown."""
     return all(value.dtype == dtype for value in values_in(model.graph) if is_float(value) or value.dtype is None)
 
 
 def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dict[ir.Value, ir.DataType]) -> None:
-    """Give the results of a node the type `dtype`; operands that it takes in the type `before` only are cast."""
+    """Give the results of a node the type `dtype`; cast operands that it only takes in the type `before`."""
     for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
         if x.dtype != before[x]:
             _cast_before(node, x, before[x])
@@ -55,7 +55,7 @@ def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dic
 
 
 def products_in(model: ir.Model, dtype: ir.DataType) -> None:
-    """Let, in place, the products of a model compute in `dtype`: their operands are cast, their results cast back."""
+    """Compute the products of a model in `dtype`, in place: cast their operands, and cast their results back."""
     for node in list(model.graph.all_nodes()):
         if node.op_type not in PRODUCTS or node.domain or not _knows(model, node, dtype):
             continue
@@ -67,7 +67,7 @@ def products_in(model: ir.Model, dtype: ir.DataType) -> None:
 
 
 def _knows(model: ir.Model, node: ir.Node, dtype: ir.DataType) -> bool:
-    """Whether the first operand of an operator may be of a type."""
+    """Whether the first operand of an operator may have a type."""
     schema = find_schema(node.op_type, model.graph.opset_imports.get("", 0), "")
     return schema is not None and f"tensor({dtype.name.lower()})" in schema.inputs[0].types
 
@@ -77,8 +77,8 @@ def _typed(
 ) -> Iterator[tuple[ir.Value, bool]]:
     """Yield each floating-point input or output of a node, and whether its type may become `dtype`.
 
-    A type that the operator declares by a name (T) may, even if T excludes `dtype`: its function body may run.
-    That does not hold for ai.onnx.ml, whose attributes are of the type of its inputs.
+    A type that the operator declares by a type parameter (T) may, even if T excludes `dtype`, because its function body
+    may run. This does not hold for ai.onnx.ml, whose attributes have the type of its inputs.
     """
     schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
     name = f"tensor({dtype.name.lower()})"
@@ -86,7 +86,7 @@ def _typed(
         if value is None or not is_float(value):
             continue
         if schema is None:
-            yield value, True  # an operator of a user: results have the type of the operands
+            yield value, True  # a user's operator: results are assumed to have the type of the operands
             continue
         formals = schema.inputs if values is node.inputs else schema.outputs
         declared = formals[min(i, len(formals) - 1)].type_str
@@ -95,7 +95,7 @@ def _typed(
 
 
 def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
-    """Return inputs and constants that are only used where an operator does not know the type `dtype`."""
+    """Return the inputs and constants that are used only where an operator does not support the type `dtype`."""
     free: dict[ir.Value, bool] = {}
     for node in model.graph.all_nodes():
         for x, takes in _typed(model, node, node.inputs, dtype):
@@ -152,9 +152,10 @@ def _cast_behind(node: ir.Node, y: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def constants_as_nodes(model: ir.Model, weights: Container[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Turn, in place, floating-point initializers that are not in `weights` into Constant nodes.
+    """Turn floating-point initializers that are not in `weights` into Constant nodes, in place.
 
-    A floating-point initializer is a weight. Equal ones become one node. Returns the replacement of each of `values`.
+    Afterwards every floating-point initializer is a weight. Equal constants become one node. Returns the replacements
+    of `values`.
     """
     made: dict[tuple[Any, ...], ir.Value] = {}
     instead: dict[ir.Value, ir.Value] = {}
@@ -187,7 +188,7 @@ def put_in_order(model: ir.Model) -> None:
         known.add(node)
 
 
-#: The nodes without effect: their result is their operand.
+#: Rewritings of nodes without effect, whose result is their operand.
 WITHOUT_EFFECT = Rewritings()
 
 
@@ -200,17 +201,17 @@ def cast_to_same_type(op: Op | None, node: ir.Node) -> ir.Value | None:
 
 @WITHOUT_EFFECT.rule("Reshape")
 def reshape_to_same_shape(op: Op | None, node: ir.Node) -> ir.Value | None:
-    """Find a Reshape to the shape of its operand: one to (-1, k) of a value (N, k) hides that N is still N."""
+    """Find a Reshape to the shape of its operand, such as (-1, k) of (N, k), which hides that the length is still N."""
     x, target = node.inputs[0], constant(node.inputs[1])
     if x is None or x.shape is None or target is None or len(target) != len(x.shape):
         return None
     differ = [t for t, d in zip(target, x.shape, strict=True) if t != d]
-    # one dimension left open is what remains once the others agree
+    # a single open dimension is determined if all others agree
     return x if differ in ([], [-1]) or all(t == 0 for t in differ) else None
 
 
 def tidy(model: ir.Model) -> bool:
-    """Remove, in place, the nodes without effect; return whether inference may now find more shapes."""
+    """Remove nodes without effect, in place; return whether inference may now find more shapes."""
     removed = set()
     for node in list(model.graph):
         if WITHOUT_EFFECT.apply(None, node):
@@ -225,9 +226,9 @@ def tidy(model: ir.Model) -> bool:
 
 
 def remove_identities(model: ir.Model) -> None:
-    """Remove, in place, the Identity nodes, except those that compute the output of a body.
+    """Remove the Identity nodes, in place, except those that compute the output of a body.
 
-    A body must compute its outputs: a value captured from outside is copied.
+    A body must compute its outputs, so a value captured from outside must be copied.
     """
     bodies = list(model.graph.subgraphs())
     results = [n for body in bodies for y in body.outputs if (n := y.producer()) and n.op_type == "Identity"]

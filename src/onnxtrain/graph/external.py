@@ -1,4 +1,4 @@
-"""Weights in files beside a model: where they are, and a model written with weights where they were."""
+"""External data files: where a model's weights are stored, and writing a model with weights at the same places."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from onnxtrain.graph.check import refuse_outside
 from onnxtrain.graph.files import replacement
 from onnxtrain.graph.messages import copy_of, messages_in
 
-#: For each tensor, by its name, what the model says of its bytes: location, offset, length.
+#: The location, offset and length of each external tensor, by name, as the model states them.
 Layout: TypeAlias = "Mapping[str, Mapping[str, str]]"
 
-#: What onnx knows of bytes in another file besides their place: of the file as it was.
+#: The entries that locate external data; further entries describe the former file.
 _PLACE = ("location", "offset", "length")
 
-#: Bytes of a file that are looked through at once.
+#: The number of bytes of a file that are searched at a time.
 _PIECE = 2**20
 
 
 def layout_of(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
-    """Return which tensors of a model's file are in files beside it, and where."""
+    """Return the tensors of a model's file that are stored in external files, and their places."""
     if not _names_a_place(path):
         return {}
     proto = onnx.load_model(path, load_external_data=False)
@@ -36,7 +36,7 @@ def layout_of(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
 
 
 def _names_a_place(path: str | os.PathLike[str]) -> bool:
-    """Whether a file may name other files: to parse one of 500 MB that has its weights inside takes twice as much."""
+    """Whether a file may refer to external files; parsing 500 MB with the weights inside takes twice the memory."""
     before = b""
     with open(path, "rb") as file:
         while piece := file.read(_PIECE):
@@ -47,18 +47,18 @@ def _names_a_place(path: str | os.PathLike[str]) -> bool:
 
 
 def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layout) -> None:
-    """Write a model to a file, and the tensors of a layout to files beside it.
+    """Write a model to a file, and the tensors of a layout to external files beside it.
 
-    A file that is there and belongs to another model stays: the name of the model is put before that of the new one.
+    An existing external file of another model is kept; the new file's name is then prefixed with the name of the model.
 
     Raises
     ------
     FileError
         A file cannot be written.
     ModelError
-        A file of the layout lies outside the folder.
+        A file of the layout is outside the folder.
     """
-    given, path = path, Path(os.path.realpath(path))  # a link stays one
+    given, path = path, Path(os.path.realpath(path))  # keeps a symbolic link
     for name, place in layout.items():
         refuse_outside(name, place["location"], os.fspath(path.parent))
     written = copy_of(onx)
@@ -83,7 +83,7 @@ def _move_out(
     own: set[str],
     content: dict[str, list[tuple[int, bytes]]],
 ) -> None:
-    """Move, in place, the bytes of a tensor to the content of a file."""
+    """Move the bytes of a tensor to the content of an external file, in place."""
     location = place["location"]
     if (path.parent / location).exists() and location not in own:
         location = os.path.join(os.path.dirname(location), f"{path.stem}.{os.path.basename(location)}")
@@ -99,7 +99,7 @@ def _move_out(
 
 
 def _replace(path: Path, parts: list[tuple[int, bytes]]) -> None:
-    """Replace a file in one piece."""
+    """Replace a file atomically."""
 
     def write(file: BinaryIO) -> None:
         for offset, data in parts:

@@ -1,4 +1,4 @@
-"""Files that are written in one piece or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any, BinaryIO
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a device, a pipe or a socket: reading may never end, a file must not take its place."""
+    """Whether a path is a device, a pipe or a socket, which may never end when read and must not be replaced."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 @contextmanager
 def replacement(path: Path, write: Callable[[BinaryIO], Any], like: Path | None = None) -> Iterator[None]:
-    """Write a partial file, which replaces the file at the end: with the permissions that this or `like` had.
+    """Write a partial file, which finally replaces the file; it gets the permissions of the old file, or of `like`.
 
     Raises
     ------
     OSError
-        The folder is not to be written to, the disk is full, or the path is a device, a pipe or a socket: whoever may
-        write to `/dev` would replace `/dev/null`.
+        The folder is not writable, the disk is full, or the path is a device, a pipe or a socket, so that a user who
+        may write to `/dev` does not replace `/dev/null`.
     """
     if is_special(path):
         raise OSError(errno.EEXIST, "It is a device, a pipe or a socket, which the file would replace", str(path))
@@ -43,7 +43,7 @@ def replacement(path: Path, write: Callable[[BinaryIO], Any], like: Path | None 
         with suppress(OSError):
             part.unlink()
         raise
-    if os.name == "posix":  # that the name stands for the new file is written too
+    if os.name == "posix":  # also sync the directory entry
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,7 +1,7 @@
-"""Reachability: the values that a value is computed from, and the values computed from it.
+"""Reachability: the values from which a value is computed, and the values that are computed from it.
 
-A walk passes into the graphs inside nodes (If, Loop, Scan) by what they capture from outside.
-Callers narrow it down: a derivative does not pass through every operator, nor through integers.
+A walk enters the graphs inside nodes (If, Loop, Scan) through the values that they capture from outside. Callers
+restrict the walk, because a derivative does not pass through every operator, nor through integers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def operands(node: ir.Node) -> tuple[ir.Value | None, ...]:
 
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the values of outer graphs that the graphs inside a node use, each once."""
+    """Return the values of outer graphs that the graphs inside a node read, each once."""
     own: set[ir.Value] = set()
     found: dict[ir.Value, None] = {}
 
@@ -49,13 +49,13 @@ def captured(node: ir.Node) -> tuple[ir.Value, ...]:
 def ancestors(
     values: Iterable[ir.Value], edges: Mapping[ir.Node, Iterable[ir.Value | None]] | None = None
 ) -> set[ir.Value]:
-    """Return the ancestors of some values, themselves included.
+    """Return the ancestors of some values, including the values themselves.
 
     Parameters
     ----------
     values : iterable of onnx_ir.Value
     edges : mapping of onnx_ir.Node to values, optional
-        The operands of each node on which its results depend, none of a node that is missing; all by default.
+        The operands of each node on which its results depend; a missing node has none. By default, all operands.
     """
     found = set(values)
     todo = list(found)
@@ -73,15 +73,15 @@ def ancestors(
 def dependents(
     nodes: Iterable[ir.Node], values: Iterable[ir.Value], among: Container[ir.Value] | None = None
 ) -> set[ir.Value]:
-    """Return the values that depend on some values, themselves included.
+    """Return the values that depend on some values, including the values themselves.
 
     Parameters
     ----------
     nodes : iterable of onnx_ir.Node
-        In topological order.
+        The nodes, in topological order.
     values : iterable of onnx_ir.Value
     among : container of onnx_ir.Value, optional
-        The results that may depend on their operands; all by default.
+        The results that may depend on their operands; by default, all.
     """
     found = set(values)
     for node in nodes:
@@ -91,15 +91,15 @@ def dependents(
 
 
 def carried(value: ir.Value, op_types: Container[str], *, any_operand: bool = False) -> list[ir.Value]:
-    """Return a value and its other forms, which operators of ai.onnx make of it one after the other, each once.
+    """Return a value and its other forms that a chain of certain operators computes from it, each once.
 
     Parameters
     ----------
     value : onnx_ir.Value
     op_types : container of str
-        Those whose first output is their first operand in another form, of Concat each operand.
+        The operators whose first output is another form of their first operand or, for Concat, of each operand.
     any_operand : bool
-        It is any operand in another form.
+        Whether the output is another form of any operand.
     """
     found = {value: None}
     todo = [value]

@@ -1,9 +1,10 @@
-"""Operators into which onnxruntime's optimizers fuse several, spelled out by those of ai.onnx.
+"""Fused operators of onnxruntime's optimizers, replaced by operators of ai.onnx.
 
-``onnxruntime.transformers.optimizer`` writes Attention, SkipLayerNormalization, BiasGelu, ..., a session that saves its
-optimized model FusedMatMul, FusedConv, .... onnx infers no shapes behind them, and they have no derivatives; a model of
-ai.onnx has both. Weights keep their names, so that a trained model is written back with its fused operators.
-A node in a form that is not known here stays: (n, t) are rows and positions, h heads of width d.
+``onnxruntime.transformers.optimizer`` writes Attention, SkipLayerNormalization, BiasGelu and others; a session that
+saves its optimized model writes FusedMatMul, FusedConv and others. onnx infers no shapes after them, and they have no
+derivatives. Operators of ai.onnx have both. Weights keep their names, so that a trained model can be written back with
+its fused operators. A node in an unsupported form is kept. In this module, (n, t) are rows and positions, and h is the
+number of heads of width d.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from onnxtrain.graph.rewriting import Rewritings
 
 _DOMAIN = "com.microsoft"
 
-#: By ``com.microsoft:name``.
+#: The replacements, by ``com.microsoft:name``.
 FUSED = Rewritings()
 
-#: The mean, the variance and the sum that a fused normalization also gives, after its result.
+#: The result of a fused normalization, followed by its mean, variance and sum.
 _Normalized = tuple[ir.Value, ...]
 
 
 def spell_out_fused(model: ir.Model) -> bool:
-    """Replace, in place, fused operators by those of ai.onnx; return whether some were in a form that is known."""
+    """Replace fused operators by those of ai.onnx, in place; return whether any was in a supported form."""
     fused = FUSED.op_types
     parts = [
         part
@@ -52,7 +53,7 @@ def spell_out_fused(model: ir.Model) -> bool:
 
 
 def _spell_out(op: Op, part: ir.Graph) -> bool:
-    """Replace, in place, the fused operators of a graph in order: a form is known by the shapes in front of it."""
+    """Replace the fused operators of a graph in order, in place, since a form is recognised by the shapes before it."""
     replaced = False
     for node in list(part):
         results = FUSED.apply(op, node) if _are_typed(node.inputs) else ()
@@ -67,15 +68,15 @@ def _spell_out(op: Op, part: ir.Graph) -> bool:
 
 
 def _infer(op: Op, node: ir.Node) -> None:
-    """Infer the types and shapes of the results of a node if they were not known, and can be."""
-    if holds_graphs(node) or not onnx.defs.has(node.op_type, node.domain):  # a branch may hold fused operators
+    """Infer the types and shapes of the results of a node if they are unknown and can be inferred."""
+    if holds_graphs(node) or not onnx.defs.has(node.op_type, node.domain):  # a branch may contain fused operators
         return
     if _are_typed(node.inputs) and any(y.dtype is None or y.shape is None for y in node.outputs):
         op.builder.infer(node)
 
 
 def _are_typed(values: Iterable[ir.Value | None]) -> bool:
-    """Whether the types of all values are known: an operator of another library has results without one."""
+    """Whether the types of all values are known; results of third-party operators may have none."""
     return all(x is None or x.dtype is not None for x in values)
 
 
@@ -84,12 +85,12 @@ def _fused(*op_types: str) -> Callable[..., Any]:
 
 
 def _operands(node: ir.Node, n: int) -> list[ir.Value | None]:
-    """Return `n` operands, None for those that are left out."""
+    """Return `n` operands, None for omitted ones."""
     return [*node.inputs, *[None] * n][:n]
 
 
 def _sum(op: Op, *terms: ir.Value | None) -> ir.Value:
-    """Return the sum of the terms that are given."""
+    """Return the sum of the terms that are not None."""
     first, *others = [x for x in terms if x is not None]
     for x in others:
         first = op.Add(first, x)
@@ -101,7 +102,7 @@ def _sum(op: Op, *terms: ir.Value | None) -> ir.Value:
 
 @_fused("FusedMatMul", "TransposeMatMul")
 def fused_matmul(op, node):
-    """Return alpha op(a) op(b); an operand with a transposed batch has its rows first."""
+    """Return alpha op(a) op(b); an operand with a transposed batch has its rows on the first axis."""
     orders = [_order(node, x, side) for x, side in zip(node.inputs, "AB", strict=True)]
     if None in orders:
         return None
@@ -111,7 +112,7 @@ def fused_matmul(op, node):
 
 
 def _order(node: ir.Node, x: ir.Value | None, side: str) -> list[int] | None:
-    """Return the order of axes in which an operand is multiplied, none if it is its own; None if it is not known."""
+    """Return the axis order in which an operand is multiplied, empty for its own order; None if unknown."""
     batch, matrix = (attribute(node, f"{name}{side}", 0) for name in ("transBatch", "trans"))
     n = None if x is None else rank(x)
     if not (batch or matrix) or n is None:
@@ -203,7 +204,7 @@ def _root_mean_square(
 ) -> tuple[ir.Value, ir.Value]:
     first, dtype = attribute(node, "axis", -1), x.dtype
     axes = list(range(first, 0 if first < 0 else rank(x)))
-    x = op.Cast(x, to=ir.DataType.FLOAT) if dtype == ir.DataType.FLOAT16 else x  # which has no 1e-12, nor 300²
+    x = op.Cast(x, to=ir.DataType.FLOAT) if dtype == ir.DataType.FLOAT16 else x  # float16 has neither 1e-12 nor 300²
     mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
     r = op.Reciprocal(op.Sqrt(op.Add(mean, attribute(node, "epsilon", epsilon))))
     y = op.Mul(x, r)
@@ -212,7 +213,7 @@ def _root_mean_square(
 
 @_fused("EmbedLayerNormalization")
 def embed_layer_normalization(op, node):
-    """Return the normalized sum of three embeddings, how many tokens the mask of a row shows, and the sum."""
+    """Return the normalized sum of three embeddings, the number of unmasked tokens of each row, and the sum."""
     ids, segments, words, positions, kinds, gamma, beta, mask, places = _operands(node, 9)
     places = _range(op, _length(op, ids, 1)) if places is None else places
     kind = None if segments is None else op.Gather(kinds, segments)
@@ -238,7 +239,7 @@ def _range(op: Op, n: ir.Value) -> ir.Value:
 
 
 def _width(x: ir.Value | None) -> int | None:
-    """Return the length of the last axis if it is known."""
+    """Return the length of the last axis, or None if unknown."""
     last = x.shape[-1] if x is not None and x.shape is not None and len(x.shape) else None
     return last if isinstance(last, int) else None
 
@@ -246,7 +247,7 @@ def _width(x: ir.Value | None) -> int | None:
 def _heads(op: Op, x: ir.Value, h: int, d: int = -1) -> ir.Value:
     """Return (n, h, t, d) of (n, t, h * d)."""
     width = _width(x)
-    if width is not None:  # Reshape cannot tell what -1 is where there are no rows
+    if width is not None:  # Reshape cannot infer -1 if there are no rows
         h, d = (width // d, d) if h < 0 else (h, width // h)
     return op.Transpose(op.Reshape(x, [0, 0, h, d]), perm=[0, 2, 1, 3])
 
@@ -260,7 +261,7 @@ def _joined(op: Op, x: ir.Value) -> ir.Value:
 
 @_fused("Attention")
 def attention(op, node):
-    """Return softmax(q k' / sqrt(d) + masks) v of projections that are one product, and the keys and values so far."""
+    """Return softmax(q k' / sqrt(d) + masks) v, with q, k, v from one product, and the past and new keys and values."""
     x, w, bias, mask, past, added = _operands(node, 6)
     sizes = attribute(node, "qkv_hidden_sizes") or _thirds(_width(w))
     if sizes is None or attribute(node, "do_rotary", 0) or _is_unknown_mask(mask, x) or any(node.inputs[6:]):
@@ -275,7 +276,7 @@ def attention(op, node):
 
 @_fused("MultiHeadAttention")
 def multi_head_attention(op, node):
-    """Return the attention of projected queries, keys and values, and the keys and values so far."""
+    """Return the attention of projected queries, keys and values, and the past and new keys and values."""
     q, k, v, bias, mask, added, past_k, past_v = _operands(node, 8)
     if k is None or v is None or any(node.inputs[8:]) or len(node.outputs) > 3 or _is_unknown_mask(mask, q):
         return None
@@ -295,7 +296,7 @@ def _thirds(width: int | None) -> list[int] | None:
 
 
 def _widths(bias: ir.Value, v: ir.Value) -> list[int]:
-    """Return the widths of queries, keys and values in their common intercept."""
+    """Return the widths of queries, keys and values in their common bias."""
     total = _width(bias) or 0
     last = (_width(v) if rank(v) == 3 else None) or total // 3
     return [(total - last) // 2, (total - last) // 2, last]
@@ -306,19 +307,19 @@ def _with_past(op: Op, past: ir.Value | None, x: ir.Value) -> ir.Value:
 
 
 def _are_as_long(q: ir.Value, k: ir.Value) -> bool:
-    """Whether (n, t, h * d) are known to have as many positions."""
+    """Whether two values (n, t, h * d) are known to have the same number of positions."""
     return rank(q) == rank(k) == 3 and same_dimension(q.shape[1], k.shape[1])
 
 
 def _is_unknown_mask(mask: ir.Value | None, x: ir.Value) -> bool:
-    """Whether a mask is in none of the forms (n,), (n, t), (n, q, t): kernels take (2n,) and (3n + 2,) too."""
+    """Whether a mask has none of the forms (n,), (n, t), (n, q, t); kernels also take (2n,) and (3n + 2,)."""
     if mask is None or rank(mask) in (2, 3):
         return False
     return rank(mask) != 1 or rank(x) is None or not same_dimension(mask.shape[0], x.shape[0])
 
 
 def _kept(op: Op, mask: ir.Value, k: ir.Value) -> ir.Value:
-    """Return which keys a mask shows: by lengths (n,), or by 0 and 1."""
+    """Return which keys a mask keeps, from lengths (n,) or from 0 and 1."""
     mask = op.Cast(mask, to=ir.DataType.INT64)
     if rank(mask) == 1:
         return op.Less(_range(op, _length(op, k, 2)), op.Unsqueeze(mask, [1, 2, 3]))
@@ -326,12 +327,12 @@ def _kept(op: Op, mask: ir.Value, k: ir.Value) -> ir.Value:
 
 
 def _causal(op: Op, node: ir.Node, q: ir.Value, k: ir.Value) -> list[ir.Value]:
-    """Return which keys (q, t) a query may see, none if it may see all."""
+    """Return the mask (q, t) of the keys that a query may attend to; empty if it may attend to all."""
     return [_is_past(op, q, k)] if attribute(node, "unidirectional", 0) else []
 
 
 def _is_past(op: Op, q: ir.Value, k: ir.Value) -> ir.Value:
-    """Return which keys (q, t) are not after a query: queries are the last of the positions."""
+    """Return which keys (q, t) are not after a query; the queries are the last positions."""
     return op.LessOrEqual(_range(op, _length(op, k, 2)), op.Unsqueeze(_places(op, q, k), [1]))
 
 
@@ -349,7 +350,7 @@ def _attended(
     mask: ir.Value | None = None,
     added: ir.Value | None = None,
 ) -> ir.Value:
-    """Return softmax(q k' scale + added + mask) v: padding is lowered, a key that is not seen left out."""
+    """Return softmax(q k' scale + added + mask) v; padding gets a low score, an unseen key is excluded."""
     q, k, v = qkv
     scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), _scale(op, node, q))
     cap = attribute(node, "softcap", 0.0)
@@ -371,7 +372,7 @@ def _scale(op: Op, node: ir.Node, q: ir.Value) -> Any:
 
 @_fused("GroupQueryAttention")
 def group_query_attention(op, node):
-    """Return causal attention of h heads of queries, each group of which has a head of keys and values in common."""
+    """Return causal attention of h query heads, in groups that share a head of keys and values."""
     q, k, v, past_k, past_v, last, _total, cos, sin = _operands(node, 9)
     h, groups = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
     packed = None if k is not None else _width(q)
@@ -395,7 +396,7 @@ def group_query_attention(op, node):
 
 
 def _is_empty(past: ir.Value | None) -> bool:
-    """Whether there are no keys so far: of others the lengths say which count."""
+    """Whether there are no past keys; otherwise the lengths decide which of them count."""
     return past is None or (rank(past) == 4 and past.shape[2] == 0)
 
 
@@ -404,7 +405,8 @@ def _in_window(
 ) -> tuple[list[ir.Value], ir.Value | None]:
     """Return which keys (n, 1, q, t) are neither after a query, nor padding, nor too far before the query.
 
-    And which queries (n, 1, q, 1) have none, and may see what is no padding: a Softmax of nothing is NaN.
+    Also return which queries (n, 1, q, 1) have no such key; these attend to all keys that are not padding, because the
+    Softmax of an empty set is NaN.
     """
     end = op.Reshape(op.Cast(last, to=ir.DataType.INT64), [-1, 1, 1, 1])
     places, keys = op.Unsqueeze(_places(op, q, k), [1]), _range(op, _length(op, k, 2))
@@ -418,13 +420,13 @@ def _in_window(
 
 @_fused("RotaryEmbedding")
 def rotary_embedding(op, node):
-    """Turn pairs of entries of (n, t, h * d) or (n, h, t, d) by the angles of their positions."""
+    """Rotate pairs of entries of (n, t, h * d) or (n, h, t, d) by the angles of their positions."""
     x, places, cos, sin = node.inputs
     half, h = _width(cos), attribute(node, "num_heads", 0)
     if rank(x) not in (3, 4) or rank(places) is None or half is None or attribute(node, "is_packed_batching", 0):
         return None
     heads = x if rank(x) == 4 else _heads(op, x, h or -1, -1 if h else 2 * half)
-    if rank(places) == 1:  # that of the first
+    if rank(places) == 1:  # the position of the first
         places = op.Add(places, _range(op, _length(op, heads, 2)))
     angles = (op.Gather(table, places) for table in (cos, sin))
     turned = _turned(op, node, heads, *(a if rank(places) == 1 else op.Unsqueeze(a, [1]) for a in angles))
@@ -432,7 +434,7 @@ def rotary_embedding(op, node):
 
 
 def _turned(op: Op, node: ir.Node, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
-    """Return (n, h, t, d) whose first entries are turned in pairs: those of both halves, or neighbors."""
+    """Return (n, h, t, d) whose first entries are rotated in pairs: one of each half, or neighbors."""
     half = _width(cos) or 0
     last = [-1]
     if attribute(node, "interleaved", 0) or attribute(node, "rotary_interleaved", 0):
@@ -454,9 +456,9 @@ def _rotated(op: Op, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value) -> 
 
 @FUSED.rule("MatMulInteger", "ConvInteger")
 def product_of_integers(op, node):
-    """Return a product of rows that are rounded as they come, in floats: its gradient goes straight through them.
+    """Return a product with dynamically quantized rows in floats, so that gradients pass straight through the rounding.
 
-    That of the integers would leave the scale of the rows alone, which is not the way to a lower loss.
+    The gradient through the integers would only reach the scale of the rows, which does not lead to a lower loss.
     """
     rounded = made_by(node.inputs[0], "DynamicQuantizeLinear")
     _, w, zero, shift = _operands(node, 4)
@@ -467,14 +469,14 @@ def product_of_integers(op, node):
     (x,), scale = rounded.inputs, rounded.outputs[1]
     steps = op.Div(op.DequantizeLinear(op.QuantizeLinear(x, scale, zero), scale, zero), scale)
     one = op.initializer(tensor(1.0, ir.DataType.FLOAT, "one"))
-    kernel = op.DequantizeLinear(op.Cast(w, to=ir.DataType.INT32), one)  # as it is: integers stay
+    kernel = op.DequantizeLinear(op.Cast(w, to=ir.DataType.INT32), one)  # scale 1: the integers themselves
     kernel = kernel if shift is None else op.Sub(kernel, op.Cast(shift, to=ir.DataType.FLOAT))
     return getattr(op, node.op_type.removesuffix("Integer"))(steps, kernel, **attributes(node, *_WINDOW))
 
 
 @_fused("MatMulNBits")
 def matmul_of_few_bits(op, node):
-    """Return the product by a matrix whose entries are integers of 4 or 8 bits, a scale for each block: a buffer."""
+    """Return the product by a matrix of 4-bit or 8-bit integers with a scale for each block, as a buffer."""
     a, b, scales, zeros, order, bias = _operands(node, 6)
     q, s, z = constant(b), constant(scales), constant(zeros)
     bits = attribute(node, "bits", 4)
@@ -487,7 +489,7 @@ def matmul_of_few_bits(op, node):
 
 
 def _dequantized(b: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int) -> np.ndarray:
-    """Return scale * (q - zero) as rows: b holds (outputs, blocks, bytes), the lower bits first."""
+    """Return scale * (q - zero) as rows; b holds (outputs, blocks, bytes) with the lower bits first."""
     n, blocks, _ = b.shape
     q = _unpacked(b, bits).reshape(n, blocks, -1)
     if zeros is None:
@@ -501,5 +503,5 @@ def _dequantized(b: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bi
 
 
 def _unpacked(q: np.ndarray, bits: int) -> np.ndarray:
-    """Return the integers of 4 bits along the last axis."""
+    """Return the unpacked 4-bit integers along the last axis."""
     return q if bits == 8 else np.stack([q & 15, q >> 4], axis=-1).reshape(*q.shape[:-1], -1)

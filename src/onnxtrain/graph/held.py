@@ -1,7 +1,8 @@
-"""Large weights of a model, held as arrays beside it, which names each by a key and stays small while it is changed.
+"""Large weights as arrays outside a model, which refers to each by a key and so stays small when it is copied.
 
-A model of 500 MB that passes through a dozen conversions as protobuf messages would be in memory several times. Whoever
-has a model with such weights holds the arrays, by key; they are found as long as somebody does.
+Otherwise a model of 500 MB that passes through a dozen conversions as protobuf messages would be in memory several
+times. The owner of a model with such weights also owns the arrays, by key. An array can be looked up as long as
+somebody owns it.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ import onnx_ir as ir
 
 from onnxtrain.cache import fork_safe_lock
 
-#: Bytes of a tensor, and of all such tensors of a model, from which on they are held beside it.
+#: The least size in bytes of a tensor, and of all such tensors of a model together, to be held outside the model.
 LEAST, LEAST_IN_ALL = 2**20, 2**26
 
-#: How the location of a tensor begins that is held.
+#: The prefix of the location of a held tensor.
 _PREFIX = "onnxtrain-held:"
 
-#: The arrays by key, and all copies of each: the one that was there first may be gone before a copy.
+#: Weak references to the arrays, by key, with all copies of each, since the first may be freed before a copy.
 _ARRAYS: dict[str, list[weakref.ref[np.ndarray]]] = {}
 _LOCK = fork_safe_lock()
 
 
 def hold(arrays: Mapping[str, np.ndarray]) -> None:
-    """Let arrays be found by their keys, as long as they live; keys of others that are gone are forgotten."""
+    """Make arrays available by their keys as long as they live; keys of freed arrays are removed."""
     with _LOCK:
         for key, array in arrays.items():
             _ARRAYS[key] = [*_ARRAYS.get(key, ()), weakref.ref(array)]
@@ -49,7 +50,7 @@ def _find(key: str) -> np.ndarray:
 
 
 def key_of(tensor: onnx.TensorProto) -> str | None:
-    """Return the key of a tensor that is held, None of any other."""
+    """Return the key of a held tensor, or None."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return None
     location = next((e.value for e in tensor.external_data if e.key == "location"), "")
@@ -58,7 +59,7 @@ def key_of(tensor: onnx.TensorProto) -> str | None:
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
-    """Return the array of a tensor, which must not be changed: a tensor that is held is not copied."""
+    """Return the array of a tensor, which must not be changed, because a held tensor is not copied."""
     key = key_of(tensor)
     return onnx.numpy_helper.to_array(tensor) if key is None else _find(key)
 
@@ -71,9 +72,9 @@ def array_of_value(tensor: ir.TensorProtocol) -> np.ndarray:
 
 
 def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Return a model whose large weights are held beside it, and these by key; the model itself if they are few.
+    """Return a model whose large weights are held outside it, and these by key; the model itself if they are small.
 
-    Weights of convolutions stay: onnxruntime arranges constant ones for its kernels.
+    Convolution weights stay in the model, because onnxruntime prepares constant ones for its kernels.
     """
     filters = filters_of(proto)
     large = [w for w in proto.graph.initializer if _is_large(w) and w.name not in filters]
@@ -82,7 +83,7 @@ def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndar
     keys = {w.name: uuid.uuid4().hex for w in large}
     arrays = {keys[w.name]: np.frombuffer(w.raw_data, np.float32).reshape(w.dims) for w in large}
     hold(arrays)
-    # a message keeps the memory of a field that is cleared: all others are copied
+    # a message does not free the memory of a cleared field, so all other fields are copied
     small = onnx.ModelProto()
     for field, value in proto.ListFields():
         if field.name != "graph":
@@ -95,7 +96,7 @@ def detached(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndar
 
 
 def filters_of(proto: onnx.ModelProto) -> set[str]:
-    """Return the names of the weights of convolutions."""
+    """Return the names of the convolution weights."""
     return {node.input[1] for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose")}
 
 
@@ -104,12 +105,12 @@ def _is_large(w: onnx.TensorProto) -> bool:
 
 
 def has_many_floats(w: onnx.TensorProto) -> bool:
-    """Whether a tensor is one of float32 that is large."""
+    """Whether a tensor is a large float32 tensor."""
     return w.data_type == onnx.TensorProto.FLOAT and 4 * math.prod(w.dims) >= LEAST
 
 
 def hold_external(tensors: Iterable[onnx.TensorProto], folder: str) -> dict[str, np.ndarray]:
-    """Read tensors that are in other files, and hold them beside their model, in place, if they are large in all."""
+    """Read tensors of external files, and hold them outside their model, in place, if they are large together."""
     large = list(tensors)
     if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
         return {}
@@ -147,7 +148,7 @@ def _stub(w: onnx.TensorProto, key: str) -> onnx.TensorProto:
 
 
 def attach(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Put, in place, the arrays that are held into a model that is to leave; return it."""
+    """Put the held arrays into a model that leaves this package, in place; return the model."""
     for tensor in proto.graph.initializer:
         key = key_of(tensor)
         if key is not None:
@@ -156,19 +157,19 @@ def attach(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def put(tensor: onnx.TensorProto, array: np.ndarray) -> None:
-    """Set, in place, the data of a tensor."""
+    """Set the data of a tensor in place."""
     for field in ("float_data", "int32_data", "int64_data", "double_data", "external_data", "data_location"):
         tensor.ClearField(field)
     tensor.raw_data = array.tobytes() if array.dtype == "<f4" else onnx.numpy_helper.from_array(array).raw_data
 
 
 def held_by_name(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Return the initializers that are held, by name."""
+    """Return the held initializers, by name."""
     keys = {w.name: key_of(w) for w in proto.graph.initializer}
     return {name: _find(key) for name, key in keys.items() if key is not None}
 
 
 def held_by_key(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Return the arrays that are held for a model, by key."""
+    """Return the held arrays of a model, by key."""
     keys = map(key_of, proto.graph.initializer)
     return {key: _find(key) for key in keys if key is not None}

@@ -1,6 +1,7 @@
-"""Types and shapes of the values of a model: the inference of onnx, guarded, and its gaps filled.
+"""Inference of types and shapes: onnx's inference, guarded against crashes, with its gaps filled.
 
-Negative dimensions end its process and vectors of terabytes fill the memory; it infers nothing through a Loop.
+In onnx's inference, negative dimensions abort the process and huge vectors fill the memory; it infers nothing through a
+Loop.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _Shape: TypeAlias = "list[int | str | None] | None"
 
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
-#: A shape, or the axes, of as many dimensions as any tensor has.
+#: The largest number of dimensions of a tensor.
 _MOST = 64
 
-#: A vector of more integers is no shape.
+#: A longer vector of integers is not a shape.
 _LONG = 2**20
 
-#: Operators whose result may come out shorter than nothing, by their sizes, windows or attributes. Those that copy,
-#: broadcast or join dimensions, and those for which onnx refuses a negative size, are not among them.
+#: Operators whose result may get a negative dimension through sizes, windows or attributes. Operators that copy,
+#: broadcast or join dimensions, or for which onnx refuses a negative size, are excluded.
 _SHORTENS = frozenset(
     """
     AffineGrid AveragePool BlackmanWindow CenterCropPad Col2Im Conv ConvInteger ConvTranspose DFT DeformConv
@@ -43,7 +44,7 @@ _SHORTENS = frozenset(
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
-#: The input of a hidden Slice: onnx finds no constant under this name, and infers nothing but the rank.
+#: The start of a hidden Slice; onnx finds no constant of this name and so infers only the rank.
 _HIDDEN = "onnxtrain.start_that_is_not_looked_at"
 
 
@@ -54,14 +55,14 @@ def infer_types(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.Mode
     ----------
     proto : onnx.ModelProto
     data_prop : bool
-        Follow integers that shapes are made of, where no vector of theirs is long.
+        Whether to propagate the integers from which shapes are computed, unless one of their vectors is long.
 
     Raises
     ------
     ModelError
         A dimension is negative.
     """
-    # for a vector of 2^40 integers onnx makes a list of as many dimensions, which fills the memory
+    # onnx expands a vector of 2^40 integers to a list of dimensions, which fills the memory
     unclear = data_prop and _may_hold_a_long_vector(proto)
     refuse_negative(proto, data_prop=data_prop and not unclear)
     if unclear:
@@ -83,9 +84,9 @@ def _infer(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProt
 
 
 def _type_by_schema(graph: onnx.GraphProto, opset: int, outside: Mapping[str, int]) -> bool:
-    """Give, in place, results the type of the operands that share their type parameter; return whether one had none.
+    """Give untyped results the type of operands with the same type parameter, in place; return whether any was untyped.
 
-    Where onnx cannot infer a shape it leaves out the type as well.
+    If onnx cannot infer a shape, it omits the type as well.
     """
     types = {**outside, **{w.name: w.data_type for w in graph.initializer}}
     types |= {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
@@ -105,7 +106,7 @@ def _type_by_schema(graph: onnx.GraphProto, opset: int, outside: Mapping[str, in
 
 
 def _bound(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Mapping[str, int]) -> dict[str, int]:
-    """Return the type of each result that has none and is a tensor like an operand."""
+    """Return the type of each untyped result that has the type parameter of an operand."""
     operands = zip(node.input, _each(schema.inputs, len(node.input)), strict=False)
     bound = {formal.type_str: types[x] for x, formal in operands if formal.is_homogeneous and types.get(x)}
     results = zip(node.output, _each(schema.outputs, len(node.output)), strict=False)
@@ -113,7 +114,7 @@ def _bound(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Mapping[str,
 
 
 def _each(formals: Sequence[Any], n: int) -> list[Any]:
-    """Return the formal parameter of a schema for each of `n` operands or results: the last one may be variadic."""
+    """Return the formal parameter of a schema for each of `n` operands or results; the last may be variadic."""
     return [formals[min(i, len(formals) - 1)] for i in range(n if formals else 0)]
 
 
@@ -121,16 +122,16 @@ def _each(formals: Sequence[Any], n: int) -> list[Any]:
 
 
 def refuse_negative(proto: onnx.ModelProto, *, data_prop: bool = False) -> None:
-    """Refuse a model in which a Slice would be of a negative dimension: there onnx ends the process.
+    """Raise if a Slice would have a negative dimension, for which onnx aborts the process.
 
-    A Slice keeps dimensions from being negative, an operator of :data:`_SHORTENS` may make them so. Where one
-    stands in front of a Slice, shapes are inferred as far as that Slice first, then as far as the next one that
-    has such an operator between itself and the last, and so on.
+    An operator of :data:`_SHORTENS` may make a dimension negative. If there is one before a Slice, shapes are first
+    inferred up to this Slice, then up to the next Slice with such an operator between it and the previous one, and so
+    on.
 
     Raises
     ------
     ModelError
-        It names the value.
+        The message names the value.
     """
     stages = [(node, stage) for node, stage in _stages(proto.graph, {}, {}) if stage]
     for stage in range(1, max((s for _, s in stages), default=0) + 1):
@@ -158,9 +159,9 @@ def _check_dimensions(graph: onnx.GraphProto) -> None:
 def _stages(
     graph: onnx.GraphProto, depths: dict[str, int], outside: Mapping[str, onnx.TensorProto]
 ) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yield each Slice with the number of Slices behind shortening operators up to it; 0 where it is safe.
+    """Yield each Slice with the number of Slices after shortening operators up to it; 0 if it is safe.
 
-    `depths` has, by the name of a value, twice the number of such Slices in front of it, plus one behind a shortening
+    `depths` has, for each value by name, twice the number of such Slices before it, plus one after a shortening
     operator.
     """
     known = {**outside, **small_constants(graph)}
@@ -173,7 +174,7 @@ def _stages(
             yield from _stages(body, depths, known)
             depth = max(depth, *(depths.get(value.name, 0) for value in body.output), 0)
         if node.op_type == "Slice" and len(node.input) > 1:
-            dangerous = depth % 2 == 1 and node.input[0] not in from_shape  # a shape has as many entries as axes
+            dangerous = depth % 2 == 1 and node.input[0] not in from_shape  # a shape has a fixed length
             yield node, (depth + 1) // 2 if dangerous else 0
             depth += dangerous
         elif node.domain not in ("", "ai.onnx") or (node.op_type in _SHORTENS and not _gives_lengths(node, known)):
@@ -195,7 +196,7 @@ def _gives_lengths(node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) 
 
 
 def small_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """Return the constants of a graph that decide shapes: a few integers."""
+    """Return the constants of a graph that can determine shapes: a few integers."""
     given = {value.name for value in graph.input}
     found = {w.name: w for w in graph.initializer if w.name not in given}
     found |= {
@@ -207,7 +208,7 @@ def small_constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def _tensor(value: onnx.AttributeProto) -> onnx.TensorProto:
-    """Return the value of a Constant, an empty tensor if it holds no integers."""
+    """Return the value of a Constant; an empty tensor if it holds no integers."""
     if value.name == "value":
         return value.t
     return onnx.numpy_helper.from_array(np.array(value.i if value.name == "value_int" else value.ints, np.int64))
@@ -221,12 +222,12 @@ def _is_small(tensor: onnx.TensorProto) -> bool:
 
 
 def _may_hold_a_long_vector(proto: onnx.ModelProto) -> bool:
-    """Whether a dimension is declared or an integer held that is large: few models have one."""
+    """Whether a declared dimension or a stored integer is large, which is rare."""
     return any(i > _LONG for message in messages_in(proto.graph) for i in _integers(message))
 
 
 def _integers(message: Message) -> Iterable[int]:
-    """Return the integers in a message itself that shapes may be made of."""
+    """Return the integers directly in a message that may determine shapes."""
     if isinstance(message, onnx.TensorShapeProto.Dimension):
         return (message.dim_value,)
     if isinstance(message, onnx.AttributeProto):
@@ -242,24 +243,24 @@ def _holds_a_long_vector(proto: onnx.ModelProto) -> bool:
 
 # ----------------------------------------------- with the gaps of onnx filled
 
-#: Operators of which onnx infers nothing -> one that has its first operand and its result.
+#: For operators without inference in onnx, an operator with the same relation of first operand and result.
 _INFERRED_AS = {"GroupNormalization": "InstanceNormalization"}
 
 
 def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model whose values have the types and shapes that follow.
+    """Return a copy of a model with inferred types and shapes for its values.
 
-    An iteration of a Loop may change the shapes of its loop-carried values, so onnx does not infer them. Here a Loop
-    is assumed to keep the shape that its body declares, or that of the initial value. Dimensions that the inference of
-    the body then shows to change are dropped, until the rest is invariant. Nor does onnx see a constant that a body
-    captures from outside: bodies get constants of their own.
+    An iteration of a Loop may change the shapes of its loop-carried values, so onnx does not infer them. Here, a Loop
+    is assumed to keep the shape that its body declares, or that of the initial value. Dimensions that change according
+    to the inference of the body are then dropped until the rest is invariant. onnx also does not see constants that a
+    body captures from outside, so bodies get copies of them.
     """
     proto = _with_own_constants(proto)
     typed = _infer_known(proto)
     kept: dict[tuple[int, int], _Shape] = {}
     while True:
         found, unproven = _carried(proto, typed, kept)
-        if found == kept:  # the shape after an iteration may only be known once inner Loops are
+        if found == kept:  # the shape after an iteration may depend on inner Loops
             found |= dict.fromkeys(unproven)
         if found == kept:
             return typed
@@ -279,12 +280,12 @@ def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     return typed
 
 
-#: The first onnxruntime that leaves out, at every opset, a pooling window that starts in the padding at the end.
+#: The first onnxruntime that omits, at every opset, a pooling window that starts in the end padding.
 _WITHOUT_WINDOWS_OF_PADDING = (1, 21)
 
 
 def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model for which onnx infers the shapes of this one, itself if it does so anyway."""
+    """Return a model for which onnx infers the shapes of the given model; the model itself if no change is needed."""
     nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
     rounded = opset_of(proto) == 21 and _leaves_out_windows(nodes)
     if not rounded and _INFERRED_AS.keys().isdisjoint(node.op_type for node in nodes):
@@ -298,7 +299,7 @@ def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _leaves_out_windows(nodes: Iterable[onnx.NodeProto]) -> bool:
-    """Whether onnxruntime leaves out windows in the padding at the end that onnx counts before opset 22."""
+    """Whether onnxruntime omits windows in the end padding that onnx counts before opset 22."""
     rounds_up = any(a.name == "ceil_mode" and a.i for node in nodes for a in node.attribute)
     return rounds_up and runtime_version() >= _WITHOUT_WINDOWS_OF_PADDING
 
@@ -307,7 +308,7 @@ def _leaves_out_windows(nodes: Iterable[onnx.NodeProto]) -> bool:
 
 
 def _with_own_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose bodies hold the axes, shapes and indices that they took from outside."""
+    """Return a model whose bodies contain the axes, shapes and indices that they captured from outside."""
     if not any(map(bodies_of, proto.graph.node)):
         return proto
     own = copy_of(proto)
@@ -333,7 +334,7 @@ def _copy_constants(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorPro
 
 @dataclass(frozen=True)
 class _Loop:
-    """A Loop, the graph in which it stands, and the shapes that are known there."""
+    """A Loop, the graph that contains it, and the known shapes of this graph."""
 
     node: onnx.NodeProto
     graph: onnx.GraphProto
@@ -349,7 +350,7 @@ def _carried(
 ) -> tuple[dict[tuple[int, int], _Shape], list[tuple[int, int]]]:
     """Return the invariant shape of each loop-carried value, by the index of the Loop and of the value.
 
-    Then those whose shape after an iteration is unknown.
+    Then return the loop-carried values whose shape after an iteration is unknown.
     """
     found: dict[tuple[int, int], _Shape] = {}
     unproven = []
@@ -368,14 +369,14 @@ def _carried(
 
 
 def _common(first: _Shape, *others: _Shape) -> _Shape:
-    """Return the dimensions in which shapes agree, None if their ranks differ."""
+    """Return the dimensions on which shapes agree, None where they differ; None if the ranks differ."""
     if first is None or any(other is None or len(other) != len(first) for other in others):
         return None
     return [dims[0] if dims.count(dims[0]) == len(dims) else None for dims in zip(first, *others, strict=True)]
 
 
 def _assume(proto: onnx.ModelProto, typed: onnx.ModelProto, kept: Mapping[tuple[int, int], _Shape]) -> None:
-    """Write, in place, the shapes that Loops keep: they hold in the body, and after the Loop."""
+    """Write the shapes that Loops keep, in place; they hold in the body and after the Loop."""
     for i, (loop, known) in enumerate(zip(_loops(proto.graph, {}), _loops(typed.graph, {}), strict=True)):
         values = {v.name: v for v in (*loop.graph.value_info, *loop.graph.output)}
         for k, name in enumerate(loop.node.output[: len(loop.node.input) - 2]):
@@ -390,7 +391,7 @@ def _assume(proto: onnx.ModelProto, typed: onnx.ModelProto, kept: Mapping[tuple[
 
 
 def _write(value: onnx.ValueInfoProto, like: onnx.ValueInfoProto, shape: _Shape) -> None:
-    """Give a value the type of another, and a shape where it declares none."""
+    """Give a value the type of another, and a shape if it declares none."""
     tensor = value.type.tensor_type
     tensor.elem_type = like.type.tensor_type.elem_type
     if not tensor.HasField("shape"):

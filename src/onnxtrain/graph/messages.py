@@ -1,4 +1,4 @@
-"""Questions to the protobuf messages of a model; :mod:`onnxtrain.graph.query` asks those of onnx-ir."""
+"""Queries on the protobuf messages of a model; :mod:`onnxtrain.graph.query` has those on onnx-ir."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onnxtrain.errors import ModelError
 
 
 def messages_in(message: Message) -> Iterator[Message]:
-    """Yield a protobuf message and every one inside it, in any field.
+    """Yield a protobuf message and every message inside it, in any field.
 
     Raises
     ------
     ModelError
-        A text is not UTF-8: protobuf gives it as bytes, or raises, by version.
+        A string is not UTF-8; depending on its version, protobuf returns it as bytes or raises.
     """
     todo = deque([message])
     while todo:
@@ -47,10 +47,10 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that was derived from `original`, its untouched nodes byte for byte as they were there.
+    """Return a model derived from `original` in which unchanged nodes are byte for byte those of `original`.
 
-    onnx_ir leaves out what has no meaning: names and domains that are written as empty, ``training_mode=0``. Nodes with
-    graphs inside stay as they are: what is in those may have changed.
+    onnx_ir drops fields without meaning: explicit empty names and domains, ``training_mode=0``. Nodes with subgraphs
+    are not replaced, because their subgraphs may have changed.
     """
     came = {tuple(node.output): node for node in original.graph.node if not bodies_of(node)}
     for node in proto.graph.node:
@@ -61,7 +61,7 @@ def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mod
 
 
 def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, each before those of the graphs inside it."""
+    """Yield nodes, each before the nodes of the graphs inside it."""
     todo = [iter(nodes)]
     while todo:
         node = next(todo[-1], None)
@@ -81,7 +81,7 @@ def dimensions(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
 
 
 def opset_of(part: onnx.ModelProto | onnx.FunctionProto) -> int:
-    """Return the opset of ai.onnx, 0 if it is not imported."""
+    """Return the opset of ai.onnx, or 0 if it is not imported."""
     return next((o.version for o in part.opset_import if o.domain in ("", "ai.onnx")), 0)
 
 
@@ -93,7 +93,7 @@ def copy_of(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def assign(field: Any, messages: Iterable[Message]) -> None:
-    """Set, in place, a repeated field of a message."""
+    """Set a repeated field of a message, in place."""
     messages = list(messages)
     del field[:]
     field.extend(messages)

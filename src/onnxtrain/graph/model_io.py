@@ -1,7 +1,7 @@
-"""Where a model enters and leaves.
+"""Reading and writing of models.
 
-It is read and checked, from a file or bytes to a private copy at a known opset, and written: pruned, its names
-unique, with a pinned IR version.
+A model is read from a file or bytes and checked, and becomes a private copy at a known opset. It is written pruned,
+with unique names and a pinned IR version.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from onnxtrain.opsets import OPSET
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
-#: The newest IR version that every supported onnxruntime (1.19 and newer) reads.
+#: The newest IR version that all supported versions of onnxruntime (1.19 and newer) can read.
 IR_VERSION = 10
 
 #: Before this IR version every initializer had to be an input as well.
@@ -55,23 +55,22 @@ _IR_WITH_DEFAULTS = 4
 
 
 def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
-    """Return a model that was checked as a :class:`onnx.ModelProto`: every model comes in here.
+    """Return a model as a checked :class:`onnx.ModelProto`; every model enters through this function.
 
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        A ModelProto is returned as it is, or a copy if a domain has two opsets (the last one holds, as in onnxruntime)
-        a dimension is declared as -1 (it is not known) or elements of a few bits have a byte each (they are packed).
-        External data is looked for in the folder of the file.
+        The model. A ModelProto is returned itself, or as a copy if a domain has two opsets (the last one counts, as in
+        onnxruntime), a dimension is declared as -1 (it is unknown), or elements of a few bits have one byte each (they
+        are packed). External data is read from the folder of the file.
     held : dict, optional
-        Receives, by key, large weights that are in other files, which are held beside the model (:mod:`~graph.held`).
+        Receives large weights of external files, by key; they are held outside the model (:mod:`~graph.held`).
 
     Raises
     ------
     ModelError
-        The bytes are not an ONNX model, hold no graph, or are damaged; weights are in files that are missing, outside
-        the folder of the model or, of a model that did not come as a path, might be anywhere; the model is larger
-        than 2 GB.
+        The bytes are not an ONNX model, have no graph, or are damaged; external files are missing, outside the folder
+        of the model, or of a model that was not given as a path; or the model is larger than 2 GB.
     """
     folder = None
     if isinstance(onx, onnx.ModelProto):
@@ -109,7 +108,7 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def _not_a_path(path: str | os.PathLike[str]) -> str:
-    """Return the advice about a text that is no path, for the end of a message."""
+    """Return advice about a string that is not a path, for the end of a message."""
     text = os.fspath(path)
     if text.startswith("~") and os.path.isfile(os.path.expanduser(text)):
         return " ~ is not replaced: os.path.expanduser(path) does it."
@@ -118,18 +117,18 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
     return "" if os.sep in text or text.endswith(".onnx") else " An estimator is given as an object, such as Ridge()."
 
 
-#: What to do with bytes that begin as nothing known does.
+#: The remedy for bytes of an unknown format.
 _DAMAGED = " It is something else, or it was cut short: compare its size with that of the source, and fetch it again."
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
-    except Exception as e:  # protobuf's DecodeError is not a builtin, and moved between versions
+    except Exception as e:  # protobuf's DecodeError moved between versions
         raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{other_format(data) or _DAMAGED}") from e
 
 
-#: The first bytes of files that are taken for ONNX models, and what to do with them.
+#: The first bytes of files that are mistaken for ONNX models, and the remedies.
 _OTHER_FORMATS = {
     b"\x80": "It is a pickle: load it by joblib.load or pickle.load, and give the object.",
     b"PK": "It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.",
@@ -142,7 +141,7 @@ _OTHER_FORMATS = {
 
 
 def other_format(data: bytes) -> str:
-    """Return the end of an error message: which format data have that are no ONNX model, or nothing.
+    """Return the end of a message: the format of data that is not an ONNX model, or nothing.
 
     Examples
     --------
@@ -157,20 +156,19 @@ def other_format(data: bytes) -> str:
 
 
 def load(onx: ModelLike) -> ir.Model:
-    """Return a private copy of a model, ready to be worked on.
+    """Return a private copy of a model for changes.
 
-    Model-local functions are inlined, the opset of ai.onnx is brought to
-    :data:`OPSET` where that is possible (a newer graph that needs its opset keeps
-    it), unnamed dimensions of the inputs get names, so that the same unknown is
-    known to be the same further down, and every value gets a type and a shape.
-    Outputs that are maps or sequences (ZipMap) are left out: see :func:`with_maps_of`.
+    Model-local functions are inlined. The opset of ai.onnx is converted to :data:`OPSET` if possible; a newer graph
+    that needs its opset keeps it. Unnamed dimensions of the inputs get names, so that equal unknown dimensions are
+    recognised later. Every value gets a type and a shape. Outputs that are maps or sequences (ZipMap) are removed, see
+    :func:`with_maps_of`.
 
     Raises
     ------
     ModelError
         The model cannot be read, is malformed, or its opset cannot be converted.
     """
-    with as_model_error("The model cannot be read"):  # a ModelProto may be deeper than protobuf copies
+    with as_model_error("The model cannot be read"):  # a ModelProto may be nested deeper than protobuf can copy
         proto = without_maps(read(onx))
     _refuse_newer(proto)
     _refuse_sparse(proto.graph)
@@ -193,7 +191,7 @@ def load(onx: ModelLike) -> ir.Model:
 
 
 def _spelled_out(model: ir.Model) -> bool:
-    """Replace, in place, fused operators, under the same outputs; return whether the model has changed."""
+    """Replace fused operators in place, keeping the outputs; return whether the model has changed."""
     names, weights = [str(y.name) for y in model.graph.outputs], set(model.graph.initializers.values())
     changed = spell_out_fused(model)
     if changed:
@@ -205,9 +203,9 @@ def _spelled_out(model: ir.Model) -> bool:
 
 @as_model_error("The model cannot be read")
 def load_converted(proto: onnx.ModelProto) -> ir.Model:
-    """Return a model that a converter in this process has just made: it was in no file that could be damaged.
+    """Return a model that a converter in this process has just built, which therefore cannot be damaged.
 
-    It is of :data:`OPSET`, it is not checked, its values have no types yet, and `proto` may be changed.
+    The model has the opset :data:`OPSET` and is not checked. Its values have no types yet. `proto` may be changed.
     """
     proto = inline_functions(proto)
     name_dimensions(proto.graph)
@@ -217,7 +215,7 @@ def load_converted(proto: onnx.ModelProto) -> ir.Model:
 
 
 def reload(onx: onnx.ModelProto | bytes) -> ir.Model:
-    """Return a model that was loaded and saved before: it was checked, and holds all inferred types and shapes."""
+    """Return a model that was loaded and saved before; it is checked and has all inferred types and shapes."""
     proto = onx if isinstance(onx, onnx.ModelProto) else _parse(onx, f"{len(onx)} bytes")
     if not is_written(proto):
         return load(proto)
@@ -226,7 +224,7 @@ def reload(onx: onnx.ModelProto | bytes) -> ir.Model:
 
 
 def is_written(onx: onnx.ModelProto) -> bool:
-    """Whether a model is as `save` writes a loaded one: each value has a type, each dimension a name."""
+    """Whether a model has the form that `save` writes: each value has a type, each dimension a name."""
     if onx.ir_version != IR_VERSION or opset_of(onx) < OPSET or onx.functions:
         return False
     named = all(None not in (dimensions(value) or ()) for value in onx.graph.input)
@@ -265,7 +263,7 @@ def _refuse_layouts(proto: onnx.ModelProto) -> None:
 
 
 def infer(proto: onnx.ModelProto) -> ir.Model:
-    """Return a model whose values have the types and shapes that follow, without the nodes that change nothing."""
+    """Return a model with inferred types and shapes, without nodes that have no effect."""
     model = ir.from_proto(infer_shapes(proto))
     put_in_order(model)
     if tidy(model):
@@ -275,7 +273,7 @@ def infer(proto: onnx.ModelProto) -> ir.Model:
 
 
 def infer_anew(model: ir.Model) -> ir.Model:
-    """Return a changed model with types and shapes inferred anew; earlier results are discarded."""
+    """Return a changed model with newly inferred types and shapes; earlier results are discarded."""
     with as_model_error("The types and shapes of the model cannot be inferred"):
         put_in_order(model)
         believed = [y.shape for y in model.graph.outputs]
@@ -289,9 +287,9 @@ def infer_anew(model: ir.Model) -> ir.Model:
 
 
 def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Forget inferred types, except those of operators unknown to onnx, which it cannot infer again.
+    """Remove inferred types, except those of operators unknown to onnx, which it cannot infer again.
 
-    Those of initializers stay, with their metadata.
+    The entries of initializers are kept, with their metadata.
     """
     stays = {name for node in proto.graph.node if node.domain not in ("", "ai.onnx") for name in node.output}
     stays |= {tensor.name for tensor in proto.graph.initializer}
@@ -300,7 +298,7 @@ def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return a model whose initializers `names` are inputs, after its other inputs."""
+    """Return a model in which the initializers `names` are inputs, after its other inputs."""
     proto = copy_of(onx)
     inputs = {value.name for value in proto.graph.input}
     values = {tensor.name: tensor for tensor in onx.graph.initializer}
@@ -314,7 +312,7 @@ def initializers_as_inputs(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.M
 
 
 def with_lengths(onx: bytes, lengths: Mapping[str, tuple[int, int]]) -> bytes:
-    """Return a model some of whose inputs have a constant length: for each its axis and that."""
+    """Return a model in which some inputs have a constant length; `lengths` has the axis and length of each."""
     proto = onnx.load_model_from_string(onx)
     for value in proto.graph.input:
         if value.name in lengths:
@@ -329,7 +327,7 @@ def with_lengths(onx: bytes, lengths: Mapping[str, tuple[int, int]]) -> bytes:
 def prune(model: ir.Model) -> None:
     """Eliminate, in place, dead code and common subexpressions.
 
-    Inputs are part of the interface: they stay.
+    Inputs are kept, because they are part of the interface.
     """
     inputs = list(model.graph.inputs)
     outputs = [y.name for y in model.graph.outputs]
@@ -344,7 +342,7 @@ def prune(model: ir.Model) -> None:
 
 
 def _detach_unused_bodies(graph: ir.Graph) -> None:
-    """Forget the values that the bodies of unused nodes capture: onnx-ir removes the node and still counts its uses."""
+    """Detach the values that the bodies of unused nodes capture, since onnx-ir still counts them after removal."""
     with_bodies = [node for node in graph if holds_graphs(node)]
     used = ancestors(graph.outputs) if with_bodies else set()
     for node in with_bodies:
@@ -355,7 +353,7 @@ def _detach_unused_bodies(graph: ir.Graph) -> None:
 
 
 def _separate_outputs(body: ir.Graph) -> None:
-    """Copy a value that is two outputs of the body of a Loop or a Scan: onnxruntime writes both to one buffer."""
+    """Copy values that are two outputs of a Loop or Scan body; onnxruntime would write both to one buffer."""
     for i, y in enumerate(body.outputs):
         if any(y is other for other in body.outputs[:i]):
             copy = ir.node("Identity", [y])
@@ -375,20 +373,20 @@ def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
 
 
 def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = None) -> onnx.ModelProto:
-    """Return a model as a ModelProto of a pinned IR version, pruned, its names unique.
+    """Return a model as a pruned ModelProto with unique names and a pinned IR version.
 
     Parameters
     ----------
     model : onnx_ir.Model
     outputs : sequence of (name, value), optional
-        Replaces the outputs of the graph. A value that already has a name the
-        user knows (an input, an initializer, another output) is copied by Identity.
+        The new outputs of the graph. A value with a name that the user knows (an input, an initializer, another output)
+        is copied by Identity.
     """
     if outputs is not None:
         set_outputs(model, outputs)
     model.ir_version = IR_VERSION
-    with as_model_error("The model cannot be written"):  # a malformed model may only show now
-        put_in_order(model)  # a node that precedes its operand would hide that both are unused
+    with as_model_error("The model cannot be written"):  # faults of a malformed model may only appear here
+        put_in_order(model)  # a node before its operand would hide that both are unused
         prune(model)
         passes.NameFixPass()(model)
         proto = ir.to_proto(model)
@@ -398,7 +396,7 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
 
 
 def set_outputs(model: ir.Model, outputs: Sequence[tuple[str, ir.Value]]) -> None:
-    """Replace, in place, the outputs of a model, as :func:`save` does."""
+    """Replace the outputs of a model in place, as :func:`save` does."""
     graph = model.graph
     graph.outputs.clear()
     for name, value in outputs:

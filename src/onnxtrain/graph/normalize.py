@@ -1,6 +1,7 @@
-"""The one spelling of models from elsewhere, whose exporters write one meaning in several ways.
+"""Normalization of models from elsewhere, whose exporters write the same meaning in different ways.
 
-Each function states what an exporter writes and what it becomes; :func:`onnxtrain.graph.load` applies them.
+The docstring of each function states what an exporter writes and what it becomes; :func:`onnxtrain.graph.load` applies
+the functions.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, mes
 
 
 def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
-    """Return a model whose opset_import names each domain once, where no dimension is negative and elements are packed.
+    """Return a model with one opset per domain, no negative dimensions and packed elements.
 
-    skl2onnx writes some domains twice; -1 is PaddlePaddle's word for a dimension that is not known; onnx's text parser
-    gives each element of four bits an entry of its own; onnxruntime's optimizer transposes weights, and leaves the
-    shapes that were declared.
+    skl2onnx writes some domains twice. PaddlePaddle writes -1 for an unknown dimension. onnx's text parser gives each
+    4-bit element a separate entry. onnxruntime's optimizer transposes weights but keeps their declared shapes.
     """
     parts = (proto, *proto.functions)
     once = all(len(_imports(part)) == len(part.opset_import) for part in parts)
@@ -49,7 +49,7 @@ def _imports(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, onnx.Opera
 
 
 def _misdeclared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return the declarations of initializers that have another shape."""
+    """Return the declarations of initializers whose shape differs from the initializer's."""
     shapes = {w.name: list(w.dims) for w in graph.initializer}
     return [v for v in graph.value_info if v.name in shapes and dimensions(v) not in (None, shapes[v.name])]
 
@@ -63,7 +63,7 @@ def _loose_tensors(messages: Iterable[Message]) -> list[onnx.TensorProto]:
 
 
 def _pack(tensor: onnx.TensorProto) -> None:
-    """Let, in place, small elements share bytes, the first in the lowest bits."""
+    """Pack small elements into bytes, in place, the first in the lowest bits."""
     bits = n_bits(tensor.data_type)
     elements = np.array(tensor.int32_data) & (2**bits - 1)
     elements = np.pad(elements, (0, -len(elements) % (8 // bits))).reshape(-1, 8 // bits)
@@ -81,15 +81,15 @@ def name_dimensions(graph: onnx.GraphProto) -> None:
 
 
 def leave_out_defaults(graph: onnx.GraphProto) -> None:
-    """Remove, in place, initializers from the inputs: their default values are final."""
+    """Remove initializers from the inputs, in place: their default values become final."""
     weights = {w.name for w in graph.initializer}
     assign(graph.input, [value for value in graph.input if value.name not in weights])
 
 
 def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
-    """Write out, in place, values that onnx's shape inference misreads.
+    """Make values explicit, in place, that onnx's shape inference misreads.
 
-    By default STFT gives one side of the frequencies; the axes of Pad may be int32.
+    These are STFT's default of one-sided frequencies, and int32 axes of Pad.
     """
     known = {**outside, **small_constants(graph)}
     for node in list(graph.node):
@@ -111,14 +111,14 @@ def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[s
 
 
 def quantize_by_standard(graph: onnx.GraphProto) -> None:
-    """Replace, in place, com.microsoft's operators of integers of 4 and 16 bits, which ai.onnx has since opset 21."""
+    """Replace com.microsoft's operators for 4-bit and 16-bit integers by those of ai.onnx since opset 21, in place."""
     for node in nodes_in(graph.node):
         if node.domain == "com.microsoft" and node.op_type in ("DequantizeLinear", "QuantizeLinear"):
             node.domain = ""
 
 
 def name_domains(proto: onnx.ModelProto) -> None:
-    """Write out, in place, the domain of an operator of onnxruntime that is written without one, as one of ai.onnx."""
+    """Add, in place, the domain of operators of onnxruntime that are written as if they were of ai.onnx."""
     nodes = [n for n in nodes_in(proto.graph.node) if n.op_type == "SimplifiedLayerNormalization" and not n.domain]
     for node in nodes:
         node.domain = "com.microsoft"
@@ -130,7 +130,7 @@ def name_domains(proto: onnx.ModelProto) -> None:
 
 
 def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each call of a function of its own is the function's body."""
+    """Return a model in which each call of a model-local function is replaced by its body."""
     if not proto.functions:
         return proto
     inlined = _converted_and_inlined(_with_defaults(proto))
@@ -139,11 +139,11 @@ def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _converted_and_inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline functions, those of another opset at that of the model.
+    """Inline functions; functions of another opset are converted to the opset of the model.
 
-    To convert one, onnx has to know the types of what it is called with, and infers shapes in it. Where a Slice starts
-    is no constant then: one of a negative dimension would end the process, as
-    :func:`~onnxtrain.graph.inference.refuse_negative` says.
+    For the conversion, onnx needs the types of the arguments, and infers shapes in the function. The starts of its
+    Slices are hidden meanwhile, because a negative dimension would abort the process, see
+    :func:`~onnxtrain.graph.inference.refuse_negative`.
     """
     if {opset_of(function) for function in proto.functions} != {opset_of(proto)}:
         changed = copy_of(proto)
@@ -155,7 +155,7 @@ def _converted_and_inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Give, in place, each Slice a copy of the start: none that onnx takes for a constant."""
+    """Give each Slice, in place, a copy of its start that onnx does not recognise as a constant."""
     nodes = []
     for node in part.node:
         if node.op_type == "Slice" and len(node.input) > 1:
@@ -167,7 +167,7 @@ def _start_slices_anywhere(part: onnx.FunctionProto | onnx.GraphProto) -> None:
 
 
 def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose calls have the attributes that their functions have defaults for: onnx leaves them out."""
+    """Return a model whose calls have the default attributes of their functions, which onnx ignores."""
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions if f.attribute_proto}
     if not defaults:
         return proto
@@ -179,13 +179,13 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copied
 
 
-# ------------------------------------------- outputs that are maps or sequences
-# ZipMap turns the probabilities of a classifier into a dictionary per row. Neither onnx-ir nor a derivative has a use
-# for it: such outputs are removed before a model is changed, and restored.
+# ------------------------------------------- outputs that are maps or sequences ZipMap turns the probabilities of a
+# classifier into a dictionary per row. onnx-ir and derivatives do not support it, so such outputs are removed before a
+# model is changed, and restored later.
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy whose outputs are tensors: each map is replaced by the tensor that it was made from."""
+    """Return a copy whose outputs are tensors: each map is replaced by the tensor from which it is made."""
     copied = copy_of(proto)
     maps = _map_names(copied)
     if not maps:
@@ -202,12 +202,12 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the outputs of `original`: its maps are made anew from their tensors.
+    """Return a model with the outputs of `original`, whose maps are made again from their tensors.
 
     Parameters
     ----------
     proto : onnx.ModelProto
-        Derived from :func:`without_maps` of `original`; its outputs have their names.
+        A model derived from :func:`without_maps` of `original`, with the same output names.
     original : onnx.ModelProto
     """
     maps = _map_names(original)
@@ -237,7 +237,7 @@ def _map_names(proto: onnx.ModelProto) -> set[str]:
 
 
 def _making(nodes: Iterable[onnx.NodeProto], maps: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that make maps, in order: ZipMap, and nodes that only pass a map on."""
+    """Return the nodes that make maps, in order: ZipMap, and nodes that only pass on a map."""
     wanted, found = set(maps), []
     for node in reversed(list(nodes)):
         if wanted.intersection(node.output):

@@ -1,4 +1,4 @@
-"""Conversion of a model to another opset without a change of meaning."""
+"""Conversion of a model to another opset without changing its meaning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onnxtrain.graph.inference import infer_types, refuse_negative
 from onnxtrain.graph.messages import assign, bodies_of
 from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
 
-#: Scan had a batch axis before; onnx's converter ignores the difference.
+#: Before this opset Scan had a batch axis; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
 
-#: Since this IR version initializers need not be inputs; onnxruntime takes older files that do not list them, too.
+#: Since this IR version initializers need not be inputs; onnxruntime also accepts older files that do not list them.
 _IR_UNLISTED = 4
 
-#: The last type that operators accept at :data:`OPSET`; later ones have higher values in the enumeration.
+#: The last type that operators accept at :data:`OPSET`; later types have higher values in the enumeration.
 _NEWEST_TYPE = onnx.TensorProto.INT4
 
 
@@ -41,7 +41,7 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
     if found > OPSET:
         typed = infer_types(proto).graph
         the_same = not has_newer_types(typed, _NEWEST_TYPE) and _means_the_same_at(typed, OPSET, found, {})
-    else:  # the converter takes longer than all the rest
+    else:  # the converter takes longer than everything else
         the_same = found == OPSET or (found >= WIDENED_SINCE and only_widened(proto.graph, found, OPSET))
     if the_same:
         imports[""].version = OPSET
@@ -49,17 +49,17 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
-    """Return the model of an older opset as onnx converts it."""
+    """Return a model of an older opset, converted by onnx."""
     if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
         raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
     refuse_negative(proto)  # the converter infers shapes
     if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
-        proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # else the converter would not know them
+        proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # otherwise the converter ignores them
     try:
         converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
-    # the converter writes the shapes that it infers: ours come later
+    # removes the shapes that the converter infers; ours are inferred later
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
@@ -68,8 +68,8 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
 def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: Mapping[str, str]) -> bool:
     """Whether each node of `graph` is also valid at the opset `older`, with the same meaning.
 
-    onnx's schemas define validity; differences that they do not show are in :data:`_KEEPS_ITS_MEANING`.
-    `outside` has the types of the values of the graphs around.
+    onnx's schemas define validity; differences that they do not show are in :data:`_KEEPS_ITS_MEANING`. `outside` has
+    the types of the values of outer graphs.
     """
     types = {**outside, **_types(graph)}
     bodies = (body for node in graph.node for body in bodies_of(node))
@@ -80,7 +80,7 @@ def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: 
 
 
 def _fits(node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema, types: Mapping[str, str]) -> bool:
-    """Whether a node of the operator `new` is valid as one of `old`, and means the same."""
+    """Whether a node of the operator `new` is also valid for `old`, with the same meaning."""
     given = {a.name for a in node.attribute}
     changed = (
         name
@@ -100,7 +100,7 @@ def _fits(node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema
 def _types_fit(
     node: onnx.NodeProto, old: onnx.defs.OpSchema, new: onnx.defs.OpSchema, types: Mapping[str, str]
 ) -> bool:
-    """Whether `old` takes and gives the types that a node has, one type for each of its type parameters."""
+    """Whether `old` accepts the types of a node, with one type for each of its type parameters."""
     bound: dict[str, str] = {}
     for names, was, now in ((node.input, old.inputs, new.inputs), (node.output, old.outputs, new.outputs)):
         for i, name in enumerate(names):
@@ -115,7 +115,7 @@ def _types_fit(
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the type of each value of a graph that is known, as onnx's schemas write it."""
+    """Return the known types of the values of a graph, as onnx's schemas write them."""
     values = {v.name: _written(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
     return {w.name: _tensor(w.data_type) for w in graph.initializer} | {n: t for n, t in values.items() if t}
 
@@ -134,7 +134,7 @@ def _tensor(data_type: int) -> str:
 
 
 def _number(node: onnx.NodeProto, name: str) -> int:
-    """Return an attribute that is an integer, 0 where it is not set."""
+    """Return an integer attribute, or 0 if it is not set."""
     return next((a.i for a in node.attribute if a.name == name), 0)
 
 
@@ -143,26 +143,27 @@ def _always(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
 
 
 def _without_ceil(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
-    """Since 22 a window that would start in the padding at the end is left out."""
+    """Whether ceil_mode is off; since opset 22 a window that would start in the end padding is omitted."""
     return not _number(node, "ceil_mode")
 
 
 def _of_integers(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
-    """Since 28 the quotient of floating-point operands may be rounded down as well."""
+    """Whether Mod is integer or fmod; since opset 28 the quotient of floats may be rounded down as well."""
     return bool(_number(node, "fmod")) or "int" in types.get(node.input[0], "")
 
 
 def _without_float8(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
-    """Since 24 infinity becomes the largest finite value of every float8 type; before, NaN of some."""
+    """Whether no float8 is involved; since opset 24 infinity becomes the largest finite value of every float8 type."""
     return not any("float8" in types.get(name, "float8") for name in node.output)
 
 
 def _never(node: onnx.NodeProto, types: Mapping[str, str]) -> bool:
-    """Since 28 shifts by as many bits as there are, or more, are defined."""
+    """Return False: since opset 28 shifts by the number of bits or more are defined."""
     return False
 
 
-#: Operators whose meaning changed after :data:`OPSET` though their schema did not: whether a node keeps its meaning.
+#: Operators whose meaning changed after :data:`OPSET` without a change of schema, and tests whether a node keeps its
+#: meaning.
 _KEEPS_ITS_MEANING = {
     **dict.fromkeys(["AveragePool", "LpPool", "MaxPool"], _without_ceil),
     "Mod": _of_integers,

@@ -15,12 +15,12 @@ from onnxtrain.registry import did_you_mean
 
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
-#: The types that QuantizeLinear gives.
+#: The output types of QuantizeLinear.
 _FEW_BITS = frozenset(
     dtype for dtype in ir.DataType if dtype.name.startswith(("FLOAT4", "FLOAT8", "INT2", "INT4", "INT8", "INT16"))
 ) | frozenset(dtype for dtype in ir.DataType if dtype.name.startswith(("UINT2", "UINT4", "UINT8", "UINT16")))
 
-#: Operators that multiply more often than their results have elements.
+#: Operators with more multiplications than elements of their results.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "RNN", "GRU", "LSTM"})
 
 
@@ -70,7 +70,7 @@ def has_name(dim: int | ir.SymbolicDim) -> bool:
 
 
 def is_quantized(value: ir.Value | None) -> bool:
-    """Whether a value is the result of QuantizeLinear, or of operators that keep its type behind it."""
+    """Whether a value is the result of QuantizeLinear, directly or through operators that keep its type."""
     dtype = None if value is None else value.dtype
     while value is not None and value.dtype in _FEW_BITS and value.dtype == dtype:
         node = value.producer()
@@ -83,7 +83,7 @@ def is_quantized(value: ir.Value | None) -> bool:
 
 
 def constant(value: ir.Value | None) -> np.ndarray | None:
-    """Return the array of a constant value, None if it depends on the inputs: one with a default may change."""
+    """Return the array of a constant value, or None if it depends on the inputs, including inputs with defaults."""
     if value is None or value.is_graph_input():
         return None
     tensor = ir.convenience.get_const_tensor(value)
@@ -104,7 +104,7 @@ def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:
-    """Return the value called `name`; `kind` (``"input"``, ``"output"``) is for the message."""
+    """Return the value named `name`; `kind` (``"input"``, ``"output"``) is for the message."""
     found = {v.name: v for v in values}
     if name not in found:
         raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
@@ -112,7 +112,7 @@ def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception
 
 
 def operator_name(op_type: str, domain: str = "") -> str:
-    """Return the name of an operator in tables, with its domain if that is not ai.onnx.
+    """Return the key of an operator in tables: its name, with its domain if that is not ai.onnx.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 
 
 def origin(value: ir.Value) -> ir.Node | None:
-    """Return the node that computes a value, or the value that it is a copy of."""
+    """Return the node that computes a value, followed back through Identity nodes."""
     node = value.producer()
     while node is not None and node.op_type == "Identity":
         node = node.inputs[0].producer()  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def origin(value: ir.Value) -> ir.Node | None:
 
 
 def scalar(value: ir.Value | None) -> float | None:
-    """Return the scalar of a constant of one number, None for any other value."""
+    """Return the value of a constant with one element, or None for any other value."""
     if value is None or value.dtype is ir.DataType.STRING or math.prod(static_shape(value) or ()) != 1:
         return None
     array = constant(value)
@@ -145,7 +145,7 @@ def scalar(value: ir.Value | None) -> float | None:
 
 
 def broadcasts_to(x: ir.Value | None, y: ir.Value | None) -> bool:
-    """Whether a value is known to broadcast to the shape of another, which stays as it is."""
+    """Whether a value is known to broadcast to the shape of another without changing that shape."""
     if x is None or x.shape is None or y is None or y.shape is None or len(x.shape) > len(y.shape):
         return False
     pairs = zip(reversed(tuple(x.shape)), reversed(tuple(y.shape)), strict=False)
@@ -153,16 +153,16 @@ def broadcasts_to(x: ir.Value | None, y: ir.Value | None) -> bool:
 
 
 def alike(a: ir.Value | None, b: ir.Value | None) -> bool:
-    """Whether two values are known to have one shape."""
+    """Whether two values are known to have the same shape."""
     return a is not None and b is not None and (a is b or same_shape(a, b))
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, `default` if it is not set."""
+    """Return the value of an attribute, or `default` if it is not set."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
 
 def attributes(node: ir.Node, *names: str) -> dict[str, Any]:
-    """Return the attributes of these names that are set, to be given to another node."""
+    """Return those of the named attributes that are set, for passing them to another node."""
     return {name: node.attributes[name].value for name in names if name in node.attributes}

@@ -1,8 +1,7 @@
 """One engine for local rewritings of a graph.
 
-A rule matches one node and its ancestors. It is ``rule(op, node)`` and returns the
-replacement of the first output of the node (a tuple for all outputs), the first
-output itself if it changed the node in place, and None if it does not apply. A
+A rule ``rule(op, node)`` matches one node and its ancestors. It returns the replacement of the first output of the node
+(a tuple for all outputs), the first output itself if it changed the node in place, or None if it does not apply. A
 :class:`Rewritings` table holds the rules by operator.
 """
 
@@ -26,7 +25,7 @@ class Rewritings:
     Parameters
     ----------
     *others : Rewritings or mapping of str to rules
-        Tables whose rules it begins with, by :func:`~onnxtrain.graph.operator_name`.
+        Tables whose rules are copied first, by :func:`~onnxtrain.graph.operator_name`.
 
     Examples
     --------
@@ -60,7 +59,7 @@ class Rewritings:
         return set(self._rules)
 
     def apply(self, op: Op | None, node: ir.Node) -> tuple[ir.Value, ...]:
-        """Return the replacements by the first rule that applies to a node, none if none does."""
+        """Return the replacements by the first rule that applies to a node, or an empty tuple."""
         for rule in self._rules.get(operator_name(node.op_type, node.domain), ()):
             found = rule(op, node)
             if found is not None:
@@ -85,12 +84,11 @@ def rewrite_nodes(
     graph : onnx_ir.Graph
         A value that changes between runs must be an input: an initializer counts as a constant.
     table : Rewritings
-        Of the rules for a node the first that applies is taken.
+        The rules; the first that applies to a node is used.
     values : sequence of onnx_ir.Value
-        Values that will be used and are not outputs of the graph yet.
+        Values that will become outputs of the graph.
     infer : callable, optional
-        Infers type and shape of the outputs of a node without rules that lacks them: they follow
-        from the rewritten operands.
+        Infers missing types and shapes of the outputs of a node without rules, from its rewritten operands.
 
     Returns
     -------
@@ -132,7 +130,7 @@ def _give_type(old: ir.Value, new: ir.Value) -> None:
 
 
 def _lacks_types(node: ir.Node) -> bool:
-    """Whether the types of a node can be inferred but are unknown: it is visited again after its operands."""
+    """Whether the unknown types of a node can now be inferred; such a node is visited again after its operands."""
     known = all(x is None or x.dtype is not None for x in node.inputs)
     return known and any(y.shape is None or y.dtype is None for y in node.outputs)
 

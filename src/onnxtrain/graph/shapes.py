@@ -1,8 +1,8 @@
 """Shape inference for most nodes of a training step.
 
-onnx infers any node, and takes as long for it as it takes to build one, about 0.1 ms: the node, its
-operands and its constants are serialized for it, and parsed. Simple cases are
-inferred here; if a rule is not certain, onnx infers or refuses.
+onnx can infer any node, but takes about 0.1 ms, as long as building the node, because the node, its operands and its
+constants are serialized and parsed. Simple cases are inferred here. If a rule is not certain, onnx infers the node or
+refuses it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import onnx_ir as ir
 
 from onnxtrain.graph.query import constant, made_by, same_dimension, static_shape
 
-#: The type of the results, and the shape of each, None if it is not certain.
+#: The type of the results, and the shape of each; None if uncertain.
 _Found: TypeAlias = "tuple[Any, *tuple[ir.Shape | None, ...]] | None"
 
-#: ``rule(node, *operands)``, of the operands that are given.
+#: ``rule(node, *operands)``, called with the present operands.
 _Rule: TypeAlias = "Callable[..., _Found]"
 
 _Dimension: TypeAlias = "int | ir.SymbolicDim"
@@ -38,7 +38,7 @@ class _Operand(NamedTuple):
 
 
 def infer_simply(node: ir.Node) -> bool:
-    """Set the types and the shapes of the results of a node; return False if onnx has to infer them."""
+    """Set the types and shapes of the results of a node; return False if onnx must infer them."""
     rule = None if node.domain else _RULES.get(node.op_type)
     if rule is None or node.outputs[0].shape is not None:
         return False
@@ -53,7 +53,7 @@ def infer_simply(node: ir.Node) -> bool:
 
 
 def _elementwise(node: ir.Node, *xs: _Operand) -> _Found:
-    """Infer the type of the operands, and their broadcast shape."""
+    """Infer the common type of the operands and their broadcast shape."""
     shapes: list[ir.Shape | None] = [x.shape for x in xs]
     return (xs[0].type, reduce(_broadcast, shapes)) if _of_one_type(*xs) else None
 
@@ -104,13 +104,13 @@ def _gather(node: ir.Node, x: _Operand, indices: _Operand) -> _Found:
 
 
 def _reshape(node: ir.Node, x: _Operand, target: _Operand) -> _Found:
-    """Infer for a target of static dimensions, of which one may be -1."""
+    """Infer a Reshape to static dimensions, of which one may be -1."""
     wanted, before = constant(target.value), static_shape(x.value)
     if wanted is None or wanted.ndim != 1:
         return None
     after = wanted.tolist()
     if before is not None and after.count(-1) == 1 and 0 not in after:
-        rest = -math.prod(after)  # of the others
+        rest = -math.prod(after)  # the product of the other dimensions
         after[after.index(-1)] = math.prod(before) // rest
     fits = before is None or math.prod(before) == math.prod(after)
     return (x.type, ir.Shape(after)) if fits and min(after, default=1) > 0 else None
@@ -126,7 +126,7 @@ def _constant_of_shape(node: ir.Node, target: _Operand) -> _Found:
 
 
 def _dimensions(value: ir.Value) -> ir.Shape | None:
-    """Return the shape that a vector of positive integers holds: a constant, or the result of Shape."""
+    """Return the shape stored in a vector of positive integers: a constant, or the result of Shape."""
     known, node = constant(value), made_by(value, "Shape")
     if known is not None:
         return ir.Shape(known.tolist()) if known.ndim == 1 and (known > 0).all() else None
@@ -144,19 +144,19 @@ def _concat(node: ir.Node, *xs: _Operand) -> _Found:
 
 
 def _agree_beside(axis: int, a: ir.Shape, b: ir.Shape) -> bool:
-    """Whether two shapes are known to be equal but for one axis."""
+    """Whether two shapes are known to be equal except on one axis."""
     if len(a) != len(b):
         return False
     return all(i == axis or same_dimension(da, db) for i, (da, db) in enumerate(zip(a, b, strict=True)))
 
 
 def _slice(node: ir.Node, x: _Operand, start: _Operand, *others: _Operand) -> _Found:
-    """Infer that a slice of a vector is a vector: its length depends on the bounds."""
+    """Infer that a slice of a vector is a vector of unknown length."""
     return (x.type, ir.Shape([None])) if len(x.shape) == 1 and constant(start.value) is None else None
 
 
 def _split(node: ir.Node, x: _Operand, *given: _Operand) -> _Found:
-    """Infer for given sizes."""
+    """Infer a Split with given sizes."""
     sizes, axis = constant(given[0].value) if given else None, _axis(node, x)
     if sizes is None or axis is None or sizes.sum() != x.shape[axis] or len(sizes) != len(node.outputs):
         return None
@@ -176,7 +176,7 @@ def _reduce(node: ir.Node, x: _Operand, *given: _Operand) -> _Found:
 
 
 def _axis(node: ir.Node, x: _Operand, default: int = 0) -> int | None:
-    """Return the axis of a node counted from the first, None if its operand has none such."""
+    """Return the nonnegative axis of a node, or None if its operand lacks this axis."""
     axis, rank = node.attributes.get_int("axis", default), len(x.shape)
     return axis % rank if -rank <= axis < rank else None
 
@@ -186,7 +186,7 @@ def _of_one_type(*values: _Operand) -> bool:
 
 
 def _broadcast(a: ir.Shape | None, b: ir.Shape | None) -> ir.Shape | None:
-    """Return the broadcast shape of two operands, None if it is not certain."""
+    """Return the broadcast shape of two operands, or None if it is uncertain."""
     if a is None or b is None:
         return None
     dimensions: list[_Dimension] = []

@@ -1,4 +1,4 @@
-"""The rewriting pass: weights become initializers, each node with a registered rewriting is replaced by it."""
+"""The rewriting pass: weights become initializers, and nodes with a registered rewriting are replaced."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
     Parameters
     ----------
     onx : onnx.ModelProto, bytes or path
-        It is not changed.
+        The model; it is not changed.
 
     Returns
     -------
     onnx.ModelProto
-        The inputs, outputs and results are the same. LinearRegressor, Scaler, SVMClassifier, ...
-        become MatMul, Add, Mul, ...; their attributes become initializers. Floating-point
-        Constant nodes of rank 1 or more become initializers of the same names, as do the
-        initializers inside the bodies of If, Loop and Scan. The leaf
-        values of tree ensembles become an initializer, the splits are kept. Encoders of
-        categories are kept.
+        A model with the same inputs, outputs and results. LinearRegressor, Scaler, SVMClassifier and others become
+        MatMul, Add, Mul and others; their attributes become initializers. Floating-point Constant nodes of rank 1 or
+        more become initializers of the same names, as do the initializers inside the bodies of If, Loop and Scan. The
+        leaf values of tree ensembles become an initializer; their splits are kept, and so are encoders of categories.
 
     Raises
     ------
@@ -54,12 +52,12 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
 
 @as_model_error("The model cannot be rewritten")
 def rewritten(model: ir.Model) -> ir.Model:
-    """Return a loaded model, which may be changed, after the rewriting; types are inferred on the way, node by node."""
+    """Return a loaded model after the rewriting, which may change it; types are inferred node by node."""
     lift_constants(model)
     declared = [(str(y.name), y.shape) for y in model.graph.outputs]
     for y in model.graph.outputs:
         if y.producer() is not None:
-            y.shape = None  # more may follow than was declared
+            y.shape = None  # inference may find more than the declared shape
     build, table = graph.builder(model), Rewritings(WITHOUT_EFFECT, {name: [rule] for name, rule in REWRITES.items()})
     graph.rewrite_nodes(build.op, model.graph, table, infer=build.infer)
     graph.set_outputs(model, [(name, y) for (name, _), y in zip(declared, model.graph.outputs, strict=True)])
@@ -72,7 +70,7 @@ def rewritten(model: ir.Model) -> ir.Model:
 
 
 def _is_typed(node: ir.Node) -> bool:
-    """Whether all types and dimensions of the results of a node are known; those inside a body never are."""
+    """Whether all types and dimensions of the results of a node are known; False for a node with subgraphs."""
     results = [y for y in node.outputs if y.name]
     shapes = [y.shape for y in results if y.dtype is not None]
     known = all(shape is not None and not shape.has_unknown_dim() for shape in shapes)
@@ -105,7 +103,7 @@ def lift_constants(model: ir.Model) -> None:
             continue
         lifted = ir.Value(name=value.name, type=value.type, shape=ir.Shape(array.shape))
         lifted.const_value = ir.tensor(array, dtype=value.dtype, name=value.name)
-        node.graph.remove(node)  # the name is free
+        node.graph.remove(node)  # frees the name
         ir.convenience.replace_all_uses_with(value, lifted)
         _register(model, lifted, counts, names)
 
@@ -117,9 +115,9 @@ def _weights_in_bodies(model: ir.Model) -> list[ir.Value]:
 
 
 def _is_flat(value: ir.Value) -> bool:
-    """Whether a value is read as the region or the scales of Resize only, which have no derivative.
+    """Whether a value is read only as the region or the scales of Resize, which have no derivative.
 
-    As an operand of the node whose body reads it, it would be taken for a weight.
+    Otherwise it would be treated as a weight of the node whose body reads it.
     """
     uses = value.uses()
     return bool(uses) and all(node.op_type == "Resize" and position in (1, 2) for node, position in uses)
@@ -139,20 +137,20 @@ def _lifted(node: ir.Node) -> np.ndarray | None:
 
 
 def _register(model: ir.Model, value: ir.Value, counts: Mapping[str, int], names: set[str]) -> None:
-    """Add an initializer to the main graph, under its name unless several values have it."""
+    """Add an initializer to the main graph, renamed if several values have its name."""
     if counts[str(value.name)] > 1:
         value.name = unique_name(str(value.name), names)
     model.graph.register_initializer(value)
 
 
-#: Operators of which one element remains the only one: they give it another shape or type, or repeat it.
+#: Operators that reshape, cast or repeat a single element.
 _CARRIERS = frozenset({"Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}) | {
     *("Transpose", "Unsqueeze")
 }
 
 
 def _is_intercept(value: ir.Value) -> bool:
-    """Whether a node adds a value to a product, perhaps in another shape."""
+    """Whether a node adds a value, perhaps reshaped, to a product."""
     return any(_joins_product(v, node) for v in graph.carried(value, _CARRIERS) for node in v.consumers())
 
 

@@ -21,7 +21,7 @@ def scaler(op, node):
     x = x if x.dtype is dtype else op.Cast(x, to=dtype)
     offset, scale = floats(node, "offset"), floats(node, "scale")
     if np.any(offset != 0):
-        x = op.Sub(x, weight(op, offset, "offset", dtype))  # a date in seconds needs more digits than float32 has
+        x = op.Sub(x, weight(op, offset, "offset", dtype))  # dates in seconds need more digits than float32 has
     if np.any(scale != 1):
         x = op.Mul(x, weight(op, scale, "scale", dtype))
     return op.Cast(x, to=ir.DataType.FLOAT)

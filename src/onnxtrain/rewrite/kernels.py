@@ -79,7 +79,7 @@ def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
 
 
 def _centered_distances(op: Op, x: ir.Value, v: ir.Value, vectors: np.ndarray) -> ir.Value:
-    """Return squared distances (N, V) from vectors (V, p), less rounded: rows far from 0 have squares larger by far."""
+    """Return squared distances (N, V) from vectors (V, p), computed around their mean to reduce rounding."""
     center = op.Constant(value=ir.tensor(vectors.mean(axis=0, dtype=np.float64).astype(np.float32)))
     x, v = op.Sub(x, center), op.Sub(v, center)
     return squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))
@@ -135,15 +135,16 @@ def _probabilities(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray) -> i
     return _coupled(op, r, len(classes))
 
 
-#: libsvm goes on until Q p differs from p^T Q p by less than this over the number of classes, but not for longer.
+#: libsvm iterates until Q p differs from p^T Q p by less than this over the number of classes, for at most so many
+#: sweeps.
 _RESIDUAL, _MOST_SWEEPS = 0.005, 100
 
 
 def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
-    r"""Return probabilities (N, k) of classes from those (N, pairs) of the first class of each pair.
+    r"""Return class probabilities (N, k) from those (N, pairs) of the first class of each pair.
 
-    They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`, up to a
-    residual of 0.005 / k, at which libsvm ends its iteration: so far its probabilities are from the minimum.
+    They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`, up to the
+    residual of 0.005 / k at which libsvm stops its iteration.
 
     References
     ----------
@@ -163,7 +164,7 @@ def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
 
 
 def _sweep(op: Op, q: ir.Value, k: int) -> Callable[[Op, ir.Value], list[ir.Value]]:
-    """Return a turn of libsvm's iteration for p (N, k, 1): it minimizes by one probability after the other."""
+    """Return a turn of libsvm's iteration for p (N, k, 1), which minimizes over one probability after the other."""
     unit = [mask(op, np.eye(k)[:, [t]], "unit") for t in range(k)]
     curvature = [op.Gather(op.Gather(q, [t], axis=1), [t], axis=2) for t in range(k)]
 
@@ -196,7 +197,7 @@ _ENDS = frozenset({"Exp", "MatMul", "Gemm", "Pow"})
 
 @rewrite("", "Scan")
 def distances(op, node):
-    """Turn the Scan over rows that skl2onnx writes for pairwise distances into matrix products."""
+    """Replace the Scan over rows that skl2onnx writes for pairwise distances by matrix products."""
     body = attribute(node, "body")
     if attribute(node, "num_scan_inputs") != 1 or len(node.inputs) != 2:
         return None
@@ -205,7 +206,7 @@ def distances(op, node):
     v, x = node.inputs  # the state, passed on unchanged, and the rows
     if len(node.outputs) != 2 or node.outputs[0].uses() or node.outputs[0].is_graph_output():
         return None
-    if _square_root_follows(node.outputs[1]):  # the root of a difference close to zero would lose half its digits
+    if _square_root_follows(node.outputs[1]):  # the square root of a difference near zero would lose half its digits
         difference = op.Sub(op.Unsqueeze(x, [1]), op.Unsqueeze(v, [0]))
         return v, op.ReduceSumSquare(difference, [2], keepdims=0)
     return v, squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))

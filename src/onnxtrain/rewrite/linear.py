@@ -1,6 +1,6 @@
 """LinearRegressor, LinearClassifier: a matrix product, its post-transform, and labels computed from scores.
 
-Labels follow the trained weights.
+Labels are computed from the trained weights.
 """
 
 from __future__ import annotations

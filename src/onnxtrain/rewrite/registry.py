@@ -50,7 +50,7 @@ def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Ru
     Raises
     ------
     ValueError
-        The operator has a rewriting already.
+        The operator already has a rewriting.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def weight(op: Op, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataTyp
 
 
 def as_float(op: Op, x: ir.Value) -> ir.Value:
-    """Return `x` as float: operators of ai.onnx.ml also accept integers and double, and return float."""
+    """Return `x` as float; operators of ai.onnx.ml also accept integers and double, and return float."""
     return x if x.dtype is ir.DataType.FLOAT else op.Cast(x, to=ir.DataType.FLOAT)
 
 
@@ -87,5 +87,5 @@ def constant(op: Op, array: np.ndarray, name: str) -> ir.Value:
 
 
 def mask(op: Op, array: np.ndarray, name: str) -> ir.Value:
-    """Return an array of 0 and 1 as float; it is stored as booleans, so no later reader takes it for a weight."""
+    """Return an array of 0 and 1 as float; it is stored as booleans, so that it is never treated as a weight."""
     return op.Cast(constant(op, array.astype(bool), name), to=ir.DataType.FLOAT)

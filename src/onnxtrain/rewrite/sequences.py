@@ -1,4 +1,4 @@
-"""Sequences of tensors, which have no gradient, rewritten as their elements, as slices or as stacked tensors."""
+"""Rewriting of sequences of tensors, which have no gradient, as their elements, as slices or as stacked tensors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from onnxtrain.rewrite.registry import rewrite
 
 @rewrite("", "SequenceAt")
 def element_of_a_split(op, node):
-    """Turn an element of a known sequence into itself, of a tensor that was split into a slice of it.
+    """Replace an element of a known sequence by the tensor, and an element of a split tensor by a slice.
 
-    PyTorch's exporter writes ``torch.split`` with the latter.
+    PyTorch's exporter writes ``torch.split`` in the latter form.
     """
     sequence, position = node.inputs
     split, index, elements = made_by(sequence, "SplitToSequence"), scalar(position), _elements(sequence)
     if elements is not None and index is not None and -len(elements) <= index < len(elements):
         return op.Identity(elements[int(index)])
-    if split is None or index is None or index < 0:  # from the end: their number may be unknown
+    if split is None or index is None or index < 0:  # counted from the end, although the number may be unknown
         return None
     x, *given = split.inputs
     sizes = constant(given[0]) if given else np.array(1)
@@ -43,9 +43,9 @@ def element_of_a_split(op, node):
 
 @rewrite("", "ConcatFromSequence")
 def joined_turns(op, node):
-    """Join the tensors that a Loop inserts into a sequence, one a turn, as PyTorch's exporter writes EmbeddingBag.
+    """Join the tensors that a Loop inserts into a sequence, one per turn, as PyTorch's exporter writes EmbeddingBag.
 
-    Tensors of one shape are stacked as an output of the Loop. Those of a known sequence, as of ``torch.stack``, are
+    Tensors of one shape are stacked as an output of the Loop. Tensors of a known sequence, as from ``torch.stack``, are
     concatenated.
     """
     (sequence,) = node.inputs
@@ -77,7 +77,7 @@ def joined_turns(op, node):
 
 @rewrite("", "OptionalGetElement")
 def element_of_an_optional(op, node):
-    """Turn the element of an optional value that is known to be there into itself."""
+    """Replace the element of an optional value that is known to be present by the element."""
     (x,) = node.inputs
     made = made_by(x, "Optional")
     if made is not None and made.inputs:
@@ -86,7 +86,7 @@ def element_of_an_optional(op, node):
 
 
 def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
-    """Return the tensors of a sequence that nodes put together one by one, None if they are not known."""
+    """Return the tensors of a sequence that nodes build one by one, or None if they are unknown."""
     inserts = []
     while (insert := made_by(sequence, "SequenceInsert")) is not None:
         inserts.append(insert)
@@ -104,7 +104,7 @@ def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
 
 
 def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
-    """Return the value that each turn of a Loop appends to a sequence, which is empty at first and not read."""
+    """Return the value that each turn of a Loop appends to a sequence that is initially empty and not read."""
     body = loop.attributes["body"].as_graph()
     if at >= len(body.inputs) - 2 or made_by(loop.inputs[2 + at], "SequenceEmpty") is None:
         return None
@@ -114,7 +114,7 @@ def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
 
 
 def _stacked(op: Op, loop: ir.Node, at: int) -> ir.Value:
-    """Append a Loop that returns the inserted tensors of another one as a stack, and take its outputs instead."""
+    """Append a Loop that stacks the inserted tensors of another Loop, whose outputs it replaces."""
     body = loop.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
     insert = body.outputs[1 + at].producer()
     outputs = [y for i, y in enumerate(body.outputs) if i != 1 + at]

@@ -1,9 +1,8 @@
 """TreeEnsembleRegressor, TreeEnsembleClassifier: the splits are kept, the leaf values become weights.
 
-The node is kept with another payload: one column per tree, which holds the
-index of the leaf a row falls into. The leaf values become an initializer
-``leaf_values`` (leaves, k) from which the rows are gathered. Leaves are indexed by
-tree, then by node.
+The node is kept with another payload: one column per tree with the index of the leaf into which a row falls. The leaf
+values become an initializer ``leaf_values`` (leaves, k), from which rows are gathered. Leaves are indexed by tree, then
+by node.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from onnxtrain.graph import BUFFER, Op, attribute
 from onnxtrain.rewrite.linear import class_labels, labels_of_best, labels_of_sign, post_transform
 from onnxtrain.rewrite.registry import floats, mask, rewrite, weight
 
-#: float32 counts exactly up to here.
+#: float32 represents all integers up to this one.
 _MOST_LEAVES = 2**24
 
 
@@ -61,7 +60,7 @@ def tree_ensemble_classifier(op, node):
     if shares is not None:
         z = _mean_of_probabilities(op, index, leaves, shares)
         return labels_of_best(op, z, classes), z
-    # of two opposite columns one decides: leaves trained apart would leave rows of probabilities that do not sum to one
+    # of two opposite columns only one is trained; otherwise probabilities would no longer sum to one
     scored = [1] if _are_opposite(node, leaves) and not base.any() else np.flatnonzero(leaves.given.any(axis=0))
     if len(classes) == 2 and len(scored) == 1:
         one = Leaves(leaves.values[:, scored], leaves.given[:, scored], leaves.tree, leaves.node, leaves.column)
@@ -133,7 +132,7 @@ def read_leaves(node: ir.Node, kind: str, k: int) -> Leaves:
 
 
 def leaf_indices(op: Op, node: ir.Node, leaves: Leaves) -> ir.Value:
-    """Return the index of the leaf of each tree that a row falls into, int64 (N, trees)."""
+    """Return, for each tree, the index of the leaf into which a row falls, int64 (N, trees)."""
     splits = {name: a for name, a in node.attributes.items() if name.startswith("nodes_")}
     number = np.arange(len(leaves.tree), dtype=np.float32)
     double = any(name.endswith("_as_tensor") for name in splits)
@@ -207,7 +206,7 @@ def _shares(leaves: Leaves) -> np.ndarray | None:
     return shares if np.all(shares > 0) and np.allclose(sums, shares[leaves.column], rtol=_SUMS_UP - 1) else None
 
 
-#: The float32 sum of values that sum to one is less than this.
+#: A bound of the float32 sum of values that sum to one.
 _SUMS_UP = 1 + 1e-5
 
 
@@ -243,13 +242,13 @@ def _add_base(op: Op, z: ir.Value, base: np.ndarray) -> ir.Value:
 
 
 def _are_opposite(node: ir.Node, leaves: Leaves) -> bool:
-    """Whether the columns of two classes are Sigmoid of -z and of z, as CatBoost writes them."""
+    """Whether the columns of two classes are the Sigmoid of -z and of z, as CatBoost writes them."""
     two = attribute(node, "post_transform", "NONE") == "LOGISTIC" and leaves.values.shape[1] == 2
     return two and np.array_equal(leaves.values[:, 0], -leaves.values[:, 1])
 
 
 def _one_score(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray, *, positive: bool) -> tuple[ir.Value, ir.Value]:
-    """Return label and scores of two classes from one score (N, 1) of the second."""
+    """Return the label and the scores of two classes from the score (N, 1) of the second."""
     transform = attribute(node, "post_transform", "NONE")
     if transform == "LOGISTIC":
         p = op.Sigmoid(z)
@@ -261,7 +260,7 @@ def _one_score(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray, *, posit
 
 # ------------------------------------------------- probabilities of the leaves
 
-#: The sum of the floors added to probabilities of 0: the round trip differs by less than this.
+#: The sum of the floors of zero probabilities, which bounds the error of a round trip.
 _FLOOR = 5e-7
 
 
@@ -270,10 +269,9 @@ def probabilities_of(op: Op, w: ir.Value) -> ir.Value:
 
     .. math:: p_j = \frac{(1 + w_j)^2}{\sum_i (1 + w_i)^2}
 
-    w = 0 is the same probability for each class. Leaves of trees have many probabilities that are exactly 0, and those
-    must be trainable. The derivative at p is proportional to :math:`\sqrt p`; that of a softmax is proportional to p:
-    with a floor low enough not to be seen, 2.5e-7 for two classes, it is 2,000 times smaller, and a pure leaf stays
-    pure.
+    w = 0 gives equal probabilities. Many probabilities in leaves of trees are exactly 0 and must be trainable. The
+    derivative at p is proportional to :math:`\sqrt p`, that of a softmax to p. With an invisible floor of 2.5e-7 for
+    two classes, the derivative of a softmax would be 2,000 times smaller, and a pure leaf would stay pure.
     """
     u = op.Add(w, 1.0)
     squares = op.Mul(u, u)
@@ -281,7 +279,7 @@ def probabilities_of(op: Op, w: ir.Value) -> ir.Value:
 
 
 def to_free(p: np.ndarray) -> np.ndarray:
-    """Return w (..., k), float64, for probabilities (..., k) of any common factor."""
+    """Return w (..., k), float64, for probabilities (..., k) up to a common factor."""
     k = p.shape[-1]
     p = np.maximum(np.asarray(p, dtype=np.float64) / p.sum(axis=-1, keepdims=True, dtype=np.float64), _FLOOR / k)
     return np.sqrt(k * p / p.sum(axis=-1, keepdims=True)) - 1

@@ -1,4 +1,4 @@
-"""Runs a graph: devices, sessions, threads. It knows nothing of training."""
+"""Running of graphs: devices, sessions, threads. The package does not know training."""
 
 import re
 
@@ -6,12 +6,12 @@ import onnxruntime
 
 from onnxtrain.errors import DependencyError
 
-#: The oldest version that the tests run with, as pyproject.toml has it.
+#: The oldest supported version, as in pyproject.toml; the tests run with it.
 OLDEST = (1, 19)
 
 
 def check_version(version: str) -> None:
-    """Raise a DependencyError where onnxruntime is too old; pip does not look once it is installed."""
+    """Raise a DependencyError if onnxruntime is too old; pip does not check an already installed version."""
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
         raise DependencyError(
             f"onnxtrain needs onnxruntime {'.'.join(map(str, OLDEST))} or newer, found {version} in "
@@ -21,7 +21,7 @@ def check_version(version: str) -> None:
 
 
 def library() -> dict[str, str]:
-    """Return the version of onnxruntime and its file, and the execution providers of this build."""
+    """Return the version and file of onnxruntime, and the execution providers of this build."""
     return {
         "module": f"{onnxruntime.__version__}, {onnxruntime.__file__}",
         "providers": ", ".join(onnxruntime.get_available_providers()),

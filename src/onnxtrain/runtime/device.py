@@ -1,4 +1,4 @@
-"""Where the work is done: the one place that knows a CPU from a GPU."""
+"""Devices: the only module that distinguishes CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from onnxtrain.cache import table
 from onnxtrain.errors import DeviceError
 from onnxtrain.opsets import runtime_version
 
-#: Operators a recorded run may have. Not those whose kernels for CUDA copy from memory of the host that is no longer
-#: theirs when the run is replayed, so that results are silently wrong: Concat, Split, ScatterND, the recurrent
-#: ones, all that https://github.com/microsoft/onnxruntime/pull/32121 names. Nor those that wait for the GPU: NonZero.
+#: Operators that a recorded run may contain. Excluded are operators whose CUDA kernels copy from host memory that is
+#: freed before the run is replayed, which makes results silently wrong: Concat, Split, ScatterND, the recurrent
+#: operators, all that https://github.com/microsoft/onnxruntime/pull/32121 names. Excluded are also operators that wait
+#: for the GPU: NonZero.
 _RECORDED = frozenset(
     """
     Abs Add And AveragePool BatchNormalization Cast Ceil Clip Constant ConstantOfShape Conv ConvTranspose Cos Div Elu
@@ -36,51 +37,53 @@ _RECORDED = frozenset(
 
 _NAMES = re.compile(r"(?P<kind>cpu|cuda|gpu|webgpu)(?::(?P<index>\d+))?")
 
-#: The oldest onnxruntime that opens a session on the provider of a plug-in by its name; older ones take the CPU.
+#: The oldest onnxruntime that can open a session on a plug-in provider by name; older ones use the CPU.
 _PLUGINS = (1, 32)
 
-#: The process that used a kind of device first: its children by a fork have the device, but none of its threads.
+#: The process that first used each kind of device; its forked children have the device, but none of its threads.
 _FIRST_USER: dict[str, int] = {}
 
-#: Other names of kinds: what onnxruntime's ``get_device`` and older programs say.
+#: Other names of kinds, from onnxruntime's ``get_device`` and older programs.
 _ALIASES = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The differences between devices that graphs and runs depend on; the defaults are those of a CPU.
+    """Differences between devices on which graphs and runs depend; the defaults are those of a CPU.
 
     Attributes
     ----------
     records_runs : bool
-        A run is recorded and replayed, if :func:`can_be_recorded`: launching its kernels takes longer than they do.
+        Whether a run is recorded and replayed, if :func:`can_be_recorded`, because launching its kernels takes longer
+        than running them.
     computed_bounds : bool
-        Slice may take bounds that the graph computes; else the host reads them, a copy in the midst of a run.
+        Whether Slice supports bounds that the graph computes; otherwise the host reads them, with a copy during the
+        run.
     holds_data : bool
-        Arrays are copied to memory of its own, and stay there between runs.
+        Whether arrays are copied to the device's own memory and stay there between runs.
     constant_batch : bool
-        The number of rows of a batch is a constant of a step: full batches have a session, the last of an epoch has
-        another. Else what the graph computes of shapes runs on the host, and the step cannot be recorded. On a CPU,
-        which has no such boundary, small networks lose 8 % by it and others gain nothing.
+        Whether the batch size is a constant of a step, with one session for full batches and one for the last batch of
+        an epoch. Otherwise computations on shapes run on the host, and the step cannot be recorded. On a CPU, where
+        there is no such boundary, this costs small networks 8 % and gains nothing for others.
     keeps_bindings : bool
-        A run sees what was written to its inputs since they were bound. Else an input that a node on the host reads was
-        copied there when it was bound, and each run is bound anew.
+        Whether a run sees values written to its inputs after they were bound. Otherwise an input that a node on the
+        host reads is copied there when it is bound, so each run must bind it again.
     cpu_kernels : bool
-        The rewritings apply that pay with the kernels of a CPU alone.
+        Whether to use the rewritings that pay only with CPU kernels.
     packs_weights : bool
-        The optimizer updates small weights packed in one row: fewer operators, but a Split and a Concat, which cannot
-        be recorded, and on WebGPU take longer than the operators that they save.
+        Whether the optimizer updates small weights packed in one row. This saves operators but needs a Split and a
+        Concat, which cannot be recorded, and which on WebGPU take longer than the operators that they save.
     float64 : bool
-        It has kernels in float64; without, per-step scalars are computed in float32.
+        Whether it has float64 kernels; otherwise per-step scalars are computed in float32.
     bfloat16 : bool
-        It has products in bfloat16.
+        Whether it has bfloat16 products.
     thorough : bool
-        Every optimization of onnxruntime pays for a step; else the cheap ones do.
+        Whether all graph optimizations of onnxruntime pay for a step; otherwise only the cheap ones do.
     opset : int or None
-        The opset at which onnxruntime has the most kernels, None if it does not matter. A kernel for CUDA that was
-        registered for all versions to come is not taken if its operator has changed since: the node goes to the CPU,
-        with copies there and back. Up to onnxruntime 1.23 that is so at opset 21 for Reshape, Shape, Equal and
-        others, at 18 for none of them.
+        The opset at which onnxruntime has the most kernels, None if it does not matter. A CUDA kernel that was
+        registered for all future versions is not used if its operator has changed since. The node then runs on the CPU,
+        with copies in both directions. Up to onnxruntime 1.23 this concerns Reshape, Shape, Equal and others at opset
+        21, and none of them at opset 18.
     """
 
     records_runs: bool = False
@@ -97,7 +100,7 @@ class Capabilities:
 
 
 def _put_as_result(array: np.ndarray, kind: str, index: int) -> onnxruntime.OrtValue:
-    """Return an array as a result: the Python API allocates no other memory of the device."""
+    """Return an array as a result of a session, because the Python API cannot allocate device memory otherwise."""
     session = _identity(kind, str(array.dtype), array.ndim, os.getpid())
     binding = session.io_binding()
     binding.bind_cpu_input("x", np.ascontiguousarray(array))
@@ -115,10 +118,11 @@ def _everywhere(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bo
 
 
 def _wrong_on_webgpu(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether a node must stay on the host: onnxruntime's kernel for WebGPU refuses it, or its results are wrong.
+    """Whether a node must run on the host, because onnxruntime's WebGPU kernel refuses it or is wrong for it.
 
-    They are for a Conv of 6, 9, 15, ... channels (1.27): https://github.com/microsoft/onnxruntime/issues/29651. In the
-    gradient of filters the channels are the rows of the batch, whose number the graph does not know.
+    The kernel is wrong for a Conv of 6, 9, 15, ... channels (1.27):
+    https://github.com/microsoft/onnxruntime/issues/29651. In the gradient of filters, the channels are the rows of the
+    batch, whose number is unknown in the graph.
     """
     if node.op_type == "MaxPool":
         return len(node.output) > 1
@@ -131,30 +135,30 @@ def _wrong_on_webgpu(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of device: its execution provider, and how arrays get there.
+    """A kind of device: its execution provider, and how arrays are copied to it.
 
     Attributes
     ----------
     provider : str
     capabilities : Capabilities
     options : tuple of (name, value)
-        Of the provider.
+        The options of the provider.
     numbered : bool
-        There may be several, told apart by an index.
+        Whether there may be several devices, distinguished by an index.
     package, needs : str
-        What pip installs to have the provider; what it needs besides.
+        The package that pip installs for the provider; what else the provider needs.
     plugin : str
-        A module whose library adds the provider to a build of onnxruntime that lacks it.
+        The module whose library adds the provider to a build of onnxruntime that lacks it.
     prepare : str
-        A function of onnxruntime that loads the libraries that pip installed, if it has it.
+        The function of onnxruntime, if it exists, that loads libraries installed by pip.
     put : callable
-        Returns an array, of the kind and the index of a device, as an OrtValue there.
+        Returns an array as an OrtValue on a device, given by its kind and index.
     overwrite : callable
-        Copies an array to an OrtValue there.
+        Copies an array to an OrtValue on the device.
     on_host : callable
-        Whether a node, the shapes of the values known, must run on the host.
+        Whether a node must run on the host, given the known shapes.
     on_host_option : str
-        The option of a session that names such nodes.
+        The session option that names such nodes.
     """
 
     provider: str
@@ -171,7 +175,8 @@ class Kind:
     on_host_option: str = ""
 
 
-#: The kinds of devices, those that "auto" prefers first. A new kind is a row here, with a test that has run on it.
+#: The kinds of devices in the order in which "auto" prefers them. A new kind needs a row here and a test that has run
+#: on it.
 KINDS = {
     "cuda": Kind(
         "CUDAExecutionProvider",
@@ -186,7 +191,7 @@ KINDS = {
             thorough=True,
             opset=18,
         ),
-        # else products of float32 are rounded to ten bits, fewer than L-BFGS and small steps need
+        # TF32 would round float32 products to ten bits, fewer than L-BFGS and small steps need
         options=(("use_tf32", "0"),),
         numbered=True,
         package="onnxruntime-gpu[cuda,cudnn]",
@@ -227,18 +232,18 @@ class Device:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities that every device of its kind has."""
+        """The capabilities of its kind of device."""
         return CAPABILITIES[self.kind]
 
     def providers(self, *, captured: bool = False) -> list[Any]:
         """Return the execution providers, in order of preference.
 
-        With `captured` a GPU records the kernels of a run and replays them in the next ones.
+        With `captured`, a GPU records the kernels of a run and replays them in later runs.
 
         Raises
         ------
         DeviceError
-            This process was forked from one that has used the device: a run would wait for ever.
+            This process was forked from one that has used the device, so a run would wait forever.
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
@@ -253,7 +258,7 @@ class Device:
         return [(kind.provider, options), "CPUExecutionProvider"]
 
     def prepared(self, onx: bytes, options: onnxruntime.SessionOptions) -> bytes:
-        """Return a model whose nodes that must run on the host have names, which the options list."""
+        """Return a model whose nodes that must run on the host have names, which are added to the options."""
         kind = KINDS[self.kind]
         if not kind.on_host_option:
             return onx
@@ -278,15 +283,15 @@ class Device:
 
 
 class Buffer(NamedTuple):
-    """Memory of a device that is bound to sessions, and read and written between their runs.
+    """Memory of a device that is bound to sessions, and that is read and written between runs.
 
     Attributes
     ----------
     value : OrtValue
     array : ndarray or None
-        The same memory, on a CPU.
+        The same memory as an array, on a CPU.
     overwrite : callable
-        Copies an array to ``value``, on another device.
+        Copies an array to ``value``, on other devices.
     """
 
     value: onnxruntime.OrtValue
@@ -309,7 +314,7 @@ class Buffer(NamedTuple):
 def _identity(kind: str, dtype: str, ndim: int, process: int) -> onnxruntime.InferenceSession:
     """Return a session that copies a tensor of a type and a rank to a device.
 
-    WebGPU's memory goes with its last session: these stay until `clear_caches` is called.
+    WebGPU's memory is freed with its last session, so these sessions are cached until `clear_caches` is called.
     """
     code, shape = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [f"d{i}" for i in range(ndim)]
     x, y = (onnx.helper.make_tensor_value_info(name, code, shape) for name in "xy")
@@ -318,28 +323,28 @@ def _identity(kind: str, dtype: str, ndim: int, process: int) -> onnxruntime.Inf
     content = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # without fallback: else the session is one on the CPU where there is no device
+    # no fallback, which would silently open a session on the CPU
     return onnxruntime.InferenceSession(content, options, providers=Device(kind).providers(), enable_fallback=0)
 
 
 def can_be_recorded(onx: bytes) -> bool:
-    """Whether a GPU may record a run of a model and replay it."""
+    """Whether a GPU can record a run of a model and replay it."""
     graph = onnx.load_model_from_string(onx).graph
     ranks = {name: len(shape) for name, shape in _shapes(graph).items()}
     if any(node.domain not in ("", "ai.onnx") or node.op_type not in _RECORDED for node in graph.node):
         return False
-    # a product of two stacks of matrices gets the addresses of all of them
+    # a batched matrix product is passed the addresses of all matrices
     return all(ranks.get(node.input[1], 3) <= 2 for node in graph.node if node.op_type == "MatMul")
 
 
 def nodes_on_host(kind: str, onx: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Return the nodes of a model that a kind of device leaves to the host, as its kernels refuse them or are wrong."""
+    """Return the nodes of a model that must run on the host, because the device's kernels refuse them or are wrong."""
     shapes = _shapes(onx.graph)
     return [node for node in onx.graph.node if KINDS[kind].on_host(node, shapes)]
 
 
 def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
-    """Return the shapes of the values where they are written, 0 for an unknown length."""
+    """Return the declared shapes of values, 0 for an unknown length."""
     values = (*graph.input, *graph.value_info, *graph.output)
     tensors = ((v.name, v.type.tensor_type) for v in values)
     known = {name: [d.dim_value for d in t.shape.dim] for name, t in tensors if t.HasField("shape")}
@@ -347,7 +352,7 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
 
 
 def _meant(name: object) -> str:
-    """Return the end of an error message: which device a number, torch.device or a provider stands for."""
+    """Return the end of a message: the device that a number, a torch.device or a provider probably means."""
     if isinstance(name, int):
         return f" Did you mean 'cuda:{name}'?"
     spelt = str(name).casefold()
@@ -355,18 +360,18 @@ def _meant(name: object) -> str:
 
 
 def find_device(name: str) -> Device:
-    """Return the device called `name`.
+    """Return the device named `name`.
 
     Parameters
     ----------
     name : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"``, or ``"auto"``: the first GPU that
-        onnxruntime can use, else the CPU. A software GPU is none. ``"gpu"`` is ``"cuda"``.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"webgpu"``, or ``"auto"``: the first GPU that onnxruntime can use, else
+        the CPU. A software GPU does not count. ``"gpu"`` is ``"cuda"``.
 
     Raises
     ------
     DeviceError
-        The name is none of these, or onnxruntime cannot use that device.
+        The name is unknown, or onnxruntime cannot use the device.
     """
     if name == "auto":
         usable = (kind for kind in KINDS if _fault(kind, 0, os.getpid()) is None and _has_hardware(kind))
@@ -386,7 +391,7 @@ def find_device(name: str) -> Device:
 
 
 def _has_hardware(kind: str) -> bool:
-    """Whether onnxruntime names hardware for a device, as far as it does; WebGPU runs on a CPU, too."""
+    """Whether onnxruntime lists hardware for a device, if it can; WebGPU can also run on a CPU."""
     if kind != "webgpu":
         return True
     devices = onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else []  # since 1.22
@@ -397,7 +402,7 @@ def _has_hardware(kind: str) -> bool:
 
 @table(maxsize=16)
 def _fault(kind: str, index: int, process: int) -> str | None:
-    """Return why a process cannot use a device, None where it can."""
+    """Return why a process cannot use a device, or None if it can."""
     if kind == "cpu":
         return None
     row = KINDS[kind]
@@ -406,7 +411,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
     if row.provider not in present:
         remedy = f"The plug-in {row.plugin} cannot be used here: {problem}" if problem else _remedy(row)
         return f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. {remedy}"
-    # the name is there wherever onnxruntime was built for GPUs, even without one
+    # a build for GPUs lists the provider even without a GPU
     said = io.StringIO()
     try:
         with redirect_stdout(said):
@@ -427,7 +432,7 @@ def _remedy(row: Kind) -> str:
 
 
 def _register_plugin(row: Kind) -> str:
-    """Add a provider that this build of onnxruntime lacks, if its plug-in is installed; return why it cannot be."""
+    """Add a provider that this build of onnxruntime lacks from its plug-in; return why it cannot be added."""
     if not row.plugin or row.provider in onnxruntime.get_available_providers() or find_spec(row.plugin) is None:
         return ""
     if runtime_version() < _PLUGINS:
@@ -438,5 +443,5 @@ def _register_plugin(row: Kind) -> str:
         return " ".join(str(e).split())
     if row.provider in onnxruntime.get_available_providers():
         return ""
-    onnxruntime.unregister_execution_provider_library(row.plugin)  # it is looked for again after clear_caches()
+    onnxruntime.unregister_execution_provider_library(row.plugin)  # clear_caches() allows another try
     return f"it finds no GPU. {row.needs}"

@@ -1,4 +1,4 @@
-"""The one home of onnxruntime's sessions: their options, their runs."""
+"""Sessions of onnxruntime: their options and their runs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from onnxtrain.opsets import at_opset
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
 from onnxtrain.runtime.threads import available_threads, threads_for
 
-#: The sessions of this process, and those of the process it was forked from. Destroying a session waits for its
-#: threads; a child of a fork has none of its parent's, so it would wait for ever: it keeps these sessions instead.
+#: The sessions of this process, and the inherited sessions of the process from which it was forked. Destroying a
+#: session waits for its threads. A forked child has none of its parent's threads and would wait forever, so it keeps
+#: inherited sessions.
 _OPEN: WeakSet[onnxruntime.InferenceSession] = WeakSet()
 _INHERITED: set[onnxruntime.InferenceSession] = set()
 
 SESSIONS: Cache[onnxruntime.InferenceSession] = Cache("sessions")
 
-#: Bytes of a session besides the weights, of which it has a copy and, for products, a packed one.
+#: The bytes of a session besides its weights, of which it has a copy and, for products, a packed copy.
 _SESSION_BYTES = 2**20
 
-#: Bytes of a result from which intermediate results are not held twice. A step of a language model whose scores have
-#: 196 MB takes 0.6 GB instead of 1.2, as PyTorch's. Small steps gain from memory that is planned.
+#: From this size of a result in bytes, onnxruntime's memory planning is off, which would hold intermediate results
+#: twice. A step of a language model with 196 MB of scores then takes 0.6 GB instead of 1.2, as in PyTorch. Small steps
+#: profit from planned memory.
 _LARGE = 2**24
 
 
@@ -55,26 +57,27 @@ def open_session(
     thorough: bool = True,
     planned: bool = True,
 ) -> onnxruntime.InferenceSession:
-    """Return a session of onnxruntime on a model.
+    """Return an onnxruntime session on a model.
 
     Parameters
     ----------
     onx : onnx.ModelProto or bytes
     device : Device or str
     n_threads : int, optional
-        Threads of one operator; None takes all of :func:`available_threads`.
+        The number of threads per operator; None: all of :func:`available_threads`.
     captured : bool
-        On a GPU, runs are recorded as CUDA graphs where onnxruntime can do so with the model.
+        Whether runs on a GPU are recorded as CUDA graphs, if onnxruntime can do this for the model.
     thorough : bool
-        Every rearrangement of the graph that onnxruntime knows is tried, which pays for many predictions. Without,
-        the cheap ones are: those that steps gain from.
+        Whether all graph optimizations of onnxruntime are used, which pays for many predictions; otherwise only the
+        cheap ones, from which steps profit.
     planned : bool
-        From the second run on, the memory of all intermediate results is one block, beside that of the first run.
+        Whether, from the second run on, the memory of all intermediate results is one block, in addition to that of the
+        first run.
 
     Raises
     ------
     ModelError
-        onnxruntime refuses the model: an operator without kernel, an opset too new.
+        onnxruntime refuses the model, because an operator has no kernel or the opset is too new.
     """
     device = device if isinstance(device, Device) else find_device(device)
     options = quiet_options()
@@ -85,29 +88,29 @@ def open_session(
     content = at_opset(onx if isinstance(onx, bytes) else onx.SerializeToString(), device.capabilities.opset)
     content = device.prepared(content, options)
     if captured and device.capabilities.records_runs and (can_be_recorded(content) or _is_recorded_folded(content)):
-        with suppress(ModelError):  # a node that only a CPU has
+        with suppress(ModelError):  # a node with only a CPU kernel
             return open_with(content, options, device.providers(captured=True))
     try:
         return open_with(content, options, device.providers())
     except ModelError as e:
-        if "QuantizeLinear" in str(e):  # 1.32 moves a quantization of int8 to uint8, and leaves its output_dtype
+        if "QuantizeLinear" in str(e):  # 1.32 changes a quantization from int8 to uint8 but keeps its output_dtype
             options.add_session_config_entry("session.disable_quant_qdq", "1")
             with suppress(ModelError):
                 return open_with(content, options, device.providers())
         session = _open_with_less(content, options, device.providers())
         if session is None:
             raise
-        # up to 1.19 a product is fused into an operator that has no kernel in float64
+        # up to 1.19 a product is fused into an operator without float64 kernel
         if "FusedMatMul" not in str(e):
             warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning)
         return session
 
 
 def _is_recorded_folded(content: bytes) -> bool:
-    """Whether a GPU may record a run of a model once onnxruntime has folded its constants, as it does on any device."""
+    """Whether a GPU can record a run of a model after onnxruntime's constant folding, which is equal on all devices."""
     options = quiet_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    with tempfile.TemporaryDirectory() as folder, suppress(ModelError):  # what a CPU has no kernel for
+    with tempfile.TemporaryDirectory() as folder, suppress(ModelError):  # no CPU kernel
         options.optimized_model_filepath = path = os.path.join(folder, "folded.onnx")
         open_with(content, options, ["CPUExecutionProvider"])
         with open(path, "rb") as file:
@@ -118,7 +121,7 @@ def _is_recorded_folded(content: bytes) -> bool:
 def _open_with_less(
     content: bytes, options: onnxruntime.SessionOptions, providers: list[Any]
 ) -> onnxruntime.InferenceSession | None:
-    """Return a session of a lower level of optimization, None where none can be opened: the model is at fault."""
+    """Return a session with a lower optimization level, or None if none can be opened: then the model is at fault."""
     levels = onnxruntime.GraphOptimizationLevel
     tried = options.graph_optimization_level
     for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
@@ -130,7 +133,7 @@ def _open_with_less(
 
 
 def quiet_options() -> onnxruntime.SessionOptions:
-    """Return options of a session that does not print errors: they reach us as exceptions."""
+    """Return session options that print no errors, since errors are raised as exceptions."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return options
@@ -142,30 +145,30 @@ def open_with(
     providers: Sequence[Any],
     provider_options: Sequence[dict[str, Any]] | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Return a session with options and execution providers of onnxruntime.
+    """Return a session with given options and execution providers.
 
     Raises
     ------
     ModelError
-        onnxruntime refuses the model, or has no such provider.
+        onnxruntime refuses the model, or lacks a provider.
     """
     try:
-        # without fallback: else an error of the GPU is printed, and the session is one on the CPU
+        # no fallback, which would print the GPU's error and open a session on the CPU
         session = onnxruntime.InferenceSession(
             content, options, providers=providers, provider_options=provider_options, enable_fallback=0
         )
-    except Exception as e:  # onnxruntime's exceptions have no common base but Exception
+    except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
         raise ModelError(
             f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_in_float64(content, str(e))}"
         ) from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
-    if name not in session.get_providers():  # as versions do that know no other way than to fall back
+    if name not in session.get_providers():  # versions that always fall back
         raise ModelError(f"onnxruntime {onnxruntime.__version__} cannot run the model on the {name}.")
-    _OPEN.add(session)  # no child of a fork will destroy it
+    _OPEN.add(session)  # a forked child will not destroy it
     return session
 
 
-#: How onnxruntime names a node that it has no kernel for, or that ONNX does not define for float64.
+#: onnxruntime's messages about a node without kernel, or that ONNX does not define for float64.
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\(\d+\) node with name"
     r"|Type 'tensor\(double\)' of input parameter \(.*\) of operator \((\w+)\)"
@@ -173,7 +176,7 @@ _NO_KERNEL = re.compile(
 
 
 def _in_float64(content: bytes, problem: str) -> str:
-    """Return the remedy for an operator without kernel for float64, nothing about another problem."""
+    """Return the remedy for an operator without float64 kernel; empty for another problem."""
     found = _NO_KERNEL.search(problem)
     if found is None:
         return ""
@@ -186,15 +189,15 @@ def _in_float64(content: bytes, problem: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where graphs run: a device, and the number of threads of an operator.
+    """Where graphs run: a device, and the number of threads per operator.
 
     Attributes
     ----------
     device : Device
     n_threads : int or None
-        None: as many as the work is worth.
+        None: depends on the work.
     planned : bool
-        As of :func:`open_session`.
+        As in :func:`open_session`.
     """
 
     device: Device
@@ -202,17 +205,17 @@ class Place:
     planned: bool = True
 
     def for_work(self, multiplications: float) -> Place:
-        """Return the place of a graph that does so many multiplications in a run."""
+        """Return the place for a graph with the given number of multiplications per run."""
         return replace(self, n_threads=threads_for(multiplications, self.n_threads))
 
     def for_results(self, n_bytes: int) -> Place:
-        """Return the place of a graph that has results of so many bytes in a run: large ones are not held twice."""
+        """Return the place for a graph with results of `n_bytes` per run; large results are not held twice."""
         return replace(self, planned=n_bytes <= _LARGE)
 
     def open(
         self, onx: bytes, *, shared: bool = True, captured: bool = False, thorough: bool = True
     ) -> onnxruntime.InferenceSession:
-        """Return a session like :func:`open_session`; one that is shared is kept for all places like this one."""
+        """Return a session as :func:`open_session` does; a shared session is cached for all equal places."""
         n_threads = self.n_threads or available_threads()
         key = (onx, self.device, n_threads, captured, thorough, self.planned)
         session = SESSIONS.find(key) if shared else None
@@ -226,7 +229,7 @@ class Place:
 
 
 class KeptSession:
-    """The session of an object that may be pickled or forked, and copies of the arrays inside that may have changed."""
+    """A session of an object that may be pickled or forked, and copies of the arrays in it, which may have changed."""
 
     def __init__(self) -> None:
         self._session: onnxruntime.InferenceSession | None = None
@@ -234,13 +237,13 @@ class KeptSession:
         self._inside: dict[str, np.ndarray] = {}
 
     def find(self, inside: Mapping[str, np.ndarray]) -> onnxruntime.InferenceSession | None:
-        """Return the session if this process has opened one with equal arrays inside; NaN is equal to nothing."""
+        """Return the session if this process opened it with equal arrays; NaN never compares equal."""
         is_own = self._process == os.getpid() and inside.keys() == self._inside.keys()
         is_same = is_own and all(np.array_equal(array, self._inside[name]) for name, array in inside.items())
         return self._session if is_same else None
 
     def keep(self, session: onnxruntime.InferenceSession, inside: Mapping[str, np.ndarray]) -> None:
-        """Keep a session that has these arrays inside."""
+        """Keep a session that contains these arrays."""
         self._session, self._process = session, os.getpid()
         self._inside = {name: np.array(array) for name, array in inside.items()}
 
@@ -257,32 +260,32 @@ def run(
     outputs: Sequence[str] | None = None,
     thorough: bool = True,
 ) -> list[np.ndarray]:
-    """Run a model once and return its outputs, or those named in `outputs`; see :func:`open_session`."""
+    """Run a model once and return all outputs, or those named in `outputs`; see :func:`open_session`."""
     return run_session(open_session(onx, device, n_threads, thorough=thorough), feeds, outputs)
 
 
 def run_session(
     session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> list[np.ndarray]:
-    """Run an open session and return its outputs; an error of onnxruntime becomes a DataError."""
+    """Run an open session and return its outputs; raise a DataError for an error of onnxruntime."""
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
         raise DataError(
             f"onnxruntime cannot run the model: {e}{_UNKNOWN if 'Unknown Category' in str(e) else _integers(feeds)}"
         ) from e
-    # onnxruntime 1.19 returns the memory of an input that is an output as well, without keeping it alive
+    # if an input is also an output, onnxruntime 1.19 returns its memory without keeping it alive
     given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
     shared = (isinstance(y, np.ndarray) and any(np.may_share_memory(x, y) for x in given) for y in found)
     return [y.copy() if is_shared else y for y, is_shared in zip(found, shared, strict=True)]
 
 
-#: What to do about a category that the OneHotEncoder of a model has not seen.
+#: The remedy for a category that is unknown to the OneHotEncoder of a model.
 _UNKNOWN = " X has a category that the encoder was not fitted on: OneHotEncoder(handle_unknown='ignore') takes any."
 
 
 def _integers(feeds: Mapping[str, Any]) -> str:
-    """Return the integer inputs, indices and masks, for a message: onnxruntime names a node alone."""
+    """Return the integer inputs (indices and masks) for a message, because onnxruntime only names a node."""
     found = [
         f"{name} of shape {x.shape}, from {x.min()} to {x.max()}"
         for name, x in feeds.items()
@@ -295,19 +298,19 @@ Session: TypeAlias = onnxruntime.InferenceSession
 
 
 class BoundRun(NamedTuple):
-    """A session with inputs and outputs that are bound, and how its runs are recorded."""
+    """A session with bound inputs and outputs, and how its runs are recorded."""
 
     session: Session
     binding: onnxruntime.IOBinding
     options: onnxruntime.RunOptions | None
 
 
-#: The identifiers of recorded runs: a session may serve several steps, each bound to its own memory.
+#: The identifiers of recorded runs; a session may serve several steps with their own memory.
 _RECORDS = itertools.count(1)
 
 
 def recorded() -> onnxruntime.RunOptions:
-    """Return the options of a run that is recorded."""
+    """Return the options of a recorded run."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(next(_RECORDS)))
     return options

@@ -1,4 +1,4 @@
-"""Threads: how many a graph gets, and how few BLAS beside it: those that wait for work keep a core busy."""
+"""Numbers of threads: for a graph, and for BLAS besides; waiting threads keep a core busy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnxtrain.cache import table
 
 _POOLS = ThreadpoolController()
 
-#: Multiplications below which a second thread costs more than it brings.
+#: The number of multiplications below which a second thread does not pay.
 _WORTH_A_THREAD = 8_000_000
 
 
 def available_threads() -> int:
-    """Return how many threads this process may use: fewer in a worker of joblib.
+    """Return how many threads this process may use; fewer in a worker of joblib.
 
-    loky tells its workers by OMP_NUM_THREADS, which onnxruntime does not read.
+    loky limits its workers by OMP_NUM_THREADS, which onnxruntime ignores.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = _cores(os.getpid())
@@ -30,19 +30,19 @@ def available_threads() -> int:
 
 @table(maxsize=1)
 def _cores(process: int) -> int:
-    """Return how many cores a process may use; joblib asks files of the system, each time."""
+    """Return how many cores a process may use; cached, because joblib reads system files each time."""
     return joblib.cpu_count()
 
 
 def threads_for(multiplications: float, n_threads: int | None) -> int:
-    """Return the number of threads for a graph: `n_threads` if given, one for a small graph."""
+    """Return the number of threads for a graph: `n_threads` if given, else one for a small graph or all."""
     if n_threads is not None:
         return n_threads
     return available_threads() if is_worth_a_thread(multiplications) else 1
 
 
 def is_worth_a_thread(multiplications: float) -> bool:
-    """Whether a graph has so much to do that a second thread may bring something."""
+    """Whether a graph has enough work for a second thread."""
     return multiplications >= _WORTH_A_THREAD
 
 
@@ -50,8 +50,8 @@ def is_worth_a_thread(multiplications: float) -> bool:
 def one_thread_of_blas() -> Iterator[None]:
     """Limit the BLAS of numpy and scipy to one thread, for work on small arrays between runs of onnxruntime.
 
-    OpenBLAS' threads go on looking for work for some 50 ms, onnxruntime's for some milliseconds: on two cores an
-    iteration of scipy's L-BFGS took 8 ms instead of 0.3, and the next run of onnxruntime up to five times as long.
+    OpenBLAS' threads spin for some 50 ms, onnxruntime's for some milliseconds. On two cores, an iteration of scipy's
+    L-BFGS then took 8 ms instead of 0.3 ms, and the next run of onnxruntime took up to five times as long.
 
     Examples
     --------

@@ -13,7 +13,7 @@ import onnx
 from onnxtrain.errors import DependencyError, GradientError
 from onnxtrain.opsets import installed_runtimes
 
-#: For each extra: the last Python version and the (system, machine) pairs with wheels; None is any machine.
+#: The last Python version and the (system, machine) pairs with wheels, for each extra; None is any machine.
 WHEELS: Mapping[str, tuple[tuple[int, int], tuple[tuple[str, str | None], ...]]] = {
     "training": ((3, 11), (("Linux", "x86_64"),)),
     "training-cpu": ((3, 12), (("Linux", "x86_64"), ("Darwin", None), ("Windows", None))),
@@ -21,13 +21,13 @@ WHEELS: Mapping[str, tuple[tuple[int, int], tuple[tuple[str, str | None], ...]]]
 
 
 def require() -> ModuleType:
-    """Return onnxruntime's module of bindings, with its training interface.
+    """Return onnxruntime's module of bindings with its training interface.
 
     Raises
     ------
     DependencyError
-        An ImportError: no training build is installed, or another build of onnxruntime
-        overwrote it; the message says what is installed and what would work.
+        No training build is installed, or another build of onnxruntime overwrote it. The message says what is installed
+        and what would work. The error is also an ImportError.
     """
     try:
         state = import_module("onnxruntime.capi._pybind_state")
@@ -89,7 +89,7 @@ def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequen
     ----------
     onx : onnx.ModelProto
     weights : sequence of str
-        Initializers; they become inputs, after those of the model.
+        Initializers, which become inputs after those of the model.
     inputs : sequence of str
 
     Raises
@@ -109,7 +109,7 @@ def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequen
         builder.initialize(onx.SerializeToString(), config)
         builder.build(native.TrainingGraphTransformerConfiguration())
         return onnx.load_model_from_string(builder.get_gradient_model())
-    except Exception as e:  # whatever C++ throws: RuntimeError, IndexError, ...
+    except Exception as e:  # C++ throws RuntimeError, IndexError, ...
         raise _refused(e) from e
 
 
@@ -136,24 +136,24 @@ def loss_gradient(onx: onnx.ModelProto, loss: str, wrt: Iterable[str]) -> onnx.M
         builder = native.GradientGraphBuilder(onx.SerializeToString(), {loss}, set(wrt), loss, options)
         builder.build()
         return onnx.load_model_from_string(builder.get_model())
-    except Exception as e:  # whatever C++ throws: RuntimeError, IndexError, ...
+    except Exception as e:  # C++ throws RuntimeError, IndexError, ...
         raise _refused(e) from e
 
 
 def _refused(e: Exception) -> GradientError:
     said = " ".join(str(e).split())
-    # the text before the mark is the location and the signature of a C++ function
+    # the text before the mark is the location and signature of a C++ function
     for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
     return GradientError(f'onnxruntime-training cannot derive this model: {said.strip(" .")}. Use builder="builtin".')
 
 
 def check_kernels(onx: onnx.ModelProto) -> None:
-    """Raise if a graph holds an operator that this onnxruntime has no kernel for.
+    """Raise if a graph contains an operator for which this onnxruntime has no kernel.
 
     The training build for CUDA is not checked: it may have kernels that need a GPU.
     """
-    import onnxruntime  # after require(): it is there
+    import onnxruntime  # exists after require()
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         return

@@ -1,7 +1,7 @@
 """Prepare a model for the gradient builder of onnxruntime-training; refuse operators that it differentiates wrongly.
 
-:data:`WRONG` and :data:`IGNORED` were found by central differences with version 1.19.2. An operator that has no
-derivative there needs no row: the foreign builder names it.
+:data:`WRONG` and :data:`IGNORED` were found by central differences with version 1.19.2. An operator without derivative
+in onnxruntime-training needs no row, because the foreign builder refuses it by name.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ OPTIONAL_OUTPUTS: Mapping[str, int] = {
     "MaxPool": 2,
 }
 
-#: onnxruntime-training names the gradient of x "x_grad", even if that name is taken.
+#: onnxruntime-training names the gradient of x "x_grad", even if this name is already used.
 _SUFFIX = "_grad"
 
 
 def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
-    """Prepare, in place, the nodes that depend on the wanted values; return the dependent values.
+    """Prepare, in place, the nodes that depend on the wanted values; return the values that depend on them.
 
     Outputs that the gradient needs are declared, repeated operands of a node are copied, names reserved for
     gradients are changed. The operators are kept.
@@ -71,7 +71,7 @@ def _is_flat(node: ir.Node, index: int) -> bool:
 
 
 def _declare_outputs(op: Op, node: ir.Node) -> None:
-    """Name the optional outputs of a node: the gradient reads them."""
+    """Name the optional outputs of a node that the gradient reads."""
     count = OPTIONAL_OUTPUTS.get(node.op_type, 0) if node.domain in ("", "ai.onnx") else 0
     known = len(node.outputs)
     if count > known:
@@ -92,7 +92,7 @@ def _copy_repeated(op: Op, node: ir.Node) -> None:
 
 
 def _own_outputs(op: Op, model: ir.Model) -> None:
-    """Let every output be produced by its own node."""
+    """Make every output the result of a separate node."""
     seen: set[ir.Value] = set()
     for i, y in enumerate(model.graph.outputs):
         if y.producer() is None or y in seen:
@@ -244,7 +244,7 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
     """Raise a GradientError for a node with a wrong gradient; `active` are the values that need a gradient."""
     if node.domain not in ("", "ai.onnx"):
         return
-    if holds_graphs(node):  # from a loss the foreign builder ends the process
+    if holds_graphs(node):  # with a loss, the foreign builder aborts the process
         raise GradientError(
             f'onnxruntime-training does not derive {node.op_type} (node {node.name!r}). Use builder="builtin".'
         )

@@ -1,4 +1,4 @@
-"""The rule of an operator of com.microsoft that converters emit; fused ones become ai.onnx where a model is read."""
+"""The rule of an operator of com.microsoft that converters emit; fused operators are replaced when a model is read."""
 
 from __future__ import annotations
 

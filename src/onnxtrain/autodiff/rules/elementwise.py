@@ -90,7 +90,7 @@ def reciprocal(op, node, dy):
 
 @gradient_rule("Sqrt")
 def sqrt(op, node, dy):
-    """Return dy / 2y, and 0 at 0, where the slope is infinite: so the gradient of sqrt(sum(x * x)) is 0 at 0."""
+    """Return dy / 2y, and 0 at 0, where the slope is infinite, so that the gradient of sqrt(sum(x * x)) is 0 at 0."""
     (y,) = node.outputs
     return op.Div(dy, op.Where(op.Equal(y, 0.0), math.inf, op.Add(y, y)))
 
@@ -102,7 +102,7 @@ def exp(op, node, dy):
 
 
 def _is_of_logistic(y: ir.Value) -> bool:
-    """Whether the graph computes 1 / (1 + y) only: of an infinite y its gradient is 0, and 0 * inf is NaN."""
+    """Whether y is only used in 1 / (1 + y); for an infinite y the gradient is 0, where 0 * inf would be NaN."""
     sums = [node for node, _ in y.uses()]
     users = [use for node in sums if node.op_type == "Add" for use in node.outputs[0].uses()]
     inverted = all(node.op_type == "Reciprocal" or (node.op_type, i) == ("Div", 1) for node, i in users)

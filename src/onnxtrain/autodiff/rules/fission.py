@@ -1,8 +1,8 @@
 """Loop fission: a Scan keeps its recurrence; nodes that read no state run once for all turns, outside.
 
-The backward pass recomputes the forward pass of each turn from the values that were saved. None of that depends on the
-gradients that are handed from turn to turn, so it is one operator over all turns instead of one in each. A sum over the
-turns of matrix products, as the gradient of the recurrent weights, is one product.
+The backward pass recomputes the forward pass of each turn from saved values. This recomputation does not depend on the
+gradients that are passed from turn to turn, so it is done by one operator over all turns instead of one per turn. A sum
+of matrix products over the turns, such as the gradient of the recurrent weights, is one product.
 
 References
 ----------
@@ -21,7 +21,7 @@ from onnxtrain.graph import Op, attribute, constant, rank, value_like
 
 __all__ = ["Turns"]
 
-#: Operators that act on each entry alone: an axis of turns in front changes nothing.
+#: Elementwise operators, which are unchanged by a leading axis of turns.
 # fmt: off
 _BY_ENTRY = frozenset([
     "Abs", "Add", "And", "Cast", "Celu", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Greater",
@@ -34,20 +34,21 @@ _BY_ENTRY = frozenset([
 
 @dataclass
 class Turns:
-    """A Scan that is not appended yet.
+    """A Scan that is not yet appended.
 
     Attributes
     ----------
     op : onnxscript builder
-        Of the graph around it.
+        The builder of the outer graph.
     body : onnx_ir.Graph
-        (states, a slice of each value that is read) -> (states, values to stack).
+        The body: (states, a slice of each value that is read) -> (states, values to stack).
     states : list of onnx_ir.Value
-        The first ones.
+        The initial states.
     read, stacked : list of onnx_ir.Value
-        Outside of the body, read turn by turn along the first axis; new values for what is stacked along it.
+        Outer values that are read turn by turn along the first axis, and new values for results that are stacked along
+        it.
     whole : dict of onnx_ir.Value
-        By value of the body, the value outside that holds it for all turns.
+        For a value of the body, the outer value that holds it for all turns.
     """
 
     op: Op
@@ -65,14 +66,14 @@ class Turns:
         self.whole.update({x: y for x, y in pairs if x.shape is not None})
 
     def append(self, last: Sequence[ir.Value], first_sum: int) -> list[ir.Value]:
-        """Append the Scan without the nodes that need no state, and these in front of it or behind it.
+        """Append the Scan without the nodes that need no state, and these nodes before or after it.
 
         Parameters
         ----------
         last : sequence of onnx_ir.Value
             New values for the last states.
         first_sum : int
-            The states from this one on begin with zeros, and each turn adds to them.
+            The index of the first state that starts at zero and to which each turn adds.
 
         Returns
         -------
@@ -109,7 +110,7 @@ class Turns:
             node.replace_input_with(1, self._slice(a, product))
 
     def _is_free(self, node: ir.Node) -> bool:
-        """Whether a node reads no state, and is the same operator with an axis of turns in front."""
+        """Whether a node reads no state and is unchanged by a leading axis of turns."""
         xs = [x for x in node.inputs if x is not None]
         own = [x for x in xs if x.graph is self.body]
         if not own or node.domain or not all(x in self.whole for x in own):
@@ -125,7 +126,7 @@ class Turns:
         return node.op_type in _BY_ENTRY and fits
 
     def _factors(self, node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
-        """Return d, a and b of d * a * b where a and b read no state and nothing else needs d * a."""
+        """Return d, a and b of d * a * b if a and b read no state and nothing else reads d * a."""
         for product, b in (tuple(node.inputs), tuple(node.inputs)[::-1]):
             inner = product.producer()
             if inner is None or inner.graph is not self.body or inner.op_type != "Mul" or b not in self.whole:
@@ -138,7 +139,7 @@ class Turns:
         return None
 
     def _for_all_turns(self, node: ir.Node) -> list[ir.Value]:
-        """Append a node of the body outside of it and return its outputs, with the turns along the first axis."""
+        """Append a node of the body outside it; return its outputs, with the turns on the first axis."""
         attributes = dict(node.attributes)
         axis = attribute(node, "axis", 0)
         if node.op_type in ("Split", "Concat") and axis >= 0:
@@ -149,7 +150,7 @@ class Turns:
         return outputs
 
     def _slice(self, like: ir.Value, whole: ir.Value) -> ir.Value:
-        """Let the body read a value turn by turn; return its slice."""
+        """Make the body read a value turn by turn; return its slice."""
         x = value_like(self.op, f"{whole.name}_turn", like, like.shape)
         self.body.inputs.append(x)
         self.read.append(whole)
@@ -171,10 +172,10 @@ class Turns:
         return node if own and _is_sum_over_rows(node) else None
 
     def _stack(self, x: ir.Value) -> None:
-        """Let the body stack a value, unless its turns are there already."""
+        """Make the body stack a value, unless it is already stacked."""
         if x not in self.whole:
             y = x
-            if x.is_graph_output() or x.producer() is None:  # an output is there once, and is no input
+            if x.is_graph_output() or x.producer() is None:  # an output is not listed twice
                 y = value_like(self.op, f"{x.name}_stacked", x, x.shape)
                 self.body.append(ir.Node("", "Identity", [x], outputs=[y]))
             self.body.outputs.append(y)
@@ -182,7 +183,7 @@ class Turns:
             self.stacked.append(self.whole[x])
 
     def _remove_unused(self) -> None:
-        """Remove nodes and slices that nothing needs; a Scan reads one thing at least."""
+        """Remove unused nodes and slices, but keep one slice, because a Scan must read something."""
         for node in reversed(list(self.body)):
             if not any(y.uses() or y.is_graph_output() for y in node.outputs):
                 self.body.remove(node, safe=True)
@@ -203,7 +204,7 @@ class Turns:
 
 
 def _is_sum_over_rows(node: ir.Node) -> bool:
-    """Whether a node is a matrix product A' B, or adds up the first axis: over all turns it is the same operator."""
+    """Whether a node is a matrix product A' B or a sum over the first axis, which is the same over all turns."""
     if node.op_type == "ReduceSum":
         axes = None if len(node.inputs) < 2 else constant(node.inputs[1])
         known = axes is not None and axes.tolist() == [0] and attribute(node, "keepdims", 1) == 0

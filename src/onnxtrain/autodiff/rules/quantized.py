@@ -1,8 +1,8 @@
-r"""Rules of quantization: a straight-through estimate.
+r"""Rules of quantization: the straight-through estimator.
 
 :math:`q = \operatorname{clip}(\operatorname{round}(x / s) + z)` is piecewise constant, so its derivative is 0 or does
-not exist. The rounding is taken for the identity inside the range of the integers, as in training that is aware of
-quantization: with :math:`y = s (q - z)`
+not exist. As in quantization-aware training, rounding is treated as the identity inside the range of the integers: with
+:math:`y = s (q - z)`
 
 .. math::
 
@@ -10,8 +10,8 @@ quantization: with :math:`y = s (q - z)`
     0 & \text{else} \end{cases}, \qquad
     \frac{\partial y}{\partial s} = q - z - \frac{x}{s} \, \frac{\partial y}{\partial x}.
 
-The gradient of a quantized value is a real tensor. Zero points have none. No difference quotient shows this estimate:
-that of a staircase is 0, or as large as the step is small.
+The gradient of a quantized value is a floating-point tensor. Zero points have no gradient. Difference quotients do not
+confirm this estimate: for a staircase they are 0, or large for a small step.
 
 References
 ----------
