@@ -5,6 +5,7 @@ from collections import UserDict
 
 import numpy as np
 import onnx.parser
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -279,6 +280,39 @@ def test_a_model_of_one_input_takes_rows_with_and_without_its_name():
         plain.predict(ragged)
     with pytest.raises(DataError, match=r"X holds 0.5 in row 0, the model takes int64: no value is rounded or cut off"):
         plain.predict(ids + 0.5)
+
+
+CODES = np.arange(N) % V
+TABLE = np.random.default_rng(1).normal(size=(V, 3)).astype(np.float32)
+
+#: The rows of a model whose only input has one entry a row.
+OF_ONE_ENTRY = {
+    "vector": CODES,
+    "list": CODES.tolist(),
+    "column": CODES[:, None],
+    "floats": CODES.astype(float),
+    "series": pd.Series(CODES, index=np.arange(N)[::-1]),
+    "frame": pd.DataFrame({"code": CODES}),
+    "frame of another name": pd.DataFrame({"other": CODES}),
+    "dictionary": {"code": CODES},
+    "sparse": scipy.sparse.csr_array(CODES[:, None]),
+}
+
+
+@pytest.mark.parametrize("rows", OF_ONE_ENTRY.values(), ids=OF_ONE_ENTRY)
+def test_a_model_of_one_entry_a_row(rows):
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[rows] code) => (float[rows, 1] Y) { F = Gather(E, code) Y = MatMul(F, W) }"""
+    )
+    W = np.ones((3, 1), np.float32)
+    onx.graph.initializer.extend([onnx.numpy_helper.from_array(w, name) for name, w in {"E": TABLE, "W": W}.items()])
+    expected = TABLE[CODES].sum(axis=1)
+    model = OrtGradientRegressor(onx, max_iter=0).fit(rows, CODES)
+    np.testing.assert_allclose(model.predict(rows), expected, rtol=1e-5)
+    assert model.score(rows, expected) == pytest.approx(1)
+    with pytest.raises(DataError, match=r"X\['code'\] holds 0.5 in row 0, the model takes int64"):
+        model.predict([0.5, 1.5])
 
 
 def test_rows_are_padded_to_the_length_that_the_model_declares():

@@ -97,6 +97,8 @@ class InputForm:
             return form
         ((name, own),) = entrance.types.items()
         row = form.shapes[name]
+        if row == ():
+            return replace(form, by_name=True)
         return replace(form, dtype=dtype if own == _FLOAT else own, ndim=2 if row is None else 1 + len(row))
 
     def check(
@@ -114,7 +116,7 @@ class InputForm:
         A fitted estimator accepts the columns of a frame if `original`, the user's estimator, accepts them.
         """
         _check_kind(estimator, X)
-        y = not_nullable(y)
+        X, y = self._as_only_column(X), not_nullable(y)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one a row: give the columns of all rows, X = {columns}.")
@@ -139,6 +141,13 @@ class InputForm:
         if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
             X = self._by_input(X)
         return X, y
+
+    def _as_only_column(self, X: Any) -> Any:
+        """Return the rows of a model whose only input has one entry a row as a dictionary, anything else as it is."""
+        if not self.by_name or list(self.shapes.values()) != [()] or isinstance(X, (Mapping, Inputs)):
+            return X
+        (name,) = self.shapes
+        return X if is_frame(X) and name in X.columns else {name: X}
 
     def _as_one_array(self, X: Any) -> Any:
         """Return the rows of a model with one input as an array; X may be a dictionary, tensor or ragged lists."""
@@ -468,6 +477,7 @@ def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | Non
     """Return the values of an input of an ONNX model in its declared type and shape."""
     column = cast(column, dtype, name)
     if shape is not None and {column.ndim, len(shape)} == {1, 2} and (column.ndim == 1 or column.shape[1] == 1):
+        column = column.toarray() if scipy.sparse.issparse(column) else column
         column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
     if shape is not None:
         check_features(column, shape, "the model takes", name)
