@@ -39,7 +39,17 @@ from onnxtrain.runtime.session import run
 STEPS = 20
 
 #: What readers look for and find here.
-WORDS = ("supported estimators", "random forest", "SVM", "SVC", "k nearest neighbors", "gaussian process")
+WORDS = (
+    "supported estimators",
+    "random forest",
+    "SVM",
+    "SVC",
+    "k nearest neighbors",
+    "KNN",
+    "gaussian process",
+    "decision tree",
+    "stacking",
+)
 
 #: Learning rates, the first that lowers the loss counts: of rows that are not scaled a step must be small.
 RATES = (1e-3, 1e-4, 1e-5, 1e-6)

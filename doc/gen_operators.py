@@ -15,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from onnxtrain import differentiable_ops
 
 HEAD = """\
-.. index:: ! opset, ! operator not supported, ! unsupported operator, ! supported operators
+.. index:: ! opset, ! operator not supported, ! unsupported operator, ! supported operators, ! opset version
+
+.. index:: ! autograd, ! backpropagation
 
 Operators with a derivative
 ===========================
