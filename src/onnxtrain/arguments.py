@@ -157,7 +157,7 @@ def advice(name: str, known: Iterable[str]) -> str:
 
 
 def several(name: str, value: object) -> str:
-    """Return the end of an error message about a parameter that is given a list: a search takes several values."""
+    """Return the end of a message about a parameter that is given a list: only a search takes several values."""
     return f" Several values are searched: GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 

@@ -123,7 +123,7 @@ class LossError(OnnxTrainError, ValueError):
 
 
 class GradientError(OnnxTrainError, NotImplementedError):
-    """An operator between the weights and the loss has no derivative here.
+    """An operator between the weights and the loss has no derivative in onnxtrain.
 
     Examples
     --------

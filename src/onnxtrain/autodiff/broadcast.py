@@ -87,7 +87,7 @@ def add_into_zeros(op: Op, scatter: Callable[..., ir.Value], dy: ir.Value, shape
 
 
 def reshape_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Return `dy` reshaped to `x`, which has as many elements."""
+    """Return `dy` reshaped to `x`, which has the same number of elements."""
     if same_shape(dy, x):
         return dy
     target = _with_one_unknown(x)
@@ -97,7 +97,7 @@ def reshape_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _with_one_unknown(x: ir.Value) -> list[int] | None:
-    """Return the shape of `x` with -1 for its only unknown dimension, None unless exactly one is unknown."""
+    """Return the shape of `x` with -1 for its only unknown dimension; None unless exactly one is unknown."""
     dims = [dim if isinstance(dim, int) else -1 for dim in x.shape or ()]
     return dims if dims.count(-1) == 1 and 0 not in dims else None
 

@@ -72,7 +72,7 @@ def backpropagate(
 
 @contextmanager
 def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
-    """Hide the arrays of the weights: they will change, so no rule may treat one as a constant."""
+    """Hide the values of the weights, which will change, so that no rule treats a weight as a constant."""
     values = [(w, w.const_value) for w in wrt if w.const_value is not None]
     try:
         for w, _ in values:

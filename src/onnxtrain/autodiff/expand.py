@@ -1,4 +1,4 @@
-"""Operators without a gradient rule are replaced by the function bodies that ONNX defines for them."""
+"""Replacement of operators without a gradient rule by the function bodies that ONNX defines for them."""
 
 from __future__ import annotations
 

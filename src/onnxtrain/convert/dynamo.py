@@ -325,7 +325,7 @@ def _zeros(node: onnx.NodeProto, w: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def settled(module: Module) -> set[str]:
-    """Return the initializers of a model :func:`as_in_module` of which each use is known."""
+    """Return the initializers of a model from :func:`as_in_module` whose uses are all known."""
     foreign = {
         source
         for operation in module.operations

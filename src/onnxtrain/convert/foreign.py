@@ -108,7 +108,7 @@ def batch_size(onx: onnx.ModelProto) -> int | None:
 
 
 def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
-    """Make the first axis of each Reshape of the inputs variable."""
+    """Make the first axis of each Reshape of an input variable."""
     inferred = graph.infer_shapes(onx).graph
     shapes = {
         v.name: [d.dim_value if d.HasField("dim_value") else 0 for d in v.type.tensor_type.shape.dim]

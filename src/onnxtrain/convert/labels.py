@@ -66,7 +66,7 @@ def with_labels(
     n_labels: int,
     likely: bool,
 ) -> onnx.ModelProto:
-    """Return a classifier with the outputs ``label`` and ``probabilities`` instead of its own.
+    """Return a classifier whose outputs are replaced by ``label`` and ``probabilities``.
 
     Parameters
     ----------

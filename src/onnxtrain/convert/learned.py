@@ -212,7 +212,7 @@ def _arrays(value: Any, path: Path, owner: BaseEstimator) -> Iterator[Learned]:
 
 
 def _holds_values(value: Any, path: Path, owner: BaseEstimator) -> bool:
-    """Whether a value is an array of floats, or of the whole targets that a regressor averages over neighbours."""
+    """Whether a value is a float array, or the integer targets that a neighbors regressor averages."""
     if not isinstance(value, np.ndarray):
         return False
     return value.dtype.kind == "f" or (path[-1] == "_y" and value.dtype.kind in "iub" and is_regressor(owner))

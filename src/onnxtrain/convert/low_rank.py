@@ -1,4 +1,4 @@
-r"""Low-rank factors beside weight matrices: :math:`x W` becomes :math:`x W + s\,(x A)\,B`.
+r"""Low-rank factors of weight matrices: :math:`x W` becomes :math:`x W + s\,(x A)\,B`.
 
 After merging this is :math:`x (W + s A B)`. The user's opset, nodes and names are kept.
 """

@@ -281,7 +281,7 @@ def is_ours(kind: type) -> bool:
 
 
 def parser_of(estimator: Any) -> Callable[..., list[Any]]:
-    """Return the function that skl2onnx calls for the names and types of the outputs of one of our estimators."""
+    """Return the function that skl2onnx calls for the names and types of the outputs of an onnxtrain estimator."""
 
     def parser(scope: Scope | None = None, inputs: Any = None) -> list[Any]:
         _allow_options(scope, type(estimator))
@@ -292,7 +292,7 @@ def parser_of(estimator: Any) -> Callable[..., list[Any]]:
 
 
 def shape_calculator_of(estimator: Any) -> Callable[[Any], None]:
-    """Return the function that skl2onnx calls to set the types of the outputs of one of our estimators."""
+    """Return the function that skl2onnx calls to set the types of the outputs of an onnxtrain estimator."""
 
     def calculate(operator: Operator) -> None:
         for variable, y in zip(operator.outputs, estimator.get_trained_onnx().graph.output, strict=True):
@@ -302,7 +302,7 @@ def shape_calculator_of(estimator: Any) -> Callable[[Any], None]:
 
 
 def converter_of(estimator: Any) -> Callable[[Any, Any, Any], None]:
-    """Return the function that skl2onnx calls to add the nodes of one of our estimators."""
+    """Return the function that skl2onnx calls to add the nodes of an onnxtrain estimator."""
 
     def convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
         onx = estimator.get_trained_onnx()

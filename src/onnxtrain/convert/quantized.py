@@ -98,16 +98,16 @@ def has_integers(onx: onnx.ModelProto) -> bool:
 
 
 def activation_bits(onx: onnx.ModelProto) -> int:
-    """Return the bits of the coarsest quantization of values that depend on the inputs, 0 without any."""
+    """Return the bits of the coarsest quantization of values that depend on the inputs; 0 if there is none."""
     nodes = graph.load(onx).graph if has_integers(onx) else ()
     quantized = (n.outputs[0] for n in nodes if n.op_type == "QuantizeLinear" and graph.constant(n.inputs[0]) is None)
     return min((y.dtype.bitwidth for y in quantized if y.dtype is not None), default=0)
 
 
 def with_master_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose quantized weights are floating-point initializers of the same names, which it quantizes.
+    """Return a model with quantized weights as floating-point initializers of the same names, quantized in the graph.
 
-    Weights in the bodies of other nodes, and those whose scale is computed, stay as they are.
+    Weights in subgraphs, and weights whose scale is computed, are not changed.
     """
     if not has_integers(onx):
         return onx
@@ -127,7 +127,7 @@ def with_master_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_held(x: ir.Value) -> bool:
-    """Whether a value is an initializer, or that of a Constant node, and no output."""
+    """Whether a value is an initializer or the value of a Constant node, and not an output."""
     held = x.is_initializer() or graph.made_by(x, "Constant") is not None
     return held and graph.constant(x) is not None and not x.is_graph_output()
 
@@ -138,10 +138,10 @@ def _identity(node: ir.Node) -> tuple[object, ...]:
 
 
 def _quantization(node: ir.Node) -> Quantization | None:
-    """Return how the operand of a DequantizeLinear was quantized, None if its scale is no constant or not positive."""
+    """Return the quantization of a DequantizeLinear's operand; None if its scale is not constant or not positive."""
     x, scale, zero = (*node.inputs, None)[:3]
     q, s = graph.constant(x), graph.constant(scale)
-    unsaid = zero is None or (x is not None and x.dtype is ir.DataType.INT32)  # of 32 bits it is 0, by definition
+    unsaid = zero is None or (x is not None and x.dtype is ir.DataType.INT32)  # 0 by definition for 32 bits
     z = np.zeros((), np.int64) if unsaid else graph.constant(zero)
     if q is None or s is None or z is None or x is None or x.dtype is None or not (s > 0).all():
         return None
@@ -153,7 +153,7 @@ def _quantization(node: ir.Node) -> Quantization | None:
 
 
 def dequantized(node: ir.Node) -> np.ndarray | None:
-    """Return the constant result of a DequantizeLinear, None if it depends on the inputs."""
+    """Return the constant result of a DequantizeLinear, or None if it depends on the inputs."""
     master = graph.made_by(node.inputs[0], "QuantizeLinear")
     if master is not None:
         return graph.constant(master.inputs[0])
@@ -164,7 +164,7 @@ def dequantized(node: ir.Node) -> np.ndarray | None:
 def quantization(
     shape: tuple[int, ...], scale: np.ndarray, zero: np.ndarray, dtype: ir.DataType, axis: int, block: int
 ) -> Quantization:
-    """Return the quantization of a weight by scale and zero point: one, those along an axis, or those of blocks."""
+    """Return the quantization of a weight by a scale and zero point: per tensor, per axis or per block."""
 
     def along(v: np.ndarray) -> np.ndarray:
         v = np.asarray(v)
@@ -178,7 +178,7 @@ def quantization(
 
 
 def _replace(model: ir.Model, op: graph.Op, weight: ir.Value, nodes: Iterable[ir.Node], how: Quantization) -> None:
-    """Quantize, in place, a floating-point initializer in front of the nodes that dequantize the weight."""
+    """Turn a quantized weight into a floating-point initializer that is quantized before its DequantizeLinear nodes."""
     name, first = str(weight.name), next(iter(nodes))
     scale = first.inputs[1]
     w = how.floats(graph.constant(weight)).astype(scale.dtype.numpy())  # type: ignore[arg-type, union-attr]
@@ -202,7 +202,7 @@ def _replace(model: ir.Model, op: graph.Op, weight: ir.Value, nodes: Iterable[ir
 def _quantized(op: graph.Op, node: ir.Node, master: ir.Value, weight: ir.Value) -> ir.Value:
     """Insert, before a DequantizeLinear, the QuantizeLinear of a master copy; return its result."""
     _, scale, *zero = node.inputs
-    if not zero:  # without one the result would be of unsigned bytes
+    if not zero:  # without a zero point the result would be uint8
         zeros = np.zeros(graph.static_shape(scale) or (), weight.dtype.numpy())  # type: ignore[arg-type, union-attr]
         zero = [op.initializer(ir.tensor(zeros, dtype=weight.dtype), "zero")]
     quantize = ir.node("QuantizeLinear", [master, scale, *zero], graph.attributes(node, "axis", "block_size"))
@@ -216,7 +216,7 @@ def _quantized(op: graph.Op, node: ir.Node, master: ir.Value, weight: ir.Value) 
 
 
 class _Dequantized(NamedTuple):
-    """A weight behind DequantizeLinear in a file: the names of its tensors, where its scales are."""
+    """A weight that a DequantizeLinear of a file reads: the names of its tensors, and the axis of its scales."""
 
     weight: str
     scale: str
@@ -233,17 +233,17 @@ class _Dequantized(NamedTuple):
 def quantized_again(
     onx: onnx.ModelProto, tensors: Mapping[str, onnx.TensorProto], weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the integers of a file for trained weights and trained scales, by the names of their tensors.
+    """Return the integers for trained weights and trained scales of a file, by tensor name.
 
-    Integers whose weight is the same stay. The scale of an intercept is the product of those of a layer's operands:
-    runtimes that multiply integers take it for that, so it follows where one of these was trained.
+    Integers of unchanged weights stay the same. The scale of an intercept is the product of the scales of the layer's
+    operands, as runtimes with integer products assume, so it is updated if one of these was trained.
 
     Parameters
     ----------
     onx : onnx.ModelProto
         The file.
     tensors : mapping of str to onnx.TensorProto
-        Its initializers and constants as they came.
+        The original initializers and constants of the file.
     weights : mapping of str to ndarray
     """
     if not has_integers(onx):
@@ -266,7 +266,7 @@ def quantized_again(
 
 
 def _dequantized(onx: onnx.ModelProto) -> dict[str, _Dequantized]:
-    """Return the operands of DequantizeLinear by the name of its result; copies by Identity go by their source."""
+    """Return the operands of each DequantizeLinear by the name of its result, with copies by Identity resolved."""
     copies = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity"}
 
     def source(x: str) -> str:
@@ -280,7 +280,7 @@ def _dequantized(onx: onnx.ModelProto) -> dict[str, _Dequantized]:
         if node.op_type == "DequantizeLinear":
             weight, scale, *zero = map(source, node.input)
             given = {a.name: a.i for a in node.attribute}
-            shifted = bool(zero) and weight not in integers  # of 32 bits it is 0 by definition, and may be computed
+            shifted = bool(zero) and weight not in integers  # 0 by definition for 32 bits, and perhaps computed
             place = given.get("axis", 1), given.get("block_size", 0)
             found[node.output[0]] = _Dequantized(weight, scale, zero[0] if shifted else None, *place)
     return found
@@ -292,7 +292,7 @@ def _scales_of_intercepts(
     scales: Mapping[str, np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Return the new scales of the intercepts of layers of which another scale was trained, by name."""
+    """Return new scales, by name, of the intercepts of layers with another trained scale."""
     followed = {}
     for node in onx.graph.node:
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(node.input) < 3:

@@ -172,7 +172,7 @@ def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
 
 
 def _leads_to_softmax(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> bool:
-    """Whether every use of a value leads to a Softmax, through shape changes and arithmetic only."""
+    """Whether every use of a value leads to a Softmax through shape changes and arithmetic only."""
     found, todo = {name}, [name]
     while todo:
         nodes = readers.get(todo.pop(), [])

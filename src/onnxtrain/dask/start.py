@@ -27,7 +27,7 @@ SAMPLE, _OF_EACH = 10_000, 20
 
 
 class Glance(NamedTuple):
-    """The summary of a partition that the client gets.
+    """The summary of a partition that is sent to the client.
 
     Attributes
     ----------

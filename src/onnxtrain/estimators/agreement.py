@@ -538,7 +538,7 @@ def _differ(own: np.ndarray, labels: np.ndarray, scores: np.ndarray, output: np.
 
 
 def _any_label(differs: np.ndarray) -> np.ndarray:
-    """Return for each row whether one of its labels differs."""
+    """Return, for each row, whether any of its labels differs."""
     return differs.reshape(len(differs), -1).any(axis=1)
 
 

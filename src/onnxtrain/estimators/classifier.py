@@ -355,8 +355,6 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
 
         If the model has a score for each of two classes, the result is the second score minus the first.
 
-        Of a model with a score for each of two classes, it is the second less the first.
-
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)

@@ -102,18 +102,18 @@ class LossCurveDisplay:
         Parameters
         ----------
         estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
-            Fitted. Of a pipeline the last step, of a search its best estimator.
+            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator.
         rate : bool
             Draw the learning rate as well, on an axis of its own.
         ax : matplotlib Axes, optional
-            Where it is drawn; new ones if left out.
+            The axes to draw on; by default, new axes.
         **kwargs : dict
-            For matplotlib's ``plot``.
+            Further arguments of matplotlib's ``plot``.
 
         Returns
         -------
         LossCurveDisplay
-            With the artists as attributes.
+            The display, with the artists as attributes.
 
         Examples
         --------
@@ -133,14 +133,14 @@ class LossCurveDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where it is drawn; new ones if left out.
+            The axes to draw on; by default, new axes.
         **kwargs : dict
-            For matplotlib's ``plot``.
+            Further arguments of matplotlib's ``plot``.
 
         Returns
         -------
         LossCurveDisplay
-            With the artists as attributes.
+            The display, with the artists as attributes.
 
         Examples
         --------
@@ -213,16 +213,16 @@ class WeightsDisplay:
         Parameters
         ----------
         estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
-            Fitted. Of a pipeline the last step, of a search its best estimator.
+            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator.
         ax : matplotlib Axes, optional
-            Where it is drawn; new ones if left out.
+            The axes to draw on; by default, new axes.
         **kwargs : dict
-            For matplotlib's ``boxplot``.
+            Further arguments of matplotlib's ``boxplot``.
 
         Returns
         -------
         WeightsDisplay
-            With the artists as attributes.
+            The display, with the artists as attributes.
 
         Examples
         --------
@@ -239,14 +239,14 @@ class WeightsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where it is drawn; new ones if left out.
+            The axes to draw on; by default, new axes.
         **kwargs : dict
-            For matplotlib's ``boxplot``.
+            Further arguments of matplotlib's ``boxplot``.
 
         Returns
         -------
         WeightsDisplay
-            With the artists as attributes.
+            The display, with the artists as attributes.
 
         Examples
         --------

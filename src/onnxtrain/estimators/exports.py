@@ -30,8 +30,6 @@ class ExportableEstimator(OrtGradientEstimator):
 
         Its predictions equal those of the estimator up to the rounding of its floating-point type.
 
-        It predicts as the estimator, up to the rounding of its type.
-
         Parameters
         ----------
         part : {"whole", "tail"}
@@ -43,7 +41,8 @@ class ExportableEstimator(OrtGradientEstimator):
             labels keeps its own outputs.
         path : path, optional
             The model is also written to this file. Weights that came in external data files are written to files of the
-            same names beside it; if another model uses a file of this name, the name of the new model is put in front.
+            same names beside it; if another model uses a file of this name, the name is prefixed with that of the new
+            model.
 
         Returns
         -------
@@ -122,7 +121,7 @@ class ExportableEstimator(OrtGradientEstimator):
           state, and what the host must do: the learning rate schedule, shuffling, stopping.
 
         Penalties, clipping and the optimizer are in the graph. The batch may have any size. If rows have positions, the
-        weight of a row is its sample weight times the number of its positions whose label is not -1 or NaN.
+        weight to feed for a row is its sample weight times the number of its positions whose label is not -1 or NaN.
 
         Parameters
         ----------

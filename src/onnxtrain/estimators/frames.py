@@ -336,7 +336,7 @@ def holds_halves(X: ArrayLike) -> bool:
 
 
 def _numbers(X: ArrayLike) -> list[Any]:
-    """Return the columns of numbers of a frame, or a whole array; nothing of sparse rows and of lists of objects."""
+    """Return the numeric columns of a frame, or a whole array; empty for sparse rows and lists of objects."""
     if scipy.sparse.issparse(X) or is_of_objects(X):
         return []
     X = as_pandas(X)

@@ -161,7 +161,7 @@ def _counted(data: TrainingData) -> TrainingData:
 
 @dataclass(frozen=True)
 class GivenParts:
-    """Rows in parts."""
+    """Rows in parts, before the first pass over them."""
 
     parts: Parts
 

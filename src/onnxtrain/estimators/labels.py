@@ -366,7 +366,7 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
 
 
 def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the labels that a model stores, which must be one for each class."""
+    """Return the labels that a model stores; they must be one per class."""
     if not len(classes) == len(np.unique(classes)) == n_classes:
         some = ", ".join(map(repr, classes[:10].tolist()))
         raise DataError(

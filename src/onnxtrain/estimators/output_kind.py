@@ -105,7 +105,7 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
 
 
 def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool) -> str:
-    """Return what speaks against scores, and its remedy, for the start of a sentence; empty if nothing does."""
+    """Return the start of a warning: evidence that the output is not scores, and the remedy; empty if none."""
     output, total = repr(model.output), _common_sum(found)
     if total:
         return (
@@ -131,7 +131,7 @@ def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool) -> str:
     return ""
 
 
-#: What undoes a logarithm of probabilities other than the natural one, whose Softmax they are.
+#: Functions that invert logarithms of probabilities other than the natural one, which Softmax inverts.
 _LOGARITHMS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp(-{})": lambda z: np.exp(-z),
     "2 ** {}": np.exp2,
@@ -145,7 +145,7 @@ def _sums_to_one(undo: Callable[[np.ndarray], np.ndarray], found: np.ndarray) ->
 
 
 def _has_one_sign(model: TrainableModel, found: np.ndarray) -> bool:
-    """Whether the graph proves that the output, of one sign on the rows, is so for all."""
+    """Whether the output has one sign on the rows, and the graph proves it for all rows."""
     if found.min() < 0 < found.max() or not np.ptp(found) > 0:
         return False
     values = graph.load(model.graph()).graph.outputs

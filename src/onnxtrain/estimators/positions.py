@@ -126,7 +126,7 @@ class PositionValues(Values):
         return row_weights(label, self.class_weights, weight)
 
     def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
-        """Return values, predictions and weights of the positions that have a value."""
+        """Return the values, predictions and weights of the positions that have a value."""
         values = check_values(y, "float64")
         which = ~np.isnan(values)
         return values[which], predicted[which], weights_of_entries(sample_weight, which)

@@ -92,8 +92,6 @@ class PreprocessedForm(InputForm):
         """Return the columns before rounding to float32 if histogram gradient boosting splits on them, else `rows`.
 
         Rows with decimals between those of X are appended, to check the side of each threshold on which they fall.
-
-        Behind them stand those of decimals between, which decide where such a row of another table falls.
         """
         if self.division is None or not holds(self.division.tail, HISTOGRAMS):
             return rows

@@ -76,8 +76,8 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     shuffle : bool
         Visit the rows in a new order in each epoch.
     tol : float
-        The decrease of the loss that counts as progress. lbfgs stops when no entry of the
-        gradient is larger than a hundredth of it.
+        The decrease of the loss that counts as progress. lbfgs stops when no entry of the gradient is larger than a
+        hundredth of `tol`.
     n_iter_no_change : int
         Training stops after more than this number of epochs without progress.
     early_stopping : bool

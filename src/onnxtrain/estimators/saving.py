@@ -68,7 +68,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     Parameters
     ----------
     estimator : OrtGradientRegressor or OrtGradientClassifier
-        Fitted.
+        A fitted estimator.
     path : path
         The file.
 

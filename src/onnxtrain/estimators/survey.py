@@ -161,7 +161,7 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
 
 
 def check_targets(i: int, y: Any, first: int, y_of_first: Any) -> None:
-    """Refuse a part whose y has other axes, or another number of columns, than that of the first one."""
+    """Raise if y of a part differs from y of the first part in its axes or number of columns."""
     shape, shape_of_first = (("n", *as_array(values, "y").shape[1:]) for values in (y, y_of_first))
     if shape != shape_of_first:
         found, wanted = (f"({', '.join(map(str, s))}{',' * (len(s) == 1)})" for s in (shape, shape_of_first))

@@ -264,7 +264,7 @@ def as_data_error(X: object = None) -> Iterator[None]:
 
 
 def _of_columns(X: object) -> str:
-    """Return which columns of a frame hold dates or objects, and what to do about it; nothing if there are none."""
+    """Return a message about columns of a frame with dates or objects, with the remedy; empty if there are none."""
     if dates := date_columns(X):
         return (
             f"X holds dates or durations in {', '.join(map(repr, dates))}, the model takes numbers. Make numbers of "

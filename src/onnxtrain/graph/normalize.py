@@ -224,7 +224,7 @@ def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mode
 
 
 def keys_of_columns(proto: onnx.ModelProto, tensor: str) -> list[Any] | None:
-    """Return the keys under which a ZipMap gives the columns of a tensor, None without one."""
+    """Return the keys that a ZipMap gives to the columns of a tensor, or None without ZipMap."""
     made = (node for node in proto.graph.node if node.op_type == "ZipMap" and tensor in node.input)
     lists = (a for node in made for a in node.attribute if a.name.startswith("classlabels_"))
     found = next(lists, None)

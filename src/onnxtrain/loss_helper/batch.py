@@ -51,8 +51,8 @@ def add_loss_output(
         returns one value per row, (n, 1). A function is a loss for regressors; :func:`onnxtrain.loss`
         registers one for classifiers.
     loss_name, label_name : str
-        Names of the added output and input. For a classification loss the label is the class index, int64, of shape (n,
-        1) or the shape of the output without `class_axis`. Otherwise the label has the type and the shape of the
+        Names of the added output and input. For a classification loss, the label is the class index, int64, of shape
+        (n, 1) or the shape of the output without `class_axis`. Otherwise the label has the type and the shape of the
         output.
     weight_name : str, optional
         Adds an input for sample weights, (n,) or (n, 1).
@@ -68,8 +68,8 @@ def add_loss_output(
         ``"log"`` reads rows of an output (n, k) that sum to one as probabilities, with 0 replaced by eps, and a single
         column as scores.
     class_axis : int, optional
-        The class axis of an output of three or more axes, for a classification loss: -1 or 2 for (n, t, K), 1 for (n,
-        K, h, w).
+        The class axis of an output of three or more axes, for a classification loss: -1 or 2 for (n, t, K), 1 for
+        (n, K, h, w).
     ignore_index : int
         The label of the positions that the loss ignores in such an output. Floating-point labels are ignored if they
         are NaN.

@@ -117,14 +117,14 @@ def softplus(op: Op, x: ir.Value) -> ir.Value:
 
 
 class OperandOp:
-    """The builder's ``op`` with operands as arguments and results."""
+    """The builder's ``op``, whose arguments and results are operands."""
 
     def __init__(self, op: Op, dtype: ir.DataType | None):
         self._op = op
         self._dtype = dtype
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # no operator: other libraries ask for protocols
+        if name.startswith("__"):  # not an operator: other libraries query protocols
             raise AttributeError(f"op has no attribute {name!r}.")
         found = getattr(self._op, name)
         if not callable(found):
@@ -304,7 +304,7 @@ def _power(base: Term, exponent: Term) -> Any:
 
 
 def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
-    """Refuse (n,) with (n, 1), which numpy broadcasts to (n, n): every row with every other."""
+    """Raise for (n,) with (n, 1), which numpy broadcasts to (n, n), every row with every other."""
     rows = _symbols(result)
     for dim in set(rows):
         if rows.count(dim) > max(_symbols(x).count(dim) for x in operands):
@@ -317,7 +317,7 @@ def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
 
 
 def _remaining(shape: ir.Shape, wanted: Sequence[int]) -> int | str | None:
-    """Return the length that is left for -1: that of the rows, a multiple of it, by name, or None if it is open."""
+    """Return the length for -1: the batch length, a multiple of it by name, or None if unknown."""
     rows = [d.value for d in shape if isinstance(d, ir.SymbolicDim)]
     each = Fraction(math.prod(d for d in shape if isinstance(d, int)), math.prod(d for d in wanted if d != -1))
     if not rows:
@@ -376,14 +376,14 @@ def _converted(op: OperandOp, x: Term, dtype: ir.DataType | None) -> Operand:
 
 
 def wrapped(x: object, op: OperandOp) -> Any:
-    """Return values of the graph, also in lists, as operands; anything else as it is."""
+    """Return values of the graph, also in lists, as operands; return anything else unchanged."""
     if isinstance(x, ir.Value):
         return Operand(x, op)
     return type(x)(wrapped(part, op) for part in x) if isinstance(x, (list, tuple)) else x
 
 
 def unwrapped(x: object) -> Any:
-    """Return operands, also in lists, as values of the graph; anything else as it is."""
+    """Return operands, also in lists, as values of the graph; return anything else unchanged."""
     if isinstance(x, Operand):
         return x._value
     return type(x)(unwrapped(part) for part in x) if isinstance(x, (list, tuple)) else x

@@ -1,4 +1,4 @@
-"""The output of a model that is trained: named, alone, behind labels, or several of one label each put together."""
+"""The trained output of a model: named, the only one, computed before labels, or one per label joined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def choose_output(
         For an output of labels, chosen by its name or as the only output, return
         the scores that the labels are computed from.
     argument : str
-        What the user calls `output`, for messages.
+        The user's name of `output`, for messages.
 
     Raises
     ------

@@ -65,7 +65,7 @@ class Columns(NamedTuple):
 
 
 def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int], told: int | None = None) -> Columns:
-    """Return the axis of an output that its labels lack; None for labels of its shape.
+    """Return the axis of an output that its labels lack, or None if labels have its shape.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
 
 
 def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:
-    """Whether lengths agree where they are known."""
+    """Whether all known lengths agree."""
     return len(shape) == len(target) and all(a is None or a == b for a, b in zip(shape, target, strict=True))
 
 

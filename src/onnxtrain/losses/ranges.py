@@ -109,7 +109,7 @@ def operand_of(value: ir.Value | None, *op_types: str) -> ir.Value | None:
 
 
 def equals(value: ir.Value | None, number: float) -> bool:
-    """Whether a value is the constant `number`, or a scalar parameter in training, assumed to stand for it."""
+    """Whether a value is the constant `number`, or a scalar parameter in training that is assumed to equal it."""
     array = constant(value)
     if array is not None:
         return array.size == 1 and float(array.reshape(-1)[0]) == number
@@ -117,7 +117,7 @@ def equals(value: ir.Value | None, number: float) -> bool:
 
 
 def columns(value: ir.Value) -> list[ir.Value]:
-    """Return the values whose columns a value (n, k) concatenates, none if it is not made by a Concat."""
+    """Return the values whose columns are concatenated to a value (n, k); empty if no Concat computes it."""
     node = made_by(value, "Concat")
     return [x for x in node.inputs if x is not None] if node is not None and axis(node) in (1, -1) else []
 

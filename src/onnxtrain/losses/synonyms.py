@@ -27,5 +27,5 @@ _NAMES = {
     "tweedie": "tweedie_deviance reg_tweedie",
 }
 
-#: Our name of each, its key in lower case, letters and digits alone.
+#: Our name for each, by its name in lower-case letters and digits.
 SYNONYMS = {"".join(filter(str.isalnum, name)): ours for ours, names in _NAMES.items() for name in names.split()}

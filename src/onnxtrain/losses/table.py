@@ -103,7 +103,7 @@ def loss(
     Raises
     ------
     ParameterError
-        One of the names is taken.
+        One of the names is already registered.
 
     Examples
     --------

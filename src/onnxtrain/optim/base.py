@@ -83,9 +83,9 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
 class Optimizer(NamesItsParameters, ABC):
     """Base class of optimizers; a subclass is a frozen dataclass of its parameters.
 
-    It names its state in :attr:`slots` and gives the initial value in :meth:`initial`. :meth:`scalars`
-    computes the per-step scalars that all weights share, and :meth:`update` returns the next weight and
-    the next slots. :meth:`pull` and :meth:`metric` are needed only by :class:`~onnxtrain.optim.Proximal`.
+    The subclass names its state in :attr:`slots` and gives the initial values in :meth:`initial`. :meth:`scalars`
+    computes the per-step scalars that all weights share, and :meth:`update` returns the next weight and the next slots.
+    :meth:`pull` and :meth:`metric` are needed only by :class:`~onnxtrain.optim.Proximal`.
 
     Examples
     --------
@@ -145,8 +145,8 @@ class Optimizer(NamesItsParameters, ABC):
     def scalars(self, op: Op, learning_rate: Scalar, step: Scalar) -> tuple[Any, ...]:
         """Return the per-step scalars of :meth:`update` for a learning rate and a step number.
 
-        Written with Add, Sub, Mul, Div, Exp and Sqrt of `op` only, so that it also
-        runs on arrays: see :meth:`scalar_table`.
+        The method uses only Add, Sub, Mul, Div, Exp and Sqrt of `op`, so that it also runs on arrays, see
+        :meth:`scalar_table`.
 
         Parameters
         ----------
@@ -219,10 +219,10 @@ class Optimizer(NamesItsParameters, ABC):
         return self
 
     def pull(self, op: Op, step: Scalar) -> Scalar | None:
-        """Return the sum of the factors of all gradients so far in this step, or None if the sum is 1.
+        """Return the total factor with which this step applies all gradients so far, or None if it is 1.
 
-        :class:`~onnxtrain.optim.Proximal` multiplies its threshold by this sum. It is restricted to the
-        same operators as :meth:`scalars`.
+        :class:`~onnxtrain.optim.Proximal` multiplies its threshold by this factor. The method is restricted to the same
+        operators as :meth:`scalars`.
 
         Parameters
         ----------

@@ -371,7 +371,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
 
 
 def _of_name(name: str) -> Schedule:
-    """Return the schedule called `name`, with its defaults."""
+    """Return the schedule named `name`, with its defaults."""
     if re.fullmatch(r"\s*[\d.]+(e-?\d+)?\s*", name, re.IGNORECASE):
         raise OptimizerError(f"learning_rate is the text {name!r}: give the number, learning_rate={name.strip()}.")
     return SCHEDULES.find(name)()

@@ -25,14 +25,14 @@ class Proximal(Optimizer):
         u = w - \eta \frac{m}{h}, \qquad
         w \leftarrow \operatorname{sign}(u) \max\left(|u| - \eta \frac{\lambda}{h},\, 0\right)
 
-    At a fixed point m is the gradient g, and the condition is :math:`-g \in \lambda\, \partial |w|` for any h:
-    the minimum of the penalized objective. A threshold of :math:`\eta \lambda` for all entries would converge to
-    another point. A momentum accumulates gradients, so it accumulates :math:`\lambda` as well. The momentum
-    of RMSprop is here one of gradients, as in Adam, not of quotients.
+    At a fixed point m is the gradient g, and the condition is :math:`-g \in \lambda\, \partial |w|` for any h: the
+    minimum of the penalized objective. A threshold of :math:`\eta \lambda` for all entries would converge to another
+    point. Momentum accumulates gradients, so it accumulates :math:`\lambda` as well. Here, the momentum of RMSprop
+    accumulates gradients, as in Adam, not quotients.
 
-    If h is a root mean square, it is that of the whole gradient, :math:`g + \lambda \operatorname{sign}(w)`, as
-    without the proximal step. With g alone, a converged weight, :math:`g \approx 0`, would have a divisor close
-    to zero, and one step would set all weights of a trained model to zero.
+    If h is a root mean square, it is computed from the whole gradient, :math:`g + \lambda \operatorname{sign}(w)`, as
+    without the proximal step. With only g, a converged weight, :math:`g \approx 0`, would have a divisor close to zero,
+    and one step would set all weights of a trained model to zero.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def global_norm_factor(op: Op, gradients: Sequence[ir.Value], max_norm: float) -
     op : onnxscript builder
         It adds nodes: ``op.Add(a, b)``.
     gradients : sequence of onnx_ir.Value
-        One or more, of one type; the norm is that of their concatenation.
+        One or more gradients of one type; the norm is that of their concatenation.
     max_norm : float
         :math:`c`.
 

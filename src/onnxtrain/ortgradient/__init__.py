@@ -1,4 +1,4 @@
-"""Forward and backward passes of an ONNX model with the caller's loss in between."""
+"""Forward and backward passes of an ONNX model, between which the caller computes a loss."""
 
 from onnxtrain.ortgradient._factory import OrtGradientForwardBackward
 from onnxtrain.ortgradient._function import OrtGradientForwardBackwardFunction

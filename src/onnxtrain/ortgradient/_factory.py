@@ -373,7 +373,7 @@ class OrtGradientForwardBackward:
 
 
 def _name_of(providers: Any) -> Any:
-    """Return the name of a torch.device; anything else as it is."""
+    """Return the name of a torch.device; return anything else unchanged."""
     if not hasattr(providers, "type"):
         return providers
     return providers.type if providers.index is None else f"{providers.type}:{providers.index}"

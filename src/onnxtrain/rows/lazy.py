@@ -29,7 +29,8 @@ class Lazy(NamedTuple):
 def in_memory(X: Any, name: str = "X") -> Any:
     """Return a lazy collection of dask, zarr, polars or pyarrow as an array or a frame; return anything else unchanged.
 
-    Texts of numpy's own type, as zarr returns them, become objects: scikit-learn does not score them.
+    Strings of numpy's StringDType, as zarr returns them, become objects, because scikit-learn's scores do not support
+    them.
 
     Raises
     ------
@@ -50,7 +51,7 @@ def in_memory(X: Any, name: str = "X") -> Any:
 
 
 def is_plain(X: Any) -> bool:
-    """Whether values are an array that :func:`in_memory` returns as it is."""
+    """Whether values are an array that :func:`in_memory` returns unchanged."""
     return type(X) is np.ndarray and X.dtype.kind != "T"
 
 
@@ -75,7 +76,7 @@ def unmasked(X: Any, name: str) -> Any:
 
 
 def _lazy(X: Any) -> Lazy | None:
-    """Return how a collection is read, None for one that is in memory."""
+    """Return how a collection is read, or None if it is in memory."""
     names = ((c.__module__.partition(".")[0], c.__name__) for c in type(X).__mro__)
     kind = next((_KINDS[name] for name in names if name in _KINDS), None)
     return None if kind is None else kind(X)
@@ -130,7 +131,7 @@ def _copying(X: Any) -> dict[str, bool]:
     return {} if hasattr(X, "chunks") else {"zero_copy_only": False}
 
 
-#: How such a collection is read, by the library and the name of its class.
+#: The functions that describe collections, by the library and name of their class.
 _KINDS: dict[tuple[str, str], Callable[[Any], Lazy]] = {
     ("dask", "Array"): _dask_array,
     ("dask", "FrameBase"): _dask_frame,

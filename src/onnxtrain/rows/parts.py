@@ -74,7 +74,7 @@ class NoArray:
     """Base class of rows in parts that refuse conversion to an array, as cross-validation would try it."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to become an array.
+        """Refuse conversion to an array.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Parts(NoArray):
         the predictions of the graph and the estimator are compared before training.
     classes : array-like of shape (n_classes,), optional
         All classes of y. By default, a fit begins with a pass over all parts that finds the classes and missing values.
-        If the classes are given, only `open_parts` parts are read, unless the rows have weights.
+        If the classes are given, this pass reads only `open_parts` parts, unless the rows have weights.
 
     Examples
     --------

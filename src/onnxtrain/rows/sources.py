@@ -304,7 +304,7 @@ def _dataset(ds: Any, source: Any) -> Any:
 
 
 def _groups(fragment: Any) -> Iterator[_Group]:
-    """Yield the row groups of a file that have rows, large ones in pieces."""
+    """Yield the row groups of a file that have rows; large ones are split."""
     for part in fragment.split_by_row_group():
         (row_group,) = part.row_groups
         n = row_group.num_rows

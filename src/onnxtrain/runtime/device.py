@@ -425,7 +425,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
 
 
 def _remedy(row: Kind) -> str:
-    """Return how to get the provider of a kind of device."""
+    """Return how to install the provider of a kind of device."""
     if row.plugin:
         return f'Install its plug-in: pip install "onnxruntime>={".".join(map(str, _PLUGINS))}" "{row.package}".'
     return f'Install a build with it: pip install "{row.package}" (after removing the other builds of onnxruntime).'

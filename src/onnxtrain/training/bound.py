@@ -149,7 +149,7 @@ class BoundStep:
         self._inputs[name].write(array)
 
     def restart(self, *names: str) -> None:
-        """Set counters to 0.
+        """Set counters to 0, at the beginning of each epoch.
 
         Each epoch begins with this call, which reopens the session if a callback of the fit has forked the process.
         """

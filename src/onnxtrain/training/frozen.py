@@ -359,7 +359,7 @@ def _taken_as_input(old: ir.Value, rank: int, rows: frozenset[str]) -> ir.Value:
 def _check_rows(
     front: Front, data: TrainingData, place: Place
 ) -> tuple[np.ndarray, dict[str, np.ndarray], frozenset[str]]:
-    """Run a front on some rows in batches of several sizes.
+    """Run a front on some rows in batches of several sizes, and compare the results.
 
     Returns
     -------

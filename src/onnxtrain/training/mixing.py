@@ -77,15 +77,15 @@ def sections(sizes: np.ndarray, k: int) -> np.ndarray:
 
 
 def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.random.RandomState) -> list[int]:
-    r"""Return parts in a drawn order in which no stratum is read later than the others, as nearly as they can.
+    r"""Return the parts in a random order in which no stratum lags behind the others, as far as possible.
 
     The first part is drawn at random. The next part, out of 64 drawn parts, is the one with the least
 
     .. math:: \sum_s \max(0, n / N - n_s / N_s)^2
 
-    where n of N rows have been read then, and :math:`n_s` of the :math:`N_s` rows of stratum s. The one part of a rare
-    class is read at the beginning, and its rows wait: read in its turn, halfway, they would be missing until then, and
-    be twice as frequent afterwards.
+    where n of all N rows and :math:`n_s` of the :math:`N_s` rows of stratum s have been read after it. So the only part
+    of a rare class is read at the beginning, and its rows wait. Read halfway, they would be missing before and twice as
+    frequent afterwards.
 
     Examples
     --------

@@ -322,7 +322,7 @@ def _width(output: ir.Value) -> int:
 
 
 def _label_classes(model: ir.Model) -> np.ndarray | None:
-    """Return the classes of an output of labels, which ArgMax selects from the scores."""
+    """Return the classes of an output of labels, selected by an ArgMax of the scores."""
     found = (_classes_of(value) for value in model.graph.outputs if not graph.is_float(value))
     return next((classes for classes in found if classes is not None), None)
 
@@ -345,7 +345,7 @@ def _classes_of(labels: ir.Value | None) -> np.ndarray | None:
 
 
 def _encoded(node: ir.Node, before: np.ndarray | None) -> np.ndarray | None:
-    """Return what a LabelEncoder makes of classes, or of the indices of columns if there are none before it."""
+    """Return the labels that a LabelEncoder maps classes to, or column indices if there are no classes."""
     attributes = {name.partition("_")[0]: a for name, a in node.attributes.items()}
     if not {"keys", "values"} <= attributes.keys() or any(a.is_ref() for a in attributes.values()):
         return None
@@ -373,7 +373,7 @@ _WITHOUT: Cache[bytes] = Cache("models without weights")
 
 
 def without_weights(model: TrainableModel, names: tuple[str, ...]) -> bytes:
-    """Return a model ready to be differentiated: the initializers `names` are its last inputs."""
+    """Return a model ready for differentiation, whose last inputs are the initializers `names`."""
     key = model.onnx, names
     found = _WITHOUT.find(key)
     if found is None:

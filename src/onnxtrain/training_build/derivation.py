@@ -1,4 +1,4 @@
-"""The gradient graph of a model by onnxruntime-training: with the interface of the built-in builder, or appended."""
+"""The gradient graph of a model by onnxruntime-training, with the interface of the built-in builder, or appended."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class _Derivation:
                     node.replace_input_with(i, self.op.Sum(y) if graphs.is_float(y) else self.op.Max(y))
 
     def _rename(self, value: ir.Value, name: str) -> None:
-        """Name `value`; another value of that name gets a new name."""
+        """Name `value`, and rename any other value of this name."""
         if value.name == name:
             return
         other = values_by_name(self.op.builder.graph).get(name)
@@ -244,7 +244,7 @@ def _incoming_of(yields: Iterable[ir.Node]) -> dict[int, ir.Value]:
 
 
 def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value]) -> dict[ir.Value, ir.Value]:
-    """Append to a graph the gradient of one of its values, derived by GradientGraphBuilder.
+    """Append the gradient of a value to its graph, derived by GradientGraphBuilder.
 
     The forward pass that the gradient reads is appended too; nodes that duplicate
     those of the graph are merged when the model is saved.
@@ -261,7 +261,7 @@ def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value])
     Returns
     -------
     dict of value to value
-        The gradients. A value of `wrt` that the output does not depend on is missing.
+        The gradients. A value of `wrt` on which the output does not depend is missing.
 
     Raises
     ------

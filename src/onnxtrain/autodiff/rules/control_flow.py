@@ -25,7 +25,7 @@ from onnxtrain.autodiff.rules.fission import Turns
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import Op, attribute, captured, constant, inner_builder, is_float, put_out, unique_name
 
-#: In the `meta` of a Scan: its states before each turn, by index, where they are known without running it.
+#: In the `meta` of a Scan: its states before each turn, by index, if they are known without running it.
 STATES = "states"
 
 
@@ -122,7 +122,7 @@ class _Walk:
 
     @cached_property
     def wanted(self) -> list[ir.Value]:
-        """Those of them that get a gradient."""
+        """The outer values that get a gradient."""
         return [x for x in self.outside if _varies(x)]
 
     @cached_property
@@ -137,7 +137,7 @@ class _Walk:
 
     @cached_property
     def sliced(self) -> dict[int, _Scanned]:
-        """Those of them that get a gradient."""
+        """The scanned inputs that get a gradient."""
         return {k: x for k, x in self.scanned.items() if is_float(x.value)}
 
     def of_shape(self, k: int) -> ir.Value:

@@ -95,7 +95,7 @@ class Turns:
         sums = {k: _sum(self.op, node, [self.whole[x] for x in _operands(node)]) for k, node in summands.items()}
         return [sums.get(k, y) for k, y in enumerate(last)]
 
-    # -------------------------------------------------------------- in front
+    # --------------------------------------------------------------- before
 
     def _hoist(self, node: ir.Node) -> None:
         """Replace a node that reads no state by one for all turns, and d * a * b by d * (a * b)."""
@@ -157,7 +157,7 @@ class Turns:
         self.whole[x] = whole
         return x
 
-    # ---------------------------------------------------------------- behind
+    # ----------------------------------------------------------------- after
 
     def _summand(self, k: int) -> ir.Node | None:
         """Return the matrix product, or the sum over rows, that each turn adds to a state, if nothing else reads it."""

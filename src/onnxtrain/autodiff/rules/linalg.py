@@ -187,7 +187,7 @@ def _product(op, factors, letters):
 
 
 def _stretched(op, dx, x, dims):
-    """Return `dx`, of the lengths `dims`, expanded where x may be the longer one; dx stays where it is longer."""
+    """Return `dx` of lengths `dims`, expanded along axes on which x may be longer."""
     if all(same_dimension(a, b) or a == 1 for a, b in zip(x.shape, dims, strict=True)):
         return dx
     dx = op.Expand(dx, shape_of(op, x))

@@ -44,7 +44,7 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 
 def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the mean of the nearest rows' targets, weighted by 1 / distance; equal rows count alone."""
+    """Return the mean of the nearest rows' targets, weighted by 1 / distance; rows at distance 0 count alone."""
     rows = np.asarray(estimator._fit_X, dtype=np.float64)
     y = op.Identity(estimator._y.reshape(len(rows), -1))
     squared = RowsWith(op, X, rows).distance(2)
@@ -57,7 +57,7 @@ def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 
 def _of_distances(op: Nodes, squared: ir.Value, near: ir.Value | None) -> ir.Value:
-    """Return weights 1 / distance that sum to one, of the rows that are near alone; 1 or 0 where a distance is 0."""
+    """Return weights 1 / distance of the `near` rows, normalized; rows at distance 0 share the weight."""
     equal = op.Equal(squared, 0.0)
     hits = op.Cast(equal, to=ir.DataType.FLOAT)
     inverse = op.Div(1.0, op.Sqrt(op.Where(equal, 1.0, squared)))
@@ -92,7 +92,7 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
 
 
 def _check_distinct(rows: Any) -> None:
-    """Raise a ConversionError if rows are equal: which of their targets count, as these are trained, is arbitrary."""
+    """Raise a ConversionError if fitted rows are equal, because it is arbitrary which of their targets are trained."""
     rows = np.asarray(rows, np.float32)
     _, first, n_equal = np.unique(rows, axis=0, return_index=True, return_counts=True)
     if len(first) < len(rows):

@@ -82,7 +82,7 @@ def impute_floats(convert: Converter, scope: Scope, operator: Operator, containe
 
 @repair(KNNImputer)
 def refuse_neighbors(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Refuse it: where rows are equally far it is rounding that chooses, in other rows than those of the fit, too."""
+    """Refuse KNNImputer: rounding decides between rows at equal distance, also for rows outside the fit."""
     raise ConversionError(
         "KNNImputer takes the values of either of two rows that are equally far, as rounding decides, so that ONNX may "
         "take those of the other one: scikit-learn runs it, in a pipeline in front of what is trained."
