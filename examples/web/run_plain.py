@@ -1,7 +1,8 @@
 """Train with numpy and onnxruntime alone: python run_plain.py FOLDER ROWS.npz.
 
 FOLDER is what estimator.export_training_step wrote. ROWS.npz holds the rows of one epoch by the names of the inputs
-(X, y, sample_weight, ...), and beside them batch_size, epochs and learning_rate; the state goes to FOLDER/state.npz.
+(X, y, sample_weight, ...) in the types that step.json says, and beside them batch_size, epochs and learning_rate; the
+state goes to FOLDER/state.npz.
 """
 
 import os

@@ -419,6 +419,31 @@ def test_a_frozen_body_is_not_in_the_step(tmp_path):
     assert (tmp_path / "step.onnx").stat().st_size < 20_000
 
 
+ANY_SIZE = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, c, h, w] X) => (float[N, 10] logits)
+    <float[8, 1, 5, 5] filters, float[8, 10] W>
+    {
+        z = Conv(X, filters)
+        p = GlobalAveragePool(z)
+        f = Flatten(p)
+        logits = MatMul(f, W)
+    }"""
+FROZEN = {
+    "images of any size": (ANY_SIZE, IMAGES),
+    "a table of three rows": (TOKENS.replace("float[9, 4] table", "float[3, 4] table"), (WORDS // 3, WORDS[:, 0] % 3)),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_frozen_body_is_cut_off_whatever_rows_it_takes(name, tmp_path, capfd):
+    text, rows = FROZEN[name]
+    save(C(network(text), weights_to_train=["W"], max_iter=0).fit(*rows), tmp_path / "model.onnx")
+    load(tmp_path / "model.onnx").export_training_step(tmp_path)
+    assert {"Conv", "Gather"} & {node.op_type for node in onnx.load(tmp_path / "before.onnx").graph.node}
+    assert not capfd.readouterr().err  # onnxruntime refuses some of the rows that are tried
+
+
 def test_step_json_says_what_is_what(folders):
     about = json.loads((folders["logistic, two names"] / "step.json").read_text())
     assert about["format"] == "onnxtrain.step"

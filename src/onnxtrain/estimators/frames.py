@@ -63,6 +63,8 @@ class InputForm:
         The batch axis of each input whose batch axis is not the first.
     pad : mapping of str to float
         The padding value of each input with rows of different lengths.
+    fitted : mapping of str to tuple
+        The shape of a row of each input of an ONNX model in the last fit; empty for an estimator.
     """
 
     by_name: bool
@@ -74,6 +76,7 @@ class InputForm:
     shapes: Mapping[str, tuple[int | None, ...] | None] = field(default_factory=dict)
     axes: Mapping[str, int] = field(default_factory=dict)
     pad: Mapping[str, float] = field(default_factory=dict)
+    fitted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, X: ArrayLike, estimator: Estimator | None, dtype: str) -> InputForm:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -175,12 +175,30 @@ def _check_rows(model: TrainedModel) -> None:
 
 def _split(model: TrainedModel) -> TrainedModel:
     """Return a model cut at its trained weights, if random rows confirm the cut."""
-    objective, names = model.objective, model.source.model.features
-    inputs = [v for v in onnx.load_model_from_string(objective.model).graph.input if v.name in names]
+    label = np.zeros((_SOME_ROWS, 1), np.int64)
+    for rows in _random_rows(model):
+        data = TrainingData(rows, label, None, dict(model.source.model.features), model.constants)
+        found = split_at_weights(model.objective, data, 1, model.cpu_place, always=True)
+        if found is not None:
+            return replace(model, front=found[0])
+    return model
+
+
+def _random_rows(model: TrainedModel) -> Iterator[dict[str, np.ndarray]]:
+    """Yield random rows with the shapes of the last fit; then, if some are integers, with 0 and 1 for these.
+
+    A table of token types has two rows, and Gather refuses other indices.
+    """
+    graph = onnx.load_model_from_string(model.objective.model).graph
+    inputs = [v for v in graph.input if v.name in model.source.model.features]
+    for value in inputs:
+        lengths = model.form.fitted.get(value.name, ())
+        for dim, length in zip(value.type.tensor_type.shape.dim[1:], lengths, strict=False):
+            dim.dim_value = length
     rows = random_feed(inputs, batch=_SOME_ROWS, random_state=0)
-    data = TrainingData(rows, np.zeros((_SOME_ROWS, 1), np.int64), None, dict(names), model.constants)
-    found = split_at_weights(objective, data, 1, model.cpu_place, always=True)
-    return model if found is None else replace(model, front=found[0])
+    yield rows
+    if any(x.dtype.kind in "iu" for x in rows.values()):
+        yield {name: x % 2 if x.dtype.kind in "iu" else x for name, x in rows.items()}
 
 
 def _description(

@@ -135,7 +135,7 @@ def _open_with_less(
 def quiet_options() -> onnxruntime.SessionOptions:
     """Return session options that print no errors, since errors are raised as exceptions."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     return options
 
 
