@@ -65,7 +65,7 @@ def _target(expand: ir.Node) -> ir.Value | None:
 
 @rewriting("Add", "Sub", "Mul", "Div", "Where", "Min", "Max", "Sum", "Pow")
 def stretched_by_the_operator(op: Op, node: ir.Node) -> ir.Value | None:
-    # a * Expand(b, Shape(a)) is a * b, and so it is where a has the full shape or more
+    # a * Expand(b, Shape(a)) is a * b; the Expand is also superfluous if a has the full shape or a larger one
     (y,) = node.outputs
     for i, x in enumerate(node.inputs):
         expand = made_by(x, "Expand")
@@ -83,7 +83,7 @@ def _makes_up_for(x: ir.Value | None, expand: ir.Node, y: ir.Value) -> bool:
 
 @rewriting("Expand")
 def stretched_twice(op: Op, node: ir.Node) -> ir.Value | None:
-    """Of two Expands only the last counts, if its target is the whole shape of the result."""
+    """Remove the first of two Expands if the target of the second is the whole shape of the result."""
     inner, (y,) = made_by(node.inputs[0], "Expand"), node.outputs
     if inner is None:
         return None
@@ -104,7 +104,7 @@ def same_shape_as_before(op: Op, node: ir.Node) -> ir.Value | None:
 
 @rewriting("Reshape")
 def reshape_of_reshape(op: Op, node: ir.Node) -> ir.Value | None:
-    """Of two Reshapes only the last counts, unless its 0 copies a dimension of the first."""
+    """Remove the first of two Reshapes, unless a 0 of the second copies a dimension of the first."""
     inner = made_by(node.inputs[0], "Reshape")
     target = constant(node.inputs[1])
     if inner is None or target is None or 0 in target:

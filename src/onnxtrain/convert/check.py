@@ -373,7 +373,7 @@ def _ties(scores: np.ndarray) -> np.ndarray:
     return np.abs(scores) <= _TIE if scores.ndim == 1 else np.zeros(len(scores), bool)
 
 
-#: Why trees differ on rows between those of the fit.
+#: Why trees differ on rows between the rows of the fit.
 _SPLITS_BETWEEN = (
     "what the steps in front compute of some falls to the other side of a split in float32. Trees need no scaling: "
     "without these steps it is one graph."

@@ -1,4 +1,4 @@
-"""A new last layer: the body of a model is kept, with as many outputs as another task needs.
+"""Replace the last layer of a model by a new one with the number of outputs that another task needs.
 
 The user's opset, nodes and names are kept; only the last layer and nodes that cannot follow the new one change.
 """

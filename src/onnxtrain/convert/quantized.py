@@ -145,7 +145,7 @@ def _quantization(node: ir.Node) -> Quantization | None:
     z = np.zeros((), np.int64) if unsaid else graph.constant(zero)
     if q is None or s is None or z is None or x is None or x.dtype is None or not (s > 0).all():
         return None
-    if not (x.dtype.is_integer() or x.dtype.is_floating_point()):  # a damaged model's
+    if not (x.dtype.is_integer() or x.dtype.is_floating_point()):  # only in a damaged model
         return None
     how = quantization(q.shape, s, z, x.dtype, graph.attribute(node, "axis", 1), graph.attribute(node, "block_size", 0))
     exact = x.dtype is ir.DataType.INT32 or np.array_equal(how.integers(how.floats(q)), q)

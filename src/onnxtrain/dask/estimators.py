@@ -256,7 +256,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
     max_failures : int
         How often tasks that were lost with a worker are started again. Dask recomputes the data that the worker held.
     timeout : float
-        ``fit`` fails if the workers do not respond for so many seconds.
+        The seconds without a response from the workers after which ``fit`` fails.
     **parameters
         The parameters of :class:`onnxtrain.OrtGradientRegressor`. `n_threads` is the number of threads of a task; None
         is one.

@@ -18,10 +18,11 @@ from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
 from onnxtrain.training.update import build_update
 
-#: The cost of a step is judged after so many steps, without the first ones, which open sessions.
+#: The number of steps after which the cost of a step is judged, and the number of first steps left out: they open
+#: sessions.
 _LOOKED_AT, _FIRST = 20, 5
 
-#: In the batch that a warning recommends, computing takes so many times as long as everything else.
+#: In the batch size that a warning recommends, computing takes this many times as long as everything else.
 _WORTH_IT = 3
 
 

@@ -223,7 +223,7 @@ class InputForm:
         return trained
 
     def runs(self, estimator: Estimator | None) -> dict[str, str]:
-        """Return who runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
+        """Return the library that runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
         steps = estimator.named_steps if isinstance(estimator, Pipeline) else {type(estimator).__name__.lower(): None}
         return dict.fromkeys(["model"] if estimator is None else steps, "ONNX")
 

@@ -158,7 +158,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def onnx_status_(self) -> dict[str, str]:
-        """For each step, by name, who runs it: ``"ONNX"`` or ``"scikit-learn"``; an ONNX model is a single step.
+        """The library that runs each step, ``"ONNX"`` or ``"scikit-learn"``, by name; an ONNX model is a single step.
 
         Examples
         --------

@@ -116,7 +116,7 @@ class PreprocessedForm(InputForm):
         return trained if self.division is None else self.division.around(trained)
 
     def runs(self, estimator: Estimator | None) -> dict[str, str]:
-        """Return who runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
+        """Return the library that runs each step, ``"ONNX"`` or ``"scikit-learn"``, by step name."""
         trained = ["model"] if self.division is None else self.division.trained
         return {**dict.fromkeys(steps_of(self.front), "scikit-learn"), **dict.fromkeys(trained, "ONNX")}
 

@@ -97,7 +97,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         Floating-point type of the graph. The two half-precision types are used only in the matrix products of a
         training step, whose weights and results stay float32; predictions are computed in float32.
     gradient_builder : {"builtin", "onnxruntime-training"}
-        Who derives the gradient graph: onnxtrain or onnxruntime-training.
+        The library that derives the gradient graph: onnxtrain (``"builtin"``) or onnxruntime-training.
     output : str or int, optional
         The output of the model that enters the loss, if there are several.
     head : {"keep", "new"}

@@ -136,7 +136,7 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     _check_rows(model)
     known = trained.front if model.objective == trained.objective else None
     model = _split(model) if known is None else replace(model, front=known)
-    # the host computes the weight of a row with positions: the number of those that count
+    # the host computes the weight of a row with positions: the number of positions that count
     weighted = state.weighted or model.positional
     step = portable_step(
         model.rest,

@@ -50,7 +50,7 @@ class Summary:
     ending : str
         How the last fit ended.
     steps : mapping of str to str
-        Who runs each step, ``"ONNX"`` or ``"scikit-learn"``.
+        The library that runs each step, ``"ONNX"`` or ``"scikit-learn"``.
     layers : tuple of Layer
     n_parameters, n_trained : int
     """

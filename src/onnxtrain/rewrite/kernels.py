@@ -135,8 +135,8 @@ def _probabilities(op: Op, node: ir.Node, z: ir.Value, classes: np.ndarray) -> i
     return _coupled(op, r, len(classes))
 
 
-#: libsvm iterates until Q p differs from p^T Q p by less than this over the number of classes, for at most so many
-#: sweeps.
+#: libsvm iterates until Q p differs from p^T Q p by less than the first number over the number of classes, and for at
+#: most the second number of sweeps.
 _RESIDUAL, _MOST_SWEEPS = 0.005, 100
 
 

@@ -193,7 +193,7 @@ class TrainingData:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether there are so many rows that they are shuffled in blocks."""
+        """Whether the rows are shuffled in blocks because there are very many of them."""
         return self.chosen is None and self.weight is None and len(self.label) > LARGE
 
     @property
@@ -313,7 +313,7 @@ class TrainingData:
 def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
     """Return the number of rows to evaluate together, outside training.
 
-    So many rows, and the activations of a network, stay in the cache of a core until they are read again. For sparse
+    This many rows, with the activations of a network, fit in the cache of a core until they are read again. For sparse
     rows with many columns the number is smaller. It is a multiple of ``GROUP``.
     """
     row = bytes_of_a_row(features, dtypes)

@@ -36,8 +36,8 @@ from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at
 from onnxtrain.training.files import in_files
 from onnxtrain.training.objective import Objective, multiplications
 
-#: The least number of operations, about 0.1 s, that a cut must save in a fit, since it needs a session and some runs
-#: itself.
+#: The least number of operations, about 0.1 s, that a cut must save in a fit, since a cut itself needs a session and
+#: some runs.
 _WORTH_A_CUT = 2**28
 
 #: Maximum bytes of the border in memory.
@@ -174,7 +174,7 @@ class Cut:
 def split_at_weights(
     whole: Objective, data: TrainingData, n_epochs: int, place: Place, *, always: bool
 ) -> tuple[Cut, TrainingData] | None:
-    """Cut an objective at its trained weights, if the border is proven to be rows and the cut pays.
+    """Cut an objective at its trained weights if the border is confirmed to hold rows and the cut saves enough work.
 
     Parameters
     ----------

@@ -178,7 +178,7 @@ class StepLoop:
         fill_slots(state, self.update or self.step, self.optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._counters = ("loss_sum",) if self._at_hand is None else ("loss_sum", "offset")  # 0 as an epoch begins
-        self._rates: list[float] = []  # those looked ahead to, of which so many are behind, under so many plateaus
+        self._rates: list[float] = []  # planned rates, the number already used, the plateaus then
         self._behind, self._plateaus = 0, 0
         self._scalars = self._known_scalars()
         self._last_step = 0

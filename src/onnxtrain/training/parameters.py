@@ -401,7 +401,7 @@ def _is_folded(name: str) -> bool:
     return name.startswith("onnx::") and is_computed(name)
 
 
-# what the values say -----------------------------------------------------------
+# masks, tables and grids, by their values ---------------------------------------
 
 
 def _is_fixed(w: ir.Value, uses: Uses) -> bool:

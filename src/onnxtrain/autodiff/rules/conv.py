@@ -102,8 +102,8 @@ def _filters(op: Op, large: ir.Value, small: ir.Value, w: ir.Value, window: Wind
     return op.Transpose(crop_like(op, dw, w, range(2, rank(w))), perm=swap)
 
 
-#: From so many channels, and up to so many entries of a filter, products are faster than a convolution
-#: whose filter is an image (``benchmarks/convolution.py`` prints both).
+#: The least number of channels and the largest number of entries of a filter for which products are faster than a
+#: convolution whose filter is an image (``benchmarks/convolution.py`` prints both times).
 _CHANNELS, _ENTRIES = 8, 49
 
 
