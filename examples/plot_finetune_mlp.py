@@ -1,12 +1,13 @@
 """
-Can a fitted model get better at the error that counts?
-=======================================================
+How do I fine-tune a fitted network with another loss?
+======================================================
 
-One patient in ten of the diabetes data has a wrong entry: one digit too many. scikit-learn's
-:class:`~sklearn.neural_network.MLPRegressor` minimizes the squared error, and follows these rows. What counts is the
-absolute error, for the patients whose entries are right. The fitted model goes on from its weights with that loss.
+In this copy of the diabetes data, one training target in ten is wrong: it has one digit too many. scikit-learn's
+:class:`~sklearn.neural_network.MLPRegressor` minimizes the squared error, so these outliers dominate the fit. The
+metric of interest is the absolute error on patients with correct targets. This example continues the training of the
+fitted network with the absolute error as loss.
 
-The script prints the mean absolute error on held-out patients before and after, and writes the trained model to
+The script prints the mean absolute error on held-out patients before and after. It writes the trained model to
 ``tuned.onnx`` and the loss curve to ``loss_curve.png``.
 """
 
@@ -29,7 +30,7 @@ wrong = np.random.default_rng(0).random(len(y_train)) < 0.1
 recorded = np.where(wrong, 10 * y_train, y_train)
 
 # %%
-# The starting point: the squared error, until held-out rows no longer gain.
+# The network is first fitted with the squared error and early stopping.
 
 mlp = MLPRegressor(
     hidden_layer_sizes=(50,),
@@ -41,8 +42,9 @@ mlp = MLPRegressor(
 mlp.fit(X_train, recorded)
 
 # %%
-# The same model goes on from the same weights, on the same rows, in steps that fall to zero. Twice, to see what the
-# loss does, and not merely more training: with the squared error once more, and with the absolute error.
+# Two estimators continue from the same weights, on the same rows, with a learning rate that falls to zero. One uses the
+# squared error, the other one the absolute error. Their comparison separates the effect of the loss from the effect of
+# more training.
 
 settings = {"max_iter": 200, "learning_rate": "cosine", "tol": 0, "random_state": 0}
 squared = OrtGradientRegressor(mlp, **settings).fit(X_train, recorded)
@@ -61,12 +63,12 @@ for name, error in errors.items():
 assert errors["absolute error"] < 0.9 * errors["before"] < errors["squared error"]
 
 # %%
-# What is trained is an ONNX model; nothing of onnxtrain is needed to run it.
+# The trained model is an ONNX model. It runs without onnxtrain.
 
 onnx.save(tuned.get_trained_onnx(), "tuned.onnx")
 
 # %%
-# How the loss fell:
+# The loss curve:
 
 fig, ax = plt.subplots(figsize=(6, 4))
 ax.plot(range(1, tuned.n_iter_ + 1), tuned.loss_curve_)

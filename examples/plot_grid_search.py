@@ -1,9 +1,9 @@
 """
-Which loss and which penalty predict best?
-==========================================
+How do I search for the best loss and penalty?
+==============================================
 
-Loss and penalties are parameters of the estimator, so scikit-learn searches them like any other. The graph is built
-once for each loss: the strengths of the penalties are inputs of it.
+The loss and the penalties are parameters of the estimator, so :class:`~sklearn.model_selection.GridSearchCV` can search
+them. The training graph is built once for each loss, because the strengths of the penalties are inputs of the graph.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ from onnxtrain import OrtGradientRegressor
 from onnxtrain.optim import Cosine
 
 X, y = load_diabetes(return_X_y=True)
-# 65 columns: too many for 442 rows without a penalty
+# 65 columns: without a penalty, a model of 442 rows overfits
 X = PolynomialFeatures(2, include_bias=False).fit_transform(X)
 
 losses = ["squared_error", "absolute_error", "huber"]
@@ -41,7 +41,7 @@ assert search.best_params_["ortgradientregressor__loss"] != "squared_error"
 print(f"best: {search.best_params_}, mean absolute error {-search.best_score_:.2f}")
 
 # %%
-# One picture for each loss:
+# The mean absolute error for each loss and each pair of penalties:
 
 names = [p["ortgradientregressor__loss"] for p in search.cv_results_["params"]]
 fig, axes = plt.subplots(

@@ -1,9 +1,9 @@
 """
-How is the trained file run without onnxtrain?
-==============================================
+How do I run a trained model without onnxtrain?
+===============================================
 
-What is trained leaves as an ONNX file: a pipeline with its scaler, its labels and its probabilities. A server needs
-onnxruntime for it, or any other runtime of ONNX; neither scikit-learn nor onnxtrain.
+A trained pipeline is exported as one ONNX file, with its scaler, its class labels and its probabilities. To run it, a
+server needs onnxruntime or another ONNX runtime. It needs neither scikit-learn nor onnxtrain.
 """
 
 import tempfile
@@ -34,7 +34,8 @@ tuned.get_trained_onnx(path=path)
 print(f"{path.name}: {path.stat().st_size} bytes")
 
 # %%
-# From here on, onnxruntime alone. The session says what it wants: float32, any number of rows.
+# From here on, only onnxruntime is used. The session describes its inputs and outputs: it expects float32 and any
+# number of rows.
 
 session = onnxruntime.InferenceSession(path)
 for value in (*session.get_inputs(), *session.get_outputs()):
@@ -49,8 +50,7 @@ assert (label == tuned.predict(X_test)).all()
 assert np.abs(probabilities - tuned.predict_proba(X_test)).max() < 1e-5
 
 # %%
-# Rows in float64, as numpy has them by default, are refused by onnxruntime: ``astype(np.float32)`` is the one line that
-# is forgotten most often.
+# onnxruntime does not accept float64, the default type of numpy. Convert the rows with ``astype(np.float32)`` first.
 
 try:
     session.run(None, {session.get_inputs()[0].name: X_test})

@@ -1,10 +1,10 @@
 """
-How does a model learn where there is no Python?
-================================================
+How do I train a model on a device without Python?
+==================================================
 
-A training step is one graph of standard operators. Written to files, it runs in a web page, on a telephone, in a
-server in another language: wherever onnxruntime runs. Here onnxruntime alone plays that machine; :doc:`/browser` has
-the page, which trains while you look.
+A training step is one graph of standard operators. Exported to ONNX files, it runs wherever onnxruntime runs: in a web
+page, on a phone, or in a server in another language. In this example, code that uses only numpy and onnxruntime stands
+for the other device. :doc:`/browser` trains a model in a web page.
 """
 
 import json
@@ -25,7 +25,7 @@ X = (X / 16).astype(np.float32)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 # %%
-# At home: a network with weights drawn at random, and its step. ``max_iter=0`` trains nothing.
+# Export the training step of a network with random weights. ``max_iter=0`` prepares the step without training.
 
 model = OrtGradientClassifier(
     MLPClassifier((32,)), init="random", max_iter=0, random_state=0
@@ -37,7 +37,7 @@ model.export_training_step(folder)
 print({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
 
 # %%
-# The other machine. There is one rule: what ``next_S`` gives is fed to ``S``.
+# The other device runs the step in a loop. It feeds each output ``next_S`` to the input ``S`` of the next step.
 
 about = json.loads((folder / "step.json").read_text())
 init, step = (
@@ -62,7 +62,7 @@ for _ in range(400):
     state = {name.removeprefix("next_"): array for name, array in found.items()}
 
 # %%
-# Back at home the state goes into the estimator.
+# Load the trained state back into the estimator.
 
 after = model.load_training_state(state).score(X_test, y_test)
 print(f"accuracy on held-out digits: {before:.2f} before, {after:.2f} after")

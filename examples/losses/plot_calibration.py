@@ -1,9 +1,9 @@
 """
-Do probabilities mean what they say?
-====================================
+How do I improve the probabilities of naive Bayes?
+==================================================
 
-Naive Bayes takes columns for independent. Of columns that say the same it is too sure: of the tumours that it calls
-99 % benign, fewer are. Trained on with the log loss, the same model with the same formula says what it knows.
+Naive Bayes assumes that the columns are independent. If columns are correlated, its probabilities are too close to 0
+and 1. Training its means and variances with the log loss improves the probabilities. The model keeps its formula.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ X = scale(X)[
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
 
 # %%
-# The weights are the means and the variances of each class; the log loss moves them.
+# The trained weights are the means and the variances of each class.
 
 bayes = GaussianNB().fit(X_train, y_train)
 tuned = OrtGradientClassifier(
@@ -47,7 +47,7 @@ assert losses["trained on"] < 0.7 * losses["naive Bayes"]
 assert sure["trained on"] < sure["naive Bayes"]
 
 # %%
-# Both are a :class:`~sklearn.naive_bayes.GaussianNB`. Below, the dotted line is where probabilities are what they say.
+# Both models are a :class:`~sklearn.naive_bayes.GaussianNB`. The dotted line in the plot shows perfect calibration.
 
 fig, ax = plt.subplots(figsize=(5, 4.5), layout="constrained")
 for name, model in models.items():

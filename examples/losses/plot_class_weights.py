@@ -1,9 +1,10 @@
 """
-What if the class that matters is rare?
-=======================================
+How do I train a classifier on a rare class?
+============================================
 
-One digit in ten is an eight. A model that is asked for eights alone does well if it rarely says so. ``class_weight``
-gives the rare class as much weight as the other one: more eights are found, and more false ones.
+One digit in ten is an eight. A classifier that separates eights from other digits has a high accuracy even if it rarely
+predicts an eight. ``class_weight="balanced"`` gives both classes the same total weight. This raises the recall of the
+rare class and lowers its precision.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +23,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# A weight is a factor of the loss of a row. ``"balanced"`` is n / (2 n_k) for a class of n_k rows, as in scikit-learn.
+# The weight of a class multiplies the loss of each of its rows. ``"balanced"`` is :math:`n / (2 n_k)` for a class of
+# :math:`n_k` among :math:`n` rows, as in scikit-learn.
 
 start = LogisticRegression(C=100, max_iter=1000).fit(X_train, y_train)
 weights = {"none": None, "eights count 3": {False: 1, True: 3}, "balanced": "balanced"}

@@ -1,10 +1,10 @@
 """
-How is a loss of one's own written?
-===================================
+How do I write a custom loss?
+=============================
 
-A clinic plans beds by the predicted progression of a disease. A patient who is underestimated costs it four times as
-much as one who is overestimated. No library has that loss, but it is two lines: a function of the label and the
-prediction that returns one value for each row.
+A clinic plans its beds from the predicted progression of a disease. An underestimate costs four times as much as an
+overestimate of the same size. The loss is a function of two lines. It takes the true and the predicted values, and
+returns one value for each row.
 """
 
 import matplotlib.pyplot as plt
@@ -20,14 +20,14 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 
 def cost(op, y_true, y_pred):
-    """Return four for each unit that is missing, one for each that is left over."""
+    """Return 4 per unit of an underestimate, 1 per unit of an overestimate."""
     missing = y_true - y_pred
     return np.where(missing > 0, 4 * missing, -missing)
 
 
 # %%
-# The gradient is derived from the graph that this function builds; nothing else is to be written. ``op`` is the builder
-# of that graph, for operators that numpy lacks. The function is used wherever the name of a loss is.
+# The function builds an ONNX graph, and onnxtrain derives its gradient. ``op`` is the builder of the graph. It offers
+# ONNX operators that numpy lacks. The function can be passed wherever the name of a loss is accepted.
 
 start = LinearRegression().fit(X_train, y_train)
 tuned = OrtGradientRegressor(
@@ -44,7 +44,7 @@ for name, value in costs.items():
 assert costs["our loss"] < 0.9 * costs["least squares"]
 
 # %%
-# The minimum of such a loss is a quantile: four fifths of the patients are below the prediction.
+# This loss is minimal at a quantile: four fifths of the targets lie below the prediction.
 
 below = np.mean(y_train <= tuned.predict(X_train))
 print(f"patients below the prediction: {below:.0%}")

@@ -1,9 +1,9 @@
 """
-Can a row have several labels?
-==============================
+How do I train a multilabel classifier?
+=======================================
 
-A digit is drawn with loops, it is even, it is larger than four: three questions at once. y is a matrix with a column
-for each, and one network answers all of them, with a Sigmoid for each label.
+Each digit has three binary labels: it has a loop, it is even, it is greater than four. y is a multilabel indicator
+matrix with one column for each label. One network predicts all labels, with one Sigmoid output for each.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ Y = np.column_stack([np.isin(digit, [0, 6, 8, 9]), digit % 2 == 0, digit > 4]).a
 X_train, X_test, Y_train, Y_test = train_test_split(X, Y, random_state=0)
 
 # %%
-# The loss of a row is the sum over its labels, each a problem of two classes. Any loss of a classifier serves:
-# ``"focal"`` looks at the hard rows.
+# The loss of a row is the sum of the binary losses of its labels. Every loss for classifiers can be used. ``"focal"``
+# gives more weight to labels that are predicted badly.
 
 network = MLPClassifier((32,), max_iter=20, random_state=0, tol=0.1)
 start = network.fit(X_train, Y_train)

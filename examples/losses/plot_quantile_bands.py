@@ -1,9 +1,10 @@
 """
-How sure is a prediction?
-=========================
+How do I predict an interval?
+=============================
 
-A mean says nothing of the spread. Three fits of the same network with the quantile loss do: between the quantiles 0.05
-and 0.95 lie nine rows of ten, and the band is wide where the data are.
+A predicted mean does not tell the spread of the targets. The quantile loss predicts quantiles instead. This example
+fits one model for each of the quantiles 0.05, 0.5 and 0.95. The band between the outer two contains about nine rows of
+ten, and its width depends on the row.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +18,8 @@ X, y = load_diabetes(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 # %%
-# The loss of the quantile q weighs a prediction that is too low by q, one that is too high by 1 - q. ``estimator=None``
-# is a linear model.
+# The loss of the quantile :math:`q` is :math:`q` per unit of an underestimate and :math:`1 - q` per unit of an
+# overestimate. Without an estimator, :class:`~onnxtrain.OrtGradientRegressor` trains a linear model.
 
 quantiles = [0.05, 0.5, 0.95]
 bands = {
@@ -44,7 +45,7 @@ print(f"held-out rows inside the band: {inside:.0%}")
 assert 0.8 < inside < 0.98
 
 # %%
-# The band is not of one width: patients with a bad prognosis differ more from each other.
+# The width of the band varies: it is wider for patients with a high predicted progression.
 
 width = high - low
 half = middle > np.median(middle)

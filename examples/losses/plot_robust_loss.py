@@ -1,10 +1,10 @@
 """
-What does a robust loss gain when some rows are wrong?
-======================================================
+How does a robust loss handle outliers?
+=======================================
 
-One patient in ten of the diabetes data has a wrong entry: the progression of the disease was written down with one
-digit too many. Nobody knows which. Least squares follows these rows, since their squares are large; the absolute error
-and the Huber loss do not care how far out a row is. The rows held out are correct: they say who learned more.
+In this copy of the diabetes data, one training target in ten is wrong: it has one digit too many. It is unknown which
+targets are wrong. The outliers dominate the squared error. Their influence on the absolute error and on the Huber loss
+is bounded. All models are compared on held-out rows with correct targets.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ wrong = np.random.default_rng(0).random(len(y_train)) < 0.1
 recorded = np.where(wrong, 10 * y_train, y_train)
 
 # %%
-# The same linear model, fitted by least squares, goes on with three losses. L-BFGS goes to the minimum of each: what
-# differs is the loss alone, no penalty and no learning rate.
+# A linear model, fitted by least squares, is trained further with each of three losses. L-BFGS finds the minimum of
+# each loss without a learning rate, and there is no penalty. The models therefore differ only in the loss.
 
 start = LinearRegression().fit(X_train, recorded)
 losses = {"squared_error": None, "huber": {"delta": 50.0}, "absolute_error": None}
@@ -49,8 +49,8 @@ for name, error in errors.items():
     )
 
 # %%
-# The squared error is where least squares was already; the other two losses bring the error down to nearly that of
-# a fit without any wrong row.
+# With the squared error, the model stays at the least-squares solution. With the other two losses, its error falls
+# almost to that of a model fitted on correct targets.
 
 clean = mean_absolute_error(
     y_test, LinearRegression().fit(X_train, y_train).predict(X_test)

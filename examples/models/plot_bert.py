@@ -1,10 +1,10 @@
 """
-Can a transformer with a mask learn in scikit-learn?
+How do I train a transformer with an attention mask?
 ====================================================
 
-A model of texts has two inputs: the tokens, and a mask that says which of them are there. :class:`~onnxtrain.Inputs`
-holds both, and can be cut as scikit-learn cuts rows. The texts are those at hand: the descriptions of the data sets
-that come with scikit-learn. The question is from which of them a few words in a row are.
+A transformer for texts has two inputs: the token ids, and an attention mask that marks the padding. The class
+:class:`~onnxtrain.Inputs` holds both, and scikit-learn can index it by rows. The texts are the descriptions of
+scikit-learn's data sets. The classifier predicts from which description a sequence of 6 to 12 words comes.
 """
 
 import re
@@ -40,11 +40,11 @@ texts = [re.findall(r"[a-z]+", loader().DESCR.lower()) for loader in loaders]
 vocabulary = {
     word: i + 1
     for i, word in enumerate(sorted({word for text in texts for word in text}))
-}  # 0 fills up
+}  # 0 is the padding
 size = len(vocabulary) + 1
 
 # %%
-# Pieces of 6 to 12 words, one after the other, so that no word is in two of them.
+# The texts are cut into sequences of 6 to 12 words that do not overlap.
 
 pieces, labels = [], []
 for name, text in zip(names, texts, strict=True):
@@ -59,8 +59,9 @@ y = np.array(labels)
 print(f"{len(X)} pieces, {size} tokens")
 
 # %%
-# One block of a small BERT: embeddings of tokens and positions, attention under the mask, a layer of two products, each
-# followed by a normalization, and the mean of the tokens that are there. A file of Hugging Face looks the same, larger.
+# The model is one block of a small BERT. It has embeddings of tokens and positions, masked attention and a feed-forward
+# network, each of the two followed by a layer normalization, and the mean over the tokens that are not padding. An ONNX
+# file of a model from Hugging Face has the same structure and is larger.
 
 d = 32
 bert = onnx.parser.parse_model(f"""
@@ -120,7 +121,7 @@ for name, values in weights.items():
     )
 
 # %%
-# ``pad`` says what fills the end of shorter rows.
+# ``pad`` sets the value that is appended to shorter rows.
 
 X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0)
 model = OrtGradientClassifier(
@@ -138,7 +139,7 @@ print(
 assert model.score(X_test, y_test) > most + 0.2
 
 # %%
-# What fills up does not count: a row alone and the same row beside longer ones have the same probabilities.
+# Padding does not change a prediction: a row has the same probabilities alone and in a batch with longer rows.
 
 short = int(np.argmin([len(piece) for piece in X_test["input_ids"]]))
 assert np.allclose(

@@ -1,15 +1,15 @@
 """
-Can a convolutional network from PyTorch be trained in scikit-learn?
-====================================================================
+How do I train a convolutional network from PyTorch?
+====================================================
 
-Any network that exports to ONNX is an estimator here. Rows are images (n, 1, 8, 8), the rest is scikit-learn's. Of a
-module of PyTorch the file is one line:
+onnxtrain makes a scikit-learn estimator of a network that was exported to ONNX. The rows of X are images, and X has the
+shape (n, 1, 8, 8). One line of code exports a PyTorch module:
 
 .. code-block:: python
 
     torch.onnx.export(module, (torch.zeros(2, 1, 8, 8),), "cnn.onnx", dynamo=True, dynamic_shapes=[{0: "n"}])
 
-So that this page needs no PyTorch, the same file is written by hand.
+The example defines the same ONNX model in text form, so that it runs without PyTorch.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +35,8 @@ cnn = onnx.parser.parse_model("""
     }""")
 
 # %%
-# The initial weights are those of PyTorch's layers: uniform within one over the root of the number of inputs.
+# The initial weights are drawn as in PyTorch, uniformly from :math:`[-1/\sqrt{k}, 1/\sqrt{k}]`. Here, :math:`k` is the
+# number of inputs of a unit of the layer.
 
 rng = np.random.default_rng(0)
 for layer, shape in {
@@ -61,7 +62,7 @@ print(f"accuracy on {len(y_test)} held-out digits: {model.score(X_test, y_test):
 assert model.score(X_test, y_test) > 0.97
 
 # %%
-# The file that comes out has the nodes of the one that went in.
+# The trained model has the same nodes as the original one.
 
 onx = model.get_trained_onnx()
 assert [node.op_type for node in onx.graph.node] == [

@@ -1,10 +1,10 @@
 """
-Can a support vector machine learn a loss that it does not have?
-================================================================
+How do I train a support vector machine with another loss?
+==========================================================
 
-Support vector regression has one loss, since its quadratic program is made for that one. A fitted machine is a formula
-like any other: its support vectors, their coefficients and the intercept are weights. Here they go on with the
-quantile loss, and what comes back is a machine that predicts an upper bound.
+:class:`~sklearn.svm.SVR` can only minimize its own loss. onnxtrain can train a fitted model further with any loss. The
+weights are the support vectors, their coefficients and the intercept. This example uses the quantile loss. The result
+is an ``SVR`` that predicts an upper bound.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 machine = SVR(C=100, gamma=5.0).fit(X_train, y_train)
 
 # %%
-# A small rate: the coefficients are large already, and the intercept has to move most.
+# The learning rate is small, because the coefficients are already large. The intercept must change most.
 
 tuned = OrtGradientRegressor(
     machine,

@@ -1,9 +1,9 @@
 """
-Can a pipeline with texts, categories and gaps be fine-tuned?
-=============================================================
+How do I fine-tune a pipeline with text, categories and missing values?
+=======================================================================
 
-A table of real life has words, categories and missing values. The steps that prepare it are scikit-learn's and may be
-anything; the model at the end is trained as ONNX. What comes back is the pipeline that went in, with new coefficients.
+The pipeline preprocesses texts, categories and missing values with scikit-learn. onnxtrain trains the model at its end
+as an ONNX graph. ``to_sklearn()`` returns the same pipeline with new coefficients.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from onnxtrain import OrtGradientClassifier
 
 # %%
-# The wines of scikit-learn, as somebody would have written them down: the color in words, the strength as a category,
-# a tenth of the measured alcalinity missing.
+# The table is made from the wine data. The color becomes a text, the alcohol content becomes a category, and one value
+# in ten of the alcalinity is missing.
 
 wine = load_wine(as_frame=True)
 rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ pipeline = make_pipeline(
 ).fit(X_train, y_train)
 
 # %%
-# The penalty of the fitted model was too strong. It goes on without one, for as long as rows that are held out agree.
+# The penalty of the fitted model was too strong. Its training continues without a penalty and with early stopping.
 
 tuned = OrtGradientClassifier(
     pipeline,
@@ -84,7 +84,7 @@ assert losses["after"] < 0.6 * losses["before"]
 assert np.allclose(back.predict_proba(X_test), tuned.predict_proba(X_test), atol=1e-5)
 
 # %%
-# The new coefficients, by the names of the columns that the steps in front make:
+# The new coefficients, with the names of the columns that the preprocessing returns:
 
 columns = [name.split("__")[-1] for name in back[0].get_feature_names_out()]
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")

@@ -1,10 +1,10 @@
 """
-Does a whole pipeline learn, and come back as the pipeline it was?
-==================================================================
+How do I train a whole scikit-learn pipeline end to end?
+========================================================
 
-A scaler, a projection and a network are fitted one after the other, each without knowing what the next one needs.
-Trained together, end to end, they agree. What comes back is a scikit-learn pipeline of the same classes: it pickles,
-plots and predicts like any other.
+scikit-learn fits the steps of a pipeline one after the other. Here they are a scaler, a PCA and a network. onnxtrain
+then trains all steps together with the loss of the network. ``to_sklearn()`` returns a scikit-learn pipeline of the
+same classes.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,8 @@ X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 # %%
-# Eight components are few: the projection keeps what varies most, not what tells digits apart.
+# With only eight components, the PCA keeps the directions of the largest variance. They are not those that separate the
+# digits best.
 
 pipeline = make_pipeline(
     StandardScaler(), PCA(8), MLPClassifier((32,), early_stopping=True, random_state=0)
@@ -30,7 +31,7 @@ pipeline = make_pipeline(
 pipeline.fit(X_train, y_train)
 
 # %%
-# ``"all"`` trains the statistics of the scaler and the components of the projection, too.
+# ``weights_to_train="all"`` also trains the statistics of the scaler and the components of the PCA.
 
 tuned = OrtGradientClassifier(
     pipeline, weights_to_train="all", max_iter=30, random_state=0
@@ -47,7 +48,7 @@ print("trained:", ", ".join(tuned.weights_))
 print("what comes back:", " -> ".join(type(step).__name__ for _, step in back.steps))
 
 # %%
-# The first four components, before and after:
+# The first four components before and after training:
 
 fig, axes = plt.subplots(2, 4, figsize=(7, 4))
 for row, (name, model) in zip(

@@ -1,9 +1,9 @@
 """
-Can boosted trees learn another loss?
-=====================================
+How do I train the leaves of boosted trees with another loss?
+=============================================================
 
-A boosted model was fitted for the mean. Now an upper bound is needed, below which nine patients of ten stay. The splits
-of the trees are kept; the values in their leaves are weights like any other, and all of them go on together.
+A gradient boosting model was fitted to predict the mean. The application needs an upper bound, below which nine targets
+of ten lie. onnxtrain keeps the splits of the trees and trains the values of all leaves together.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,8 @@ mean = GradientBoostingRegressor(n_estimators=30, max_depth=2, random_state=0).f
 )
 
 # %%
-# The quantile loss of q = 0.9, thirty epochs: boosting would build new trees for it.
+# The model is trained for thirty epochs with the quantile loss for :math:`q = 0.9`. Gradient boosting itself would have
+# to grow new trees for this loss.
 
 tuned = OrtGradientRegressor(
     mean,
@@ -36,7 +37,7 @@ tuned = OrtGradientRegressor(
 print("trained:", {name: w.shape for name, w in tuned.weights_.items()})
 
 # %%
-# It comes back as the boosted model that it was.
+# ``to_sklearn()`` returns a :class:`~sklearn.ensemble.GradientBoostingRegressor` with the new leaf values.
 
 bound = tuned.to_sklearn()
 losses, below = {}, {}

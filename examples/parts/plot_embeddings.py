@@ -1,9 +1,10 @@
 """
-What does a hidden layer see?
-=============================
+How do I read the output of a hidden layer?
+===========================================
 
-A network turns rows into something that its last layer can tell apart. ``embed`` returns any result in between, for
-neighbours, maps, or another model. Trained on with the log loss, digits of one kind move together.
+``embed`` returns the output of any node of the graph, for example the features in front of the last layer. They can be
+used for a nearest neighbor search, a plot, or as the input of another model. This example shows that training moves
+digits of the same class closer together.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +24,8 @@ network = MLPClassifier((32, 16), tol=0.1, n_iter_no_change=2, random_state=0).f
 )
 
 # %%
-# The names of the results are those of the graph: the last Relu is the hidden layer in front of the scores.
+# A layer is chosen by the name of its output in the graph. The last Relu is the hidden layer in front of the output
+# layer.
 
 as_it_came = OrtGradientClassifier(network, max_iter=0).fit(X_train, y_train)
 tuned = OrtGradientClassifier(
@@ -40,7 +42,7 @@ hidden = {
 }
 
 # %%
-# The silhouette compares the distance to one's own kind with that to the next one; 1 is best.
+# The silhouette compares the distances of a row to its own class and to the nearest other class. The best value is 1.
 
 scores = {"pixels": silhouette_score(X_test, y_test)} | {
     n: silhouette_score(h, y_test) for n, h in hidden.items()

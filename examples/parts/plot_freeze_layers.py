@@ -1,10 +1,10 @@
 """
-Which layers should learn from few rows?
-========================================
+Which layers should be trained on few rows?
+===========================================
 
-Our scanner lays digits on their side: rows and columns are exchanged, and the model reads nothing. There are two
-hundred rows to learn it from. Should the first layer move, which sees pixels, or the last one, which sees digits?
-``weights_to_train`` says which.
+A new scanner transposes the images, so the model no longer recognizes the digits. Two hundred rows of transposed images
+are available for training. ``weights_to_train`` selects the layers to train. This example compares the first layer, the
+last layer and all layers.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# Names are those of the attributes; a pattern chooses several, and a minus leaves some out.
+# The weights have the names of the attributes of the model. A pattern selects several weights, and a minus sign in
+# front of a pattern excludes them.
 
 wanted = {"first layer": "*_0", "last layer": "*_2", "all": None}
 found = {}
@@ -52,8 +53,8 @@ for name, weights in wanted.items():
 print(f"before: {theirs.score(X_test, y_test):.2f}")
 
 # %%
-# What the last layer sees has lost what it would need. The first layer alone is as good as all, with half of the
-# weights; the others are those that came, bit by bit.
+# Training only the last layer is not enough, because the layers in front of it no longer extract useful features.
+# Training only the first layer is as accurate as training all layers. The frozen layers keep their weights, bit by bit.
 
 assert found["first layer"] > found["last layer"] + 0.1
 assert found["first layer"] > found["all"] - 0.02

@@ -1,9 +1,9 @@
 """
-Which pixels decide?
-====================
+Which pixels determine a prediction?
+====================================
 
-The gradient of a score with respect to the pixels says where a change would matter most. It needs no training: ``fit``
-with ``max_iter=0`` takes the model as it is.
+The gradient of a score with respect to the pixels shows how strongly each pixel influences the score. It needs no
+training: ``fit`` with ``max_iter=0`` uses the weights of the model as they are.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ network = MLPClassifier((64,), early_stopping=True, random_state=0).fit(
 model = OrtGradientClassifier(network, max_iter=0).fit(X_train, y_train)
 
 # %%
-# Without y, the gradient of each score: rows, pixels, classes. Of the class that is predicted, times the pixel, it is
-# the part that each pixel has in the score.
+# Without y, ``gradient`` returns the gradients of all scores, with the shape (rows, pixels, classes). The gradient of
+# the score of the predicted class, multiplied by the pixel, is the contribution of the pixel to the score.
 
 gradient = model.gradient(X_test)
 predicted = model.predict(X_test)
@@ -32,13 +32,14 @@ parts = gradient[np.arange(len(X_test)), :, predicted] * X_test
 print("gradient:", gradient.shape)
 
 # %%
-# Is it true? The eight pixels with the largest parts are erased, and for comparison eight others that are as dark.
+# To test this, the eight pixels with the largest contributions are erased. For comparison, the eight darkest pixels are
+# erased.
 
 rng = np.random.default_rng(0)
 
 
 def accuracy_without(pixels):
-    """Return the accuracy on held-out digits with some pixels of each erased."""
+    """Return the accuracy on held-out digits after erasing pixels of each digit."""
     erased = X_test.copy()
     np.put_along_axis(erased, pixels, 0, axis=1)
     return network.score(erased, y_test)

@@ -1,10 +1,10 @@
 """
-How few weights are enough to adapt a model?
-============================================
+How do I adapt a network with LoRA?
+===================================
 
-A network reads digits, dark on white; our scanner inverts them. Instead of all weights, LoRA trains two thin matrices
-beside each weight matrix. The memory of the optimizer is that of the thin ones, and the model that comes out is as
-large as before.
+A network classifies dark digits on a white background, and a new scanner inverts black and white. LoRA adapts the
+network without training its weight matrices. For each of them, it trains two low-rank factors, whose product is added.
+The optimizer state has the size of the factors. The trained model has the size of the original one.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ theirs = MLPClassifier((128, 64), early_stopping=True, random_state=0).fit(
 )
 
 # %%
-# The rank is the number of columns of the thin matrices.
+# The rank is the inner dimension of the product of the two factors.
 
 settings = {"learning_rate": 5e-3, "batch_size": 32, "max_iter": 40, "random_state": 0}
 wanted = {f"rank {rank}": LoRA(rank=rank) for rank in (1, 2, 4)} | {"all weights": None}
@@ -52,7 +52,7 @@ assert found["rank 1"][1] < found["rank 2"][1] < found["rank 4"][1]
 assert found["rank 4"][1] > 0.85 * found["all weights"][1]
 
 # %%
-# What comes back has the shapes that went in; the change of each matrix has the rank.
+# The weight matrices keep their shapes, and the change of each matrix has the rank of the factors.
 
 small = OrtGradientClassifier(theirs, weights_to_train=LoRA(rank=2), **settings).fit(
     X_train, y_train

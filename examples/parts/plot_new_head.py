@@ -1,10 +1,10 @@
 """
-What if the model knows other classes?
-======================================
+How do I train a new head for other classes?
+============================================
 
-A network has learned ten digits from many rows. We want to know how many loops a digit has, none, one or two, and have
-few rows of that. ``head="new"`` puts a new last layer on its body and trains that alone: what the body knows of strokes
-need not be learned again.
+A network was trained on many rows to classify ten digits. The new task is to predict how many loops a digit has: none,
+one or two. Only few labeled rows are available. ``head="new"`` replaces the last layer of the network by a new one, and
+``weights_to_train="head"`` trains only this layer. The features of the body are reused.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ theirs = MLPClassifier((64, 32), tol=1e-3, random_state=0).fit(X_theirs, y_their
 body = to_onnx(theirs, X[:1], options={"zipmap": False})
 
 # %%
-# Ours are other rows, and other classes. For comparison, the same network learns them from nothing.
+# The new task has other rows and other classes. For comparison, a network of the same size is trained from scratch.
 
 n_loops = np.array([1, 0, 0, 0, 1, 0, 1, 0, 2, 1])[y_ours]
 X_rest, X_test, y_rest, y_test = train_test_split(
@@ -53,7 +53,8 @@ for name, scores in {"new head": on_body, "from nothing": alone}.items():
     print(f"{name:<13} accuracy with {sizes} rows: {np.round(scores, 2).tolist()}")
 
 # %%
-# With few rows their body is worth having; with a hundred our own network has caught up.
+# With few rows, the new head on the trained body is more accurate. With a hundred rows, the network trained from
+# scratch has caught up.
 
 assert on_body[0] > alone[0]
 assert on_body[2] > alone[2]

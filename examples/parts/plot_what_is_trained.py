@@ -1,9 +1,9 @@
 """
-What does a training step consist of?
-=====================================
+Which nodes does a training step contain?
+=========================================
 
-Model, loss, gradient and optimizer are one graph of standard operators. :func:`~onnxtrain.plot_graph` draws it: nothing
-in it is hidden, and each node can be looked up in the documentation of ONNX.
+The model, the loss, the gradient and the optimizer are one ONNX graph. All its nodes are operators of the ONNX
+standard. :func:`~onnxtrain.plot_graph` draws the graph.
 """
 
 import matplotlib.pyplot as plt
@@ -19,18 +19,18 @@ line = OrtGradientRegressor(
 ).fit(X, y)
 
 # %%
-# The model, the Huber loss and the penalty:
+# The graph of the model, the Huber loss and the penalty:
 
 plot_graph(line, "loss")
 
 # %%
-# With the gradient and the optimizer, the whole step of stochastic gradient descent. It reads the weights and writes
-# the next ones.
+# The step of stochastic gradient descent also contains the gradient and the optimizer. It takes the weights as inputs
+# and returns the updated weights.
 
 plot_graph(line, "step")
 
 # %%
-# Other solvers have larger steps, but they grow by the same number of nodes for each weight, whatever the model is.
+# Other solvers have more nodes. They add the same number of nodes for each weight, whatever the model is.
 
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 colors = {

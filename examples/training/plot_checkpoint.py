@@ -1,9 +1,10 @@
 """
-What if the machine goes down in the middle?
-============================================
+How do I resume an interrupted fit?
+===================================
 
-A fit writes its state to a file every few epochs. Called again with ``resume=True`` it goes on from there and ends at
-the same bits as one that was never interrupted: weights, memory of the optimizer, order of the rows.
+With ``checkpoint=``, ``fit`` saves its state to a file every few epochs: the weights, the optimizer state and the order
+of the rows. If the program is interrupted, call ``fit`` again with ``resume=True``. It continues from the last saved
+epoch. The result equals that of an uninterrupted fit, bit by bit.
 """
 
 import tempfile
@@ -22,7 +23,7 @@ path = Path(tempfile.mkdtemp()) / "fit.onnx"
 
 
 def estimator():
-    """Return an estimator as a program would make it, each time that it is started."""
+    """Return the estimator that the program creates at each start."""
     network = MLPClassifier((32,), random_state=0)
     return OrtGradientClassifier(
         network,
@@ -35,15 +36,15 @@ def estimator():
 
 
 # %%
-# Here the machine goes down in epoch 13.
+# A callback interrupts the fit in epoch 13.
 
 
 class PowerCut(Exception):
-    """The end of the program."""
+    """Simulate the end of the program."""
 
 
 def cut(info):
-    """Go down."""
+    """Raise PowerCut in epoch 13."""
     if info.epoch == 13:
         raise PowerCut
 
@@ -55,7 +56,7 @@ except PowerCut:
 print(f"in the file: epoch {so_far.n_iter_}, accuracy {so_far.score(X, y):.3f}")
 
 # %%
-# The same call, in a new process, goes on.
+# The same call with ``resume=True`` continues the fit. It may run in a new process.
 
 resumed = estimator().fit(X, y, checkpoint=path, every=5, resume=True)
 whole = estimator().fit(X, y)

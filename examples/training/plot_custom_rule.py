@@ -1,9 +1,9 @@
 """
-How does an operator of one's own get a gradient?
-=================================================
+How do I add a gradient rule for a custom operator?
+===================================================
 
-A model may have an operator that only its author knows. Asked for its gradient, onnxtrain says that it has none. A rule
-of one line of mathematics is enough, and a check against central differences shows whether it is right.
+A model may contain a custom operator, for which onnxtrain has no gradient rule. Deriving its gradient then raises a
+``GradientError``. This example registers a rule of one line and checks it against central differences.
 """
 
 import matplotlib.pyplot as plt
@@ -25,12 +25,12 @@ except GradientError as e:
     print(f"{type(e).__name__}: {e}")
 
 # %%
-# Its author says what it computes, exp(-x²), to the evaluator of onnx. The rule says what the chain rule says:
-# the gradient of x is -2 x y times that of y.
+# The operator computes :math:`y = \exp(-x^2)`. A subclass of ``OpRun`` defines it for the reference evaluator of onnx.
+# By the chain rule, the gradient of x is :math:`dx = -2 x y \, dy`.
 
 
 class Bump(OpRun):
-    """The operator, in numpy."""
+    """Compute the operator in numpy."""
 
     op_domain = "ours"
 
@@ -39,13 +39,13 @@ class Bump(OpRun):
 
 
 def run(onx, feeds):
-    """Run a model that has the operator."""
+    """Run a model that contains the operator."""
     return ReferenceEvaluator(onx, new_ops=[Bump]).run(None, feeds)
 
 
 @gradient_rule("Bump", domain="ours")
 def bump(op, node, dy):
-    """Return the gradient of x for that of y."""
+    """Return dx, given dy."""
     (x,), (y,) = node.inputs, node.outputs
     return op.Mul(op.Mul(-2.0, op.Mul(x, y)), dy)
 
@@ -56,7 +56,7 @@ print(f"largest difference from central differences: {errors['x']:.1e}")
 assert errors["x"] < 1e-7
 
 # %%
-# A wrong rule does not pass: here the factor 2 is missing.
+# The check detects a wrong rule. In this one, the factor 2 is missing.
 
 
 @gradient_rule("Wrong", domain="ours")
@@ -81,7 +81,7 @@ except GradientMismatch as e:
     print("refused:", str(e).splitlines()[0])
 
 # %%
-# The derived graph, at 121 points:
+# The derived graph, evaluated at 121 points:
 
 derived = onnx_derivative(model)
 (slope,) = run(derived, {"x": x, "y_grad": np.ones_like(x)})

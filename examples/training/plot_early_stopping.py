@@ -1,9 +1,9 @@
 """
-When has a model learned enough?
-================================
+How do I stop training with my own validation set?
+==================================================
 
-A network that trains too long knows its rows by heart. Rows of one's own that it does not train on say when to stop:
-here later measurements, which a random split would not hold out. The weights of the best epoch are kept.
+A network that trains too long overfits. A validation set shows when to stop. In this example it consists of later
+measurements, because a random split would mix the writers. After training, the weights of the best epoch are kept.
 """
 
 import matplotlib.pyplot as plt
@@ -15,13 +15,13 @@ from onnxtrain import OrtGradientClassifier
 
 X, y = load_digits(return_X_y=True)
 X = X / 16
-X_train, y_train = X[:200], y[:200]  # the first writers
-X_val, y_val = X[200:600], y[200:600]  # later ones
+X_train, y_train = X[:200], y[:200]  # earlier writers
+X_val, y_val = X[200:600], y[200:600]  # later writers
 X_test, y_test = X[600:], y[600:]
 
 # %%
-# ``X_val`` and ``y_val`` are our own rows. Without them, ``early_stopping=True`` would hold out a part of the rows at
-# random.
+# ``X_val`` and ``y_val`` are the validation set. Without them, ``early_stopping=True`` holds out a random part of the
+# training rows.
 
 network = MLPClassifier((100,), random_state=0)
 settings = {

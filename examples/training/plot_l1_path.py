@@ -1,9 +1,10 @@
 """
-Which columns does a model need?
-================================
+How do I select features with an l1 penalty?
+============================================
 
-An l1 penalty drives coefficients to zero, the stronger it is, the more of them. As a term of the loss it makes them
-small; as a proximal step it makes them exactly zero. Both have the same minimum, the Lasso's.
+An l1 penalty shrinks coefficients towards zero. With ``l1_method="penalty"``, it is a term of the loss, and small
+coefficients remain. With ``l1_method="proximal"``, a proximal step sets them to exactly zero. Both methods have the
+same minimum as :class:`~sklearn.linear_model.Lasso`.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +21,8 @@ X = StandardScaler().fit_transform(data.data)
 y = (data.target - data.target.mean()) / data.target.std()
 
 # %%
-# ``l1`` is twice the Lasso's ``alpha``, since the loss here is the square without one half. The strength is an input of
-# the compiled step: the whole path compiles two graphs, one for each method.
+# ``l1`` equals twice the ``alpha`` of the Lasso, because the squared error here has no factor of one half. The strength
+# is an input of the training step, so the whole path compiles only two graphs, one for each method.
 
 strengths = np.logspace(-2, 0, 9)
 paths = {}
@@ -51,7 +52,8 @@ assert np.array_equal(zeros["proximal"], zeros["Lasso"])
 assert np.abs(paths["proximal"] - lasso).max() < 2e-3
 
 # %%
-# Columns leave one after the other; the body mass index and one of the blood sera stay longest.
+# As the penalty grows, one coefficient after the other becomes zero. The last features to remain are the body mass
+# index and one of the blood serum measurements.
 
 names = np.array(data.feature_names)
 last = names[paths["proximal"][zeros["proximal"] <= 8][-1] != 0]

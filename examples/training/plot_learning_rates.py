@@ -1,9 +1,10 @@
 """
-Which learning rate, and how should it fall?
-============================================
+Which learning rate schedule should I use?
+==========================================
 
-Small batches are noisy. A large constant rate is fast and then jumps about the minimum; a small one is slow. Schedules
-begin high and end low. Of least squares the minimum is known, so that the distance from it can be seen.
+The gradients of small batches are noisy. With a large constant learning rate, the loss falls fast and then fluctuates
+around the minimum. With a small one, it falls slowly. A schedule starts with a high rate and ends with a low one. The
+minimum of least squares is known, so this example can plot the distance to it.
 """
 
 import matplotlib.pyplot as plt
@@ -27,15 +28,15 @@ schedules = {
 }
 
 # %%
-# A callback writes down the rate after each epoch, and how far the weights are from the minimum. The rate is an input
-# of the compiled step: all fits share one graph.
+# After each epoch, a callback records the learning rate and the excess of the squared error over its minimum. The rate
+# is an input of the training step, so all fits share one graph.
 
 rates, excess = {}, {}
 for name, schedule in schedules.items():
     seen, far = rates.setdefault(name, []), excess.setdefault(name, [])
 
     def look(info, seen=seen, far=far):
-        """Write down the rate, and the excess of the squared error."""
+        """Record the learning rate and the excess of the squared error."""
         seen.append(info.learning_rate)
         prediction = X @ info.weights["coef"].ravel() + info.weights["intercept"]
         far.append(np.mean((prediction - y) ** 2) - best)
@@ -53,7 +54,7 @@ for name, schedule in schedules.items():
     print(f"{name:<16} squared error above the minimum after 30 epochs: {far[-1]:.5f}")
 
 # %%
-# The rates that fall to zero end nearest.
+# The schedules that fall to zero end closest to the minimum.
 
 falling = max(excess["cosine"][-1], excess["one cycle"][-1])
 assert 3 * falling < excess["constant, 0.02"][-1]

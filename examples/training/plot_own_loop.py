@@ -1,10 +1,10 @@
 """
-Can a training loop of one's own drive an ONNX model?
-=====================================================
+How do I write my own training loop?
+====================================
 
-:class:`~onnxtrain.OrtGradientForwardBackward` is the forward and the backward pass of a model, and no more: the loss,
-the optimizer and the loop are the caller's. In numpy they are a few lines; in PyTorch the two passes are a
-``torch.autograd.Function``, and tensors pass through DLPack without a copy.
+:class:`~onnxtrain.OrtGradientForwardBackward` runs the forward and the backward pass of an ONNX model. The caller
+provides the loss, the optimizer and the loop. This example writes them in numpy. It also wraps the two passes in a
+``torch.autograd.Function`` for PyTorch. Tensors are exchanged through DLPack without a copy.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,8 @@ mlp = MLPRegressor(
 onx = to_onnx(mlp, X[:1])
 
 # %%
-# The loop: the network was fitted on squares, here it is the absolute error, whose gradient is a sign.
+# The network was fitted with the squared error. The loop minimizes the absolute error, whose gradient with respect to
+# the prediction is the sign of the error.
 
 passes = OrtGradientForwardBackward(onx)
 weights = {
@@ -32,7 +33,7 @@ weights = {
 }
 losses = []
 for step in range(300):
-    # cheap: any number of forward passes may wait for their backward passes
+    # cheap; each instance keeps the state of one forward pass
     function = passes.new_instance()
     (prediction,) = function.forward([X, *weights.values()], training=True)
     error = prediction.numpy() - y
@@ -49,19 +50,19 @@ print(
 assert losses[-1] < 0.95 * losses[0]
 
 # %%
-# The same two passes as a function of PyTorch, which derives the rest of the program around it. Where PyTorch is
-# installed, its gradients are those above.
+# The same two passes as a ``torch.autograd.Function``. PyTorch differentiates the code around it. This part runs only
+# if PyTorch is installed.
 
 
 def torch_function(passes):
-    """Return a torch.autograd.Function on the passes of an OrtGradientForwardBackward."""
+    """Return a torch.autograd.Function that calls an OrtGradientForwardBackward."""
 
     def tensors_of(values):
-        """Hand the memory of onnxruntime to PyTorch."""
+        """Share the memory of onnxruntime with PyTorch."""
         return tuple(torch.from_dlpack(values.dlpack_at(i)) for i in range(len(values)))
 
     class OnnxFunction(torch.autograd.Function):
-        """Forward and backward in onnxruntime."""
+        """Run the forward and the backward pass in onnxruntime."""
 
         @staticmethod
         def forward(ctx, *tensors):

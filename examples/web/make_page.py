@@ -1,7 +1,7 @@
-"""Make the page: python make_page.py FOLDER [DIST], then serve FOLDER, for example by python -m http.server.
+"""Write the page: run ``python make_page.py FOLDER [DIST]``, then serve FOLDER, e.g. with ``python -m http.server``.
 
-A network that has seen the digits 0 to 4 only is the frozen body; the browser trains a new head for all ten. DIST is
-the folder ``dist`` of the npm package onnxruntime-web; without it the page loads that from a CDN.
+The frozen body is a network that was trained on the digits 0 to 4. The browser trains a new head for all ten digits.
+DIST is the folder ``dist`` of the npm package onnxruntime-web. Without it, the page loads the package from a CDN.
 """
 
 import json
@@ -28,7 +28,7 @@ def rows():
 
 
 def make_estimator():
-    """Return the estimator whose head the page trains."""
+    """Return the estimator whose new head the page trains."""
     X, y = rows()
     few = y < 5
     body = MLPClassifier((64, 32), random_state=0, tol=1e-3).fit(X[few] / 16, y[few])
@@ -45,7 +45,7 @@ def make_estimator():
 
 
 def main(folder, dist=None):
-    """Write the page and all that it reads, except onnxruntime-web without `dist`."""
+    """Write the page and its files, and copy onnxruntime-web from `dist` if given."""
     folder = pathlib.Path(folder)
     make_estimator().export_training_step(folder / "step")
     X, y = (part[: N_TRAIN + N_TEST] for part in rows())

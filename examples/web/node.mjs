@@ -1,6 +1,7 @@
 // node node.mjs FOLDER ROWS.json [onnxruntime-node | onnxruntime-web]
-// FOLDER is what estimator.export_training_step wrote; ROWS.json holds {"inputs": {"X": {"values": [...], "shape": [n, k]},
-// "y": ...}, "batch_size", "epochs", "learning_rate"}. The state goes to FOLDER/state.onnx, the losses to FOLDER/losses.json.
+// Trains with the files of estimator.export_training_step in FOLDER. ROWS.json contains
+// {"inputs": {"X": {"values": [...], "shape": [n, k]}, "y": ...}, "batch_size", "epochs", "learning_rate"}.
+// Writes the state to FOLDER/state.onnx, the model to FOLDER/trained.onnx and the losses to FOLDER/losses.json.
 import fs from "node:fs";
 import path from "node:path";
 import { stateFile, trainedModel } from "./save.mjs";
@@ -34,4 +35,4 @@ fs.writeFileSync(at("trained.onnx"), trainedModel(trainer, read(about.files.pred
 fs.writeFileSync(at("losses.json"), JSON.stringify(losses));
 times.sort((a, b) => a - b);
 console.log(`${flavour}: ${losses.length} steps, median ${times[times.length >> 1].toFixed(3)} ms, loss ${losses[0]} -> ${losses.at(-1)}`);
-process.exit(0); // onnxruntime's threads go on
+process.exit(0); // the threads of onnxruntime would keep the process alive

@@ -1,8 +1,8 @@
-"""Train with numpy and onnxruntime alone: python run_plain.py FOLDER ROWS.npz.
+"""Train with numpy and onnxruntime only: ``python run_plain.py FOLDER ROWS.npz``.
 
-FOLDER is what estimator.export_training_step wrote. ROWS.npz holds the rows of one epoch by the names of the inputs
-(X, y, sample_weight, ...) in the types that step.json says, and beside them batch_size, epochs and learning_rate; the
-state goes to FOLDER/state.npz.
+FOLDER contains the files of ``estimator.export_training_step``. ROWS.npz contains the rows of one epoch by input name
+(X, y, sample_weight, ...), in the types given in step.json, and batch_size, epochs and learning_rate. The state is
+written to FOLDER/state.npz.
 """
 
 import os
@@ -18,7 +18,7 @@ class Trainer:
     def __init__(self, folder, n_threads=1):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = n_threads
-        # as fit does: every optimization of onnxruntime is another rounding
+        # as in fit: further optimizations of onnxruntime change the rounding
         options.graph_optimization_level = (
             onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         )
@@ -45,7 +45,7 @@ class Trainer:
         )
 
     def rows(self, rows):
-        """Return the rows of the step: what does not change is computed once."""
+        """Return the rows of the step; the frozen part is computed once for each row."""
         if self._before is not None:
             fed = {i.name: rows[i.name] for i in self._before.get_inputs()}
             names = [o.name for o in self._before.get_outputs()]
@@ -56,7 +56,7 @@ class Trainer:
         return {i.name: rows[i.name] for i in self._step.get_inputs() if i.name in rows}
 
     def step(self, rows, learning_rate):
-        """Do a step, return the loss of its rows: what ``next_S`` holds is fed to ``S``."""
+        """Run a step and return its loss; the output ``next_S`` becomes the input ``S``."""
         rate = np.array([learning_rate], self._rate)
         found = self._step.run(None, {**rows, "learning_rate": rate, **self.state})
         named = dict(zip(self._outputs, found, strict=True))
@@ -64,7 +64,7 @@ class Trainer:
         return named["loss"].item()
 
     def predict(self, rows):
-        """Return the outputs of the model for rows as they come."""
+        """Return the outputs of the model for raw rows."""
         fed = {**self.state, **rows}
         return self._predict.run(
             None, {i.name: fed[i.name] for i in self._predict.get_inputs()}
@@ -72,7 +72,7 @@ class Trainer:
 
 
 def main(folder, path):
-    """Run the epochs that a file of rows asks for, in the order of its rows."""
+    """Train for the epochs given in the file of rows, in the order of its rows."""
     with np.load(path) as file:
         given = dict(file)
     batch_size, epochs, rate = (

@@ -1,13 +1,13 @@
-// Tensors as the initializers of an ONNX model, in protobuf. Messages that stand one behind the other are merged:
-// behind the bytes of predict.onnx they are the weights of that model.
+// Writes tensors as initializers of an ONNX model, in protobuf. A protobuf parser merges concatenated messages: appended to
+// the bytes of predict.onnx, the initializers become the weights of that model.
 const TYPES = { float32: 1, int32: 6, float64: 11 };
 
-// The state as the content of state.onnx, for estimator.load_training_state.
+// Returns the content of state.onnx, for estimator.load_training_state.
 export function stateFile(state, names = Object.keys(state)) {
   return message(7, concat(names.map((name) => message(5, tensor(name, state[name])))));
 }
 
-// The trained model, from the bytes of predict.onnx.
+// Returns the trained ONNX model, given the bytes of predict.onnx.
 export function trainedModel(trainer, predict) {
   const weights = trainer.sessions.predict.inputNames.filter((name) => name in trainer.state);
   return concat([predict, stateFile(trainer.state, weights)]);
