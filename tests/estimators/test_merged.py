@@ -49,10 +49,13 @@ def of_dynamo(nodes, held, operations, folded=(), **weights):
     lines = [f"p_{name.replace('.', '_')}: {kind} target='{name}'" for name, kind in kinds.items()]
     key = "pkg.torch.export.ExportedProgram.graph_signature"
     onx.graph.metadata_props.add(key=key, value="# inputs\n" + "\n".join([*lines, "X: USER_INPUT"]))
-    for name, sources in dict(folded).items():
-        value = onx.graph.value_info.add()
-        value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, weights[name].shape))
-        value.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=str(sources))
+    said = {name: ("pkg.torch.export.graph_signature.InputSpec.kind", kind) for name, kind in kinds.items()}
+    said |= {name: ("pkg.onnxscript.optimizer.folded_from", str(sources)) for name, sources in dict(folded).items()}
+    for name, (key, text) in said.items():
+        if name in weights:
+            value = onx.graph.value_info.add()
+            value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, weights[name].shape))
+            value.metadata_props.add(key=key, value=text)
     for node in onx.graph.node:
         operand = "".join(f"%{x}" for x in node.input[:1])
         module, operation = operations.get(node.output[0], ("", f"{node.op_type.lower()}({operand})"))
@@ -81,6 +84,7 @@ TIED = LAYERS.replace("l2", "l").replace("m2", "m")
 COPIES = "val_1 = Identity(val_0) val_2 = Identity(val_0) val_3 = Identity(val_0) "
 COMPUTED = COPIES + LAYERS.replace("l2", "val_1").replace("m2", "val_3").replace("l)", "val_0)").replace("m)", "val_2)")
 MODULES = {"A": "/l/MatMul", "B": "/l_1/MatMul", "C": "/m/MatMul", "Z": "/m_1/MatMul", "Y": "/m_1/Add"}
+NUMBERED = {"A": "/l_1/MatMul", "B": "/l_1_1/MatMul", "C": "/l_2/MatMul", "Z": "/l_2_1/MatMul", "Y": "/l_2_1/Add"}
 
 CALLS = """A = LayerNormalization(X, "a.weight", "a.bias") B = Tanh(A) C = LayerNormalization(B, "a.weight", "a.bias")
     D = Tanh(C) E = LayerNormalization(D, "a.weight", "a.bias") F = MatMul(E, W) Y = Add(F, "h.bias")"""
@@ -94,6 +98,14 @@ STACK = """zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>(
     B = RNN<hidden_size = 3>(a, val_4, val_5, val_6) c = Squeeze(B, one) D = Gather(c, last) Y = MatMul(D, W)"""
 STACKED = dict(val_2=W[None], val_3=U[None], val_4=V[None], val_5=U.T[None], val_6=np.zeros((1, 6)), W=W)
 STACK_APART = network(STACK.replace("val_5, val_6)", "val_5, d)"), **{**STACKED, "d": np.zeros((1, 6)) + 1e-30})
+
+#: Rows of a table, and the same with the second one fixed.
+READ = "i = ArgMax<axis = 1, keepdims = 0>(X) E = Gather(W, i) B = Tanh(E) Y = MatMul(B, U)"
+READ_BUT_ONE = READ.replace(
+    "E = Gather(W, i)",
+    f"""f = Constant<value_floats = [{", ".join(map(str, W[1]))}]>()
+    k = ArgMax<axis = 1>(X) one = Constant<value_ints = [1]>() m = Equal(k, one) R = Gather(W, i) E = Where(m, f, R)""",
+)
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 LAYERED = "rnn_tanh.input](args = (%X, [" + ", ".join(f"%p_n_{part}_l{i}" for i in (0, 1) for part in PARTS) + "]))"
 
@@ -202,6 +214,18 @@ CASES = {
         ),
         network(STACK, **STACKED),
     ),
+    "recurrent layers of one module that begin as copies": (
+        network(
+            "val_7 = Identity(val_2) val_8 = Identity(val_3) val_9 = Identity(val_6) "
+            + STACK.replace("val_4, val_5, val_6)", "val_7, val_8, val_9)"),
+            modules={"A": "/n/RNN", "B": "/n/RNN_1"},
+            **STACKED,
+        ),
+        network(
+            STACK.replace("val_5, val_6)", "val_5, d)"),
+            **{**STACKED, "val_4": W[None], "val_5": U[None], "d": np.zeros((1, 6)) + 1e-30},
+        ),
+    ),
     "dynamo: clones of a buffer and of a weight": (
         of_dynamo(
             """clone = Identity(running_mean) A = Mul(X, clone) B = MatMul(A, W) C = Tanh(B)
@@ -278,6 +302,29 @@ CASES = {
         network(with_intercept(COMPUTED, "j"), modules=MODULES, val_0=W, i=V[0], j=V[1]),
         network(with_intercept(TIED.replace("m)", "l)"), "j"), l=W, i=V[0], j=V[1]),
     ),
+    "modules of numbered names that begin equal": (
+        network("j = Identity(i) " + with_intercept(COMPUTED, "j"), modules=NUMBERED, val_0=W, i=V[0]),
+        network(with_intercept(TIED, "j"), l=W, m=W, i=V[0], j=V[0]),
+    ),
+    "dynamo: a scalar that was read from a parameter": (
+        of_dynamo(
+            "A = Mul(X, select) B = MatMul(A, W) C = Tanh(B) Y = MatMul(C, U)",
+            "a W U",
+            {"A": ("", "mul.Tensor](args = (%X, %select))")},
+            {"select": ["a", "val_0"]},
+            select=V[0, 0], W=W, U=U,
+        ),
+        network("A = Mul(X, a) B = MatMul(A, W) C = Tanh(B) Y = MatMul(C, U)", a=V[0, 0], W=W, U=U),
+    ),
+    "dynamo: the row of padding_idx": (
+        of_dynamo(
+            READ,
+            "W U",
+            {"E": ("", "embedding.default](args = (%p_W, %i, 1))"), "Y": ("", "matmul.default](args = (%B, %p_U))")},
+            W=W, U=U,
+        ),
+        network(READ_BUT_ONE, W=W, U=U),
+    ),
     "a module used often": (
         network(with_intercept(COMPUTED, "i"), modules=dict.fromkeys(MODULES, "/l/MatMul"), val_0=W, i=V[0]),
         network(with_intercept(TIED.replace("m)", "l)"), "i"), l=W, i=V[0]),
@@ -333,6 +380,70 @@ LACKING = {
             **{"a.weight": 1 + ZEROS, "W": W, "U": U},
         ),
         r"left out b\.weight: ",
+    ),
+    "a layer like another one, which is used elsewhere": (
+        of_dynamo(
+            """A = LayerNormalization(X, "a.weight") B = MatMul(A, W) C = MatMul(A, U) D = Add(B, C)
+            Y = LayerNormalization(D, "a.weight")""",
+            "a.weight b.weight W U",
+            {
+                "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
+                "B": ("", "matmul.default](args = (%A, %p_W))"),
+                "C": ("", "matmul.default](args = (%A_1, %p_U))"),
+                "Y": ("b", "layer_norm.default](args = (%D, [3], %p_b_weight))"),
+            },
+            **{"a.weight": 1 + ZEROS, "W": W, "U": U},
+        ),
+        r"left out b\.weight: ",
+    ),
+    "a layer and a function like others": (
+        of_dynamo(
+            'A = LayerNormalization(X, "a.weight") T = Tanh(A) D = Concat<axis = 1>(T, T) Y = MatMul(D, W)',
+            "a.weight b.weight W",
+            {
+                "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
+                "T": ("", "tanh.default](args = (%A,))"),
+                "D": ("", "cat.default](args = ([%T, %T_1], 1))"),
+                "Y": ("", "matmul.default](args = (%D, %p_W))"),
+            },
+            **{"a.weight": 1 + ZEROS, "W": np.concatenate([W, U])},
+        ),
+        r"left out b\.weight: ",
+    ),
+    "parts of a parameter": (
+        of_dynamo(
+            "A = Mul(X, select) B = Tanh(A) C = Mul(B, select) Y = MatMul(C, W)",
+            "a W",
+            {"A": ("", "mul.Tensor](args = (%X, %select))"), "C": ("", "mul.Tensor](args = (%B, %select_1))")},
+            {"select": ["a", "val_0"]},
+            select=ZEROS[0],
+            W=W,
+        ),
+        "left out a: .*views of parameters",
+    ),
+    "scales of one module that begin equal": (
+        network(
+            '"onnx::Mul_2" = Identity("onnx::Mul_1") A = Mul(X, "onnx::Mul_1") B = Tanh(A) C = Mul(B, "onnx::Mul_2")'
+            "Y = MatMul(C, W)",
+            **{"onnx::Mul_1": ZEROS[None] + 0.7, "W": W},
+        ),
+        r"wrote onnx::Mul_1 once .*do_constant_folding=False\) keeps them",
+    ),
+    "a scalar of a parameter or of a buffer": (
+        network('A = Mul(X, "onnx::Mul_3") Y = MatMul(A, W)', **{"onnx::Mul_3": V[0, 0], "W": W}),
+        r"computed onnx::Mul_3, of one element, .*do_constant_folding=False\) keeps",
+    ),
+    "modules without intercepts": (
+        network(COMPUTED, modules=MODULES, val_0=W),
+        r"wrote val_0 once .*do_constant_folding=False\) keeps them",
+    ),
+    "a row of zeros": (
+        network(READ, W=W * np.array([[1], [0], [1]]), U=U),
+        r"zeros of W is taken for that of padding_idx.*optimize=False\) says so",
+    ),
+    "a matrix of several weights": (
+        network('Y = Gemm<transB = 1>(X, "onnx::Gemm_3")', **{"onnx::Gemm_3": W}),
+        r"computed onnx::Gemm_3 of several weights.*do_constant_folding=False\) keeps them",
     ),
     "views of a parameter": (
         of_dynamo(

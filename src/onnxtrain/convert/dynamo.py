@@ -51,15 +51,18 @@ _AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
 #: Operations of PyTorch whose first operand is added last: addmm(b, x, w) is x w + b.
 _ADDED_LAST = re.compile(r"aten\.b?add\w+\.")
 
+#: PyTorch operations that take a list of tensors; other lists are sizes.
+_JOINED = re.compile(r"aten\.(cat|stack)\.")
+
 #: The operators of recurrent layers, their operand positions, and the module's names: weight_ih_l1 belongs to layer 1.
-_RECURRENT = ("GRU", "LSTM", "RNN")
+RECURRENT = ("GRU", "LSTM", "RNN")
 _OF_LAYER = {1: "weight_ih_l{}", 2: "weight_hh_l{}", 3: "bias_ih_l{}"}
 
 #: Operators whose output is a view of their first operand.
 _VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 #: The types of floating-point tensors.
-_REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
+REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
 
 
 class Taken(NamedTuple):
@@ -112,7 +115,7 @@ class Module:
 
     def __init__(self, onx: onnx.ModelProto):
         self.held = held_by_module(onx)
-        self.initializers = {i.name: i for i in onx.graph.initializer if i.data_type in _REAL} if self.held else {}
+        self.initializers = {i.name: i for i in onx.graph.initializer if i.data_type in REAL} if self.held else {}
         self.folded = folded_from(onx) if self.held else {}
         self.operations = _operations(onx, self.held) if self.held else []
         self.nodes = onx.graph.node
@@ -173,7 +176,7 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
         if name not in found:
             args = list(dict.fromkeys(re.findall(r"%(\w+)", call)))
             args = [*args[1:], *args[:1]] if _ADDED_LAST.search(call) else args  # in the order of the node's inputs
-            tensors = set(re.findall(r"%(\w+)", re.sub(r"\[[^\[\]]*\]", "", call)))
+            tensors = set(re.findall(r"%(\w+)", call if _JOINED.search(call) else re.sub(r"\[[^\[\]]*\]", "", call)))
             scopes = re.findall(r"'([^']*)'", said.get(_SCOPES, ""))
             module = re.sub(r"@\d+", "", scopes[-2]) if len(scopes) > 1 else ""
             found[name] = _Operation(call, [names.get(a, a) for a in args], tensors & {*args}, module)
@@ -219,7 +222,7 @@ def taken_by_nodes(module: Module) -> list[Taken]:
 
 
 def _taken(module: Module, operation: _Operation, views: _Views) -> Iterator[Taken]:
-    layers = [node for node in operation.nodes if node.op_type in _RECURRENT]
+    layers = [node for node in operation.nodes if node.op_type in RECURRENT]
     if layers:
         yield from _of_layers(module, operation, layers)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import Module, as_in_module, held_by_module, taken_by_nodes
-from onnxtrain.convert.tied import is_computed
+from onnxtrain.convert.dynamo import RECURRENT, Module, as_in_module, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.tied import is_computed, transposed_copies
 
 #: The operand positions of scales and intercepts, which networks initialise to 0 or 1.
 _SLOTS = {
@@ -39,12 +39,12 @@ _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     """Return, for each copy of an initializer, the weight that it is: itself or another copy.
 
-    Exporters merge equal initializers, for example of an untrained network or of layers initialised as copies of each
-    other. Some leave an Identity for each merged one. PyTorch's exporter names it after the parameter. Folded values
-    were computed for each use; there, modules with equal initial values have separate weights, others are tied. With
-    other exporters, scales and intercepts of zeros and ones are separate weights. A copy that is the initializer itself
-    is left out. The dynamo exporter leaves no Identity for copies; an Identity of this exporter is a clone in the
-    module's code.
+    Exporters merge equal initializers, for example of an untrained network or of layers initialised as copies of
+    each other. Some leave an Identity for each merged one. PyTorch's exporter names it after the parameter. Folded
+    values were computed for each use; there, modules with equal initial values and recurrent layers have separate
+    weights, others are tied. With other exporters, scales and intercepts of zeros and ones are separate weights. A
+    copy that is the initializer itself is left out. The dynamo exporter leaves no Identity for copies; an Identity
+    of this exporter is a clone in the module's code.
     """
     if held_by_module(onx):
         return {}
@@ -60,7 +60,8 @@ def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     real = [(copy, w) for copy, w in copies if held[w].data_type in _REAL]
     found = {copy: copy for copy, _ in real if not is_computed(copy)}
     modules = _modules_of_values(onx) if real else {}
-    begun = {modules.get(copy) for copy in found}  # modules whose values are another parameter's
+    # modules whose values are another parameter's
+    begun = {modules.get(copy) for copy in found} | _recurrent_copies(onx, modules, {copy for copy, _ in real})
     owners: dict[tuple[str, str | None], str] = {(w, modules.get(w)): w for _, w in real}
     for copy, w in real:
         module = modules.get(copy)
@@ -73,20 +74,74 @@ def _has_one_value(array: np.ndarray) -> bool:
     return bool(np.all(array == array.reshape(-1)[:1]))
 
 
+def _recurrent_copies(onx: onnx.ModelProto, modules: Mapping[str, str], copies: Container[str]) -> set[str | None]:
+    """Return the recurrent layers whose recurrence is a copy: nobody ties that alone."""
+    layers = (node for node in onx.graph.node if node.op_type in RECURRENT and len(node.input) > 2)
+    return {modules[node.input[2]] for node in layers if node.input[2] in copies}
+
+
+def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers of which the file does not say whether they are one weight or several that begin equal.
+
+    They were computed in advance, and different modules take them that have no parameter beside them, or one call of a
+    module takes them several times, all their values being the same.
+    """
+    if onx.producer_name != "pytorch" or held_by_module(onx):
+        return []
+    held = {i.name: i for i in onx.graph.initializer if i.data_type in _REAL}
+    sources = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity" and n.input[0] in held}
+    owners, modules = owners_of_copies(onx), _modules_of_values(onx)
+    named = {modules.get(x) for x in [*held, *sources] if not is_computed(x)}
+    calls = {x: node.name.rpartition("/")[0] for node in onx.graph.node for x in node.input}
+    uses: defaultdict[str, list[str]] = defaultdict(list)
+    for x in [*held, *sources]:
+        if x in modules and is_computed(x):
+            uses[owners.get(x, sources.get(x, x))].append(x)
+    slots = {x for node in onx.graph.node for i, x in enumerate(node.input) if i in _SLOTS.get(node.op_type, ())}
+    found = []
+    for w, xs in uses.items():
+        array = graph.array_of(held[sources.get(w, w)])
+        separated = not owners and _is_untrained(array) and slots.issuperset(xs)  # by separate_merged
+        one_call = len({calls[x] for x in xs}) < len(xs)
+        if not separated and (len({modules[x] for x in xs} - named) > 1 or (one_call and begins_so(array))):
+            found.append(w)
+    transposed = transposed_copies(onx) if found else {}
+    return [w for w in found if w not in transposed]
+
+
+def begins_so(array: np.ndarray) -> bool:
+    """Whether an array has the same value everywhere, and a round one if it has one element: so parameters begin."""
+    if not array.size or not _has_one_value(array):
+        return False
+    value = float(array.reshape(-1)[0])
+    return array.size > 1 or bool(np.isclose(float(f"{value:.2g}"), value, rtol=1e-6))
+
+
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
     """Return the module that takes each value, from the names of nodes: /l.0/linear for /l.0/linear_1/MatMul.
 
-    Calls after the first have a numeric suffix, like the name of another module might. In a recurrent module, each
-    layer is a node: /r/LSTM_1 for /r_1/LSTM_1.
+    Calls after the first have a numeric suffix. The name of another module may have one, too: that module holds
+    parameters, or none has the name without the suffix. In a recurrent module, each layer is a node: /r/LSTM_1 for
+    /r_1/LSTM_1.
     """
-    nodes = {x: node for node in onx.graph.node if node.op_type != "Identity" for x in node.input}
-    return {x: _module_of(node) for x, node in nodes.items()}
+    nodes = [node for node in onx.graph.node if node.op_type != "Identity"]
+    names = [*(i.name for i in onx.graph.initializer), *(x for node in onx.graph.node for x in node.output)]
+    holders = {holder_of(name) for name in names if not is_computed(name)}
+    scopes = {node.name.rpartition("/")[0] for node in nodes}
+    calls = {scope: _without_call(scope, scopes, holders) for scope in scopes}
+    found = {}
+    for node in nodes:
+        scope, _, name = node.name.rpartition("/")
+        module = f"{calls[scope]}/{name}" if node.op_type in RECURRENT else calls[scope]
+        found.update(dict.fromkeys(node.input, module))
+    return found
 
 
-def _module_of(node: onnx.NodeProto) -> str:
-    scope, _, name = node.name.rpartition("/")
-    module = re.sub(r"_\d+(?=/|$)", "", scope)
-    return f"{module}/{name}" if node.op_type in ("GRU", "LSTM", "RNN") else module
+def _without_call(scope: str, scopes: Container[str], holders: Container[str]) -> str:
+    """Return the scope of the first call of a module."""
+    first = re.sub(r"_\d+$", "", scope)
+    own = scope.removeprefix("/").replace("/", ".") in holders
+    return first if first in scopes and not own else scope
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:

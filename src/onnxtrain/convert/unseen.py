@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx
 
-from onnxtrain.convert.dynamo import Module, holder_of, taken_by_nodes
+from onnxtrain import graph
+from onnxtrain.convert.dynamo import REAL, Module, Taken, holder_of, taken_by_nodes
+from onnxtrain.convert.merged import ambiguous_copies, begins_so
+from onnxtrain.convert.padding import padding_rows
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
@@ -16,11 +20,17 @@ _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 _MOVES = re.compile(
     r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
     r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
-    r"gather|zeros)(_\d+)*"
+    r"gather|arange|zeros)(_\d+)*"
 )
 
-#: Names of convolution weights that torch.onnx.export(dynamo=False) computed; parameters keep their names.
-_FOLDED = re.compile(r"onnx::Conv(Transpose)?_\d+")
+#: Operations that read some elements of a parameter.
+_PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk)(_\d+)*")
+
+#: Weights that torch.onnx.export(dynamo=False) computed: parameters keep their names in these operators.
+_FOLDED = re.compile(r"onnx::(Conv(Transpose)?|Gemm)_\d+")
+
+#: Whatever it computed in advance.
+_COMPUTED = re.compile(r"onnx::\w+_\d+")
 
 #: Names of values that it computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
@@ -41,7 +51,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
         return []
     found = []
     module = Module(onx)
-    taken = {t.name for t in taken_by_nodes(module)}
+    taken = taken_by_nodes(module)
     layers = _folded_normalizations(module, taken)
     if lost := _left_out(module, taken, layers):
         found.append(
@@ -59,6 +69,18 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
             f"PyTorch's exporter computed {_some(computed)} in advance, as of parametrizations. The results are "
             "trained, not what they come from; torch.onnx.export(..., dynamo=True, optimize=False) keeps that."
         )
+    padded = {} if module.held else padding_rows(onx)
+    if tables := {n.input[0] for n in onx.graph.node if n.output and n.output[0] in padded}.intersection(trained):
+        found.append(
+            f"A row of zeros of {_some(tables)} is taken for that of padding_idx and does not move. If PyTorch moves "
+            "it, torch.onnx.export(..., dynamo=True, optimize=False) says so."
+        )
+    if merged := [name for name in ambiguous_copies(onx) if name in trained]:
+        found.append(
+            f"PyTorch's exporter wrote {_some(merged)} once for several uses of equal values, without the names of the "
+            "parameters: they are trained as one. If they are several parameters that begin equal, "
+            "torch.onnx.export(..., dynamo=False, do_constant_folding=False) keeps them."
+        )
     if folded := [name for name in trained if _FOLDED.fullmatch(name)]:
         found.append(
             f"PyTorch's exporter computed {_some(folded)} of several weights, as those of a convolution and of "
@@ -71,27 +93,44 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
             f"{_some(scaled)} scale and shift channels as a FrozenBatchNorm2d does, and are not trained. If PyTorch "
             "learns them, name them in weights_to_train besides the others."
         )
+    if scalars := [name for name in _scalars(onx) if name in others and name not in trained]:
+        found.append(
+            f"PyTorch's exporter computed {_some(scalars)}, of one element, in advance, and does not say whether of "
+            "parameters: they are not trained. If PyTorch learns them, torch.onnx.export(..., dynamo=False, "
+            "do_constant_folding=False) keeps what they come from."
+        )
     return found
 
 
-def _left_out(module: Module, taken: Collection[str], folded: Collection[str]) -> list[str]:
-    """Return the parameters that the exporter's optimizer dropped, as far as the file shows this.
+def _scalars(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers of one element that torch.onnx.export(dynamo=False) read from a parameter or a buffer.
+
+    Its constants of the code are nodes. Where a tool made initializers of these, none can be told from the others.
+    """
+    computed = {i.name: i for i in onx.graph.initializer if i.name.startswith("/") or "::" in i.name}
+    plain = all(_COMPUTED.fullmatch(name) and i.data_type in REAL for name, i in computed.items())
+    return [name for name, i in computed.items() if plain and i.dims in ([], [1])]
+
+
+def _left_out(module: Module, taken: Sequence[Taken], folded: Collection[str]) -> list[str]:
+    """Return the parameters that the exporter's optimizer dropped, or of which it dropped a use, as the file shows.
 
     The optimizer drops sums with the scalar 0 and products with the scalar 1. It also merges equal layers with the same
     input, and views of equal parameters. A parameter that no operation takes may instead be unused, or tied to another
     parameter of its module. It is only returned if the file shows that it was dropped.
     """
-    if not module.unmentioned:
-        return []
     tied = {f"{o.module}.{a.rpartition('.')[2]}" for o in module.operations for a in o.args if a in module.held}
-    untaken = [p for p in module.unmentioned if p not in tied and p not in taken and holder_of(p) not in folded]
+    names = {t.name for t in taken}
+    untaken = [p for p in module.unmentioned if p not in tied and p not in names and holder_of(p) not in folded]
     absent = _absent_results(module)
-    if _takes_equal_layers(module, absent):
-        return untaken
+    equal = _parts_that_begin_equal(module, absent)
+    twins = _twins(module, absent, dict.fromkeys(untaken) | {t.name: t.source for t in taken})
+    if twins:
+        return list(dict.fromkeys([*untaken, *twins, *equal]))
     drops = any(map(_ARITHMETIC.fullmatch, absent))
     called = {operation.module for operation in module.operations} if drops else set()
     affected = called | _takes_views_of_others(module)
-    return [p for p in untaken if holder_of(p) in affected]
+    return [*(p for p in untaken if holder_of(p) in affected), *equal]
 
 
 def _absent_results(module: Module) -> set[str]:
@@ -100,16 +139,58 @@ def _absent_results(module: Module) -> set[str]:
     return tensors & module.mentioned - module.made - module.known - module.held.keys()
 
 
-def _takes_equal_layers(module: Module, absent: Collection[str]) -> bool:
-    """Whether an operation takes the result of an equal layer instead of an absent result."""
-    by_weights = {node.output[0] for o in module.operations if module.held.keys() & {*o.args} for node in o.nodes}
-    return any(
-        _stem(a) == _stem(x) and x not in operation.args
+def _stand_ins(module: Module, absent: Collection[str]) -> set[str]:
+    """Return the values that operations take in place of absent results of like operations."""
+    return {
+        x
         for operation in module.operations
         for a in operation.tensors.intersection(absent)
         for node in operation.nodes
-        for x in by_weights.intersection(node.input)
-    )
+        for x in node.input
+        if _stem(a) == _stem(x)
+    }
+
+
+def _twins(module: Module, absent: Collection[str], merged: Mapping[str, str | None]) -> list[str]:
+    """Return the parameters of layers that are equal to one whose result others take in their place.
+
+    `merged` are parameters that the file has as another initializer, None where it has them nowhere.
+    """
+    others: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
+    for name, source in merged.items():
+        others[holder_of(name)][name.rpartition(".")[2]] = source
+    found = []
+    for layer in _layers_behind(module, _stand_ins(module, absent)):
+        parts = {name.rpartition(".")[2]: name for name in layer}
+        for holder, sources in others.items():
+            if all(part in sources and sources[part] in (None, name) for part, name in parts.items()):
+                found += [f"{holder}.{part}" if holder else part for part in parts]
+    return found
+
+
+def _layers_behind(module: Module, values: Collection[str]) -> list[set[str]]:
+    """Return the parameters of the last operations on parameters that values were computed by, for each one its own."""
+    makers = {x: operation for operation in module.operations for node in operation.nodes for x in node.output}
+    found, seen, todo = [], set(), [*values]
+    while todo:
+        operation = makers.get(todo.pop())
+        if operation is None or id(operation) in seen:
+            continue
+        seen.add(id(operation))
+        names = {name for a in operation.args for name in module.origins(a) if name in module.held}
+        layer = {name for name in names if module.held[name][1] == "PARAMETER"}
+        if layer:
+            found.append(layer)
+        else:
+            todo += [x for node in operation.nodes for x in node.input]
+    return found
+
+
+def _parts_that_begin_equal(module: Module, absent: Collection[str]) -> list[str]:
+    """Return the parameters of which operations take parts that the file lacks, having an equal part in their place."""
+    parts = {x for x in _stand_ins(module, absent) if x in module.folded and _PART.fullmatch(x)}
+    begun = [x for x in parts if x in module.initializers and begins_so(graph.array_of(module.initializers[x]))]
+    return sorted({name for x in begun for name in module.origins(x) if name in module.held})
 
 
 def _takes_views_of_others(module: Module) -> set[str]:
@@ -126,10 +207,10 @@ def _takes_views_of_others(module: Module) -> set[str]:
     return found
 
 
-def _folded_normalizations(module: Module, taken: Collection[str]) -> list[str]:
+def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:
     """Return the BatchNormalization layers that the exporter's optimizer folded into other layers."""
     layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
-    gone = module.held.keys() - module.known - {*taken}
+    gone = module.held.keys() - module.known - {t.name for t in taken}
     return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" in gone]
 
 

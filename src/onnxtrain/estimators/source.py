@@ -21,6 +21,7 @@ from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
+from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied import tied
 from onnxtrain.convert.unseen import remarks
@@ -177,7 +178,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         graph.leave_out_defaults(proto.graph)
     owners = owners_of_copies(proto)
     own = with_own_copies(proto)
-    found = rewrite_model(tied(own))
+    found = rewrite_model(tied(with_padding(own)))
     found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # inferred shapes may be less specific than the declared ones

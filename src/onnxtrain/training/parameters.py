@@ -116,7 +116,9 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
         return dict.fromkeys(made_by_code(onx), Role.BUFFER) | dict.fromkeys(scalars, Role.PARAMETER)
-    return {name: _of_kind(kind) for name, kind in kinds.items()} | dict.fromkeys(made_by_code(onx), Role.BUFFER)
+    computed = dict.fromkeys(folded_from(onx), Role.PARAMETER) if held_by_module(onx) else {}
+    found = {name: _of_kind(kind) for name, kind in kinds.items()}
+    return computed | found | dict.fromkeys(made_by_code(onx), Role.BUFFER)
 
 
 def _of_kind(kind: str) -> Role:

@@ -1,0 +1,92 @@
+"""The row of an embedding that PyTorch does not move: that of its ``padding_idx``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain import graph
+from onnxtrain.convert.dynamo import Module
+
+#: How torch.onnx.export(dynamo=True) writes the operation: a table, indices, and the row if there is one.
+_EMBEDDING = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)[,)]")
+
+#: Times this, every number of float32 above 1e-23 is an integer, those of float64 above 1e-14.
+_LARGE = 2.0**100
+
+#: The types that hold numbers times _LARGE; float16 does not.
+_WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
+    """Return the row that stays of each table, by the result of the Gather that reads it.
+
+    The dynamo exporter says which. In a file of the other one it is the only row of zeros of a table: PyTorch sets it
+    to 0 at the start, and nothing moves it.
+    """
+    if onx.producer_name != "pytorch":
+        return {}
+    module = Module(onx)
+    tables = {i.name: i for i in onx.graph.initializer if i.data_type in _WIDE and len(i.dims) == 2}
+    reads = {n.output[0]: n.input[0] for n in onx.graph.node if _reads_rows(n) and n.input[0] in tables}
+    if module.held:
+        rows = dict(_said(module))
+    else:
+        zeros = _of_zeros(tables, {*reads.values()})
+        rows = {y: zeros[w] for y, w in reads.items() if w in zeros}
+    return {y: row for y, row in rows.items() if y in reads and row < tables[reads[y]].dims[0]}
+
+
+def _reads_rows(node: onnx.NodeProto) -> bool:
+    on_rows = all(a.name != "axis" or a.i == 0 for a in node.attribute)
+    return node.op_type == "Gather" and len(node.input) == 2 and len(node.output) == 1 and on_rows
+
+
+def _said(module: Module) -> Iterator[tuple[str, int]]:
+    """Yield the results of the embeddings that have such a row, and the row."""
+    for operation in module.operations:
+        if match := _EMBEDDING.search(operation.text):
+            yield from ((node.output[0], int(match[1])) for node in operation.nodes)
+
+
+def _of_zeros(tables: Mapping[str, onnx.TensorProto], read: set[str]) -> dict[str, int]:
+    """Return the tables with one row of zeros, and that row."""
+    zeros = {name: np.flatnonzero(~graph.array_of(tables[name]).any(axis=1)) for name in read}
+    return {name: int(rows[0]) for name, rows in zeros.items() if len(rows) == 1}
+
+
+def with_padding(onx: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which these rows have no gradient where they are read."""
+    rows = padding_rows(onx)
+    if not rows:
+        return onx
+    changed = graph.copy_of(onx)
+    tables = {i.name: i for i in changed.graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    for node in changed.graph.node:
+        row = rows.get(node.output[0]) if _reads_rows(node) else None
+        nodes += [node] if row is None else _read(node, row, tables[node.input[0]])
+    graph.assign(changed.graph.node, nodes)
+    return changed
+
+
+def _read(node: onnx.NodeProto, row: int, table: onnx.TensorProto) -> list[onnx.NodeProto]:
+    """Return the nodes of a Gather that takes one row as a constant: whole numbers have no gradient."""
+    make, (w, index), (y,) = onnx.helper.make_node, node.input, node.output
+    read, large, whole, still, chosen = (f"{y}.{name}" for name in ("read", "large", "whole", "still", "chosen"))
+    factor = np.array(_LARGE, onnx.helper.tensor_dtype_to_np_dtype(table.data_type))
+    is_row = np.arange(table.dims[0])[:, None] == row
+    return [
+        make("Constant", [], [f"{y}.factor"], value=onnx.numpy_helper.from_array(factor)),
+        make("Constant", [], [f"{y}.is_row"], value=onnx.numpy_helper.from_array(is_row)),
+        make("Gather", [w, index], [read], name=node.name),
+        make("Mul", [read, f"{y}.factor"], [large]),
+        make("Floor", [large], [whole]),
+        make("Div", [whole, f"{y}.factor"], [still]),
+        make("Gather", [f"{y}.is_row", index], [chosen]),
+        make("Where", [chosen, still, read], [y]),
+    ]
