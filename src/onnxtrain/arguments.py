@@ -186,8 +186,8 @@ class NamesItsParameters:
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this object, or of a nested object: ``estimator__alpha=1``.
 
-        They take effect at the next ``fit`` or ``partial_fit``; the predictions, losses and gradients of a fitted
-        estimator are those of its last fit. ``device``, ``n_threads``, ``ignore_index``, and ``merge`` of
+        They take effect at the next ``fit`` or ``partial_fit``; until then, the predictions, losses and gradients of a
+        fitted estimator do not change. ``device``, ``n_threads``, ``ignore_index``, and ``merge`` of
         :class:`~onnxtrain.LoRA` take effect immediately. A change that cannot affect a continued training is an error
         in ``fit`` with ``warm_start=True`` and in ``partial_fit``.
 

@@ -76,7 +76,7 @@ def onnx_derivative(
 
     .. math:: \bar x = \sum_k \left(\frac{\partial y_k}{\partial x}\right)^{\!\top} \bar y_k
 
-    The inputs of the result are those of `onx`, then the weights, then ``<output>_grad`` for each floating-point
+    The inputs of the result are the inputs of `onx`, then the weights, then ``<output>_grad`` for each floating-point
     output. Its outputs are ``<input>_grad``, then ``<weight>_grad``, in the requested order, then the outputs kept by
     `options`. A name that is already used gets a numeric suffix. Constants of the derivative are Constant nodes, so
     that the floating-point initializers of the result are the weights of `onx`. A value that the outputs depend on only

@@ -199,7 +199,7 @@ class _Views:
         self._found: dict[tuple[str, tuple[str, ...], str], str] = {}
 
     def parameter(self, initializer: str, views: tuple[str, ...], module: str) -> str | None:
-        """Return the parameter of a module behind given views, if the file has another's initializer there."""
+        """Return the parameter of a module behind given views, where the file has another parameter's initializer."""
         free = self._free[module]
         name = free[0] if free else self._first.get((initializer, module))
         key = initializer, views, module

@@ -44,7 +44,7 @@ class Entrance:
     fixed : mapping of str to ndarray
         The values of the inputs that are the same for all rows.
     lengths : mapping of str to mapping of int to (str, int)
-        For each axis of a fixed input whose length is that of an axis of another input: that input and axis.
+        For each axis of a fixed input that has the length of an axis of another input: that input and axis.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -307,7 +307,7 @@ def _lengths(
     *,
     repeated: bool,
 ) -> dict[int, Axis]:
-    """Return the axes of a fixed value whose lengths are those of axes of other inputs: the rows, and others by name.
+    """Return the axes of a fixed value that share their length with axes of other inputs: the rows, and others by name.
 
     `repeated` says that the model is for batches of one row, so that a batch axis of fixed length is repeated.
     """

@@ -150,7 +150,7 @@ def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def separate_copies(onx: onnx.ModelProto, owners: Mapping[str, str]) -> onnx.ModelProto:
-    """Return a model in which copies are separate initializers, or copies of one, as :func:`owners_of_copies` says."""
+    """Return a model with the copies as separate initializers, or as copies of one: see :func:`owners_of_copies`."""
     if not owners:
         return onx
     changed = graph.copy_of(onx)

@@ -53,8 +53,9 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     -------
     callable
         A decorator for ``function(op, estimator, X) -> value``. ``op`` adds operators of ai.onnx, with scalars and
-        numpy arrays as operands; X is float of shape (n_samples, n_features). The result is that of ``predict`` or
-        ``transform``; for a classifier, that of ``predict_proba`` or ``decision_function``, with one column per class.
+        numpy arrays as operands; X is float of shape (n_samples, n_features). The function returns the result of
+        ``predict`` or ``transform``; for a classifier, the result of ``predict_proba`` or ``decision_function``, with
+        one column per class.
 
     Raises
     ------

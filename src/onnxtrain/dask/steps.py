@@ -29,10 +29,10 @@ _WORTH_IT = 3
 class DistributedLoop:
     """Run training steps over rows on the workers, epoch by epoch.
 
-    The client draws the order of the rows as :class:`~onnxtrain.training.loop.StepLoop` does. So the batches are those
-    of one process for any number of workers, except that one process shuffles very many rows in blocks. A batch is one
-    task per thread, on the rows that the worker holds. The client adds the gradients and updates the weights. It holds
-    the whole state after each step, so a failed step can be repeated.
+    The client draws the order of the rows as :class:`~onnxtrain.training.loop.StepLoop` does. So the batches are the
+    same as in one process for any number of workers, except that one process shuffles very many rows in blocks. A batch
+    is one task per thread, on the rows that the worker holds. The client adds the gradients and updates the weights. It
+    holds the whole state after each step, so a failed step can be repeated.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class DistributedLoop:
         return sum_ / self.data.total_weight, rate
 
     def _by_part(self, rows: np.ndarray) -> dict[int, np.ndarray]:
-        """Return the indices of rows in the whole as indices within each partition that has some of them."""
+        """Convert indices of rows in the whole to indices within each partition that has some of these rows."""
         ends = np.cumsum(self.data.lengths)
         part = np.searchsorted(ends, rows, side="right")
         return {i: rows[part == i] - (ends[i] - self.data.lengths[i]) for i in np.unique(part).tolist()}

@@ -71,8 +71,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             As in ``fit``.
         y : array-like, optional
-            If given, the gradient is that of the loss of each row. Otherwise it is that of each score (of a classifier)
-            or each output (of a regressor).
+            If given, the loss of each row is differentiated; otherwise, each score (of a classifier) or each output (of
+            a regressor).
         wrt : str
             ``"X"``, or the name of an input of the model.
 

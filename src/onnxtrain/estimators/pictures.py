@@ -32,7 +32,7 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
         keeps its original weights.
     part : {"model", "loss", "gradient", "step"}
         The model, and what is added: the loss and the penalties, the gradient of each trained weight, the optimizer. An
-        ONNX model has no loss and no step; its gradient is that of its outputs with respect to its weights and inputs.
+        ONNX model has no loss and no step; the gradient of its outputs is with respect to its weights and inputs.
     max_nodes : int
         In a larger graph, each chain of nodes in which only the next node reads the result is drawn as one box, and the
         drawing says so.

@@ -396,7 +396,7 @@ def group_query_attention(op, node):
 
 
 def _is_empty(past: ir.Value | None) -> bool:
-    """Whether there are no past keys; otherwise the lengths decide which of them count."""
+    """Whether there are no past keys; otherwise the lengths decide which past keys count."""
     return past is None or (rank(past) == 4 and past.shape[2] == 0)
 
 

@@ -23,7 +23,7 @@ _NEWEST_TYPE = onnx.TensorProto.INT4
 
 
 def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model at :data:`OPSET`; a newer one that needs its opset keeps it. May change `proto`.
+    """Return the model at :data:`OPSET`, or at its own opset if this is newer and needed. May change `proto`.
 
     Raises
     ------

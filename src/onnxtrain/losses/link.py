@@ -148,7 +148,7 @@ def _before_rounding(value: ir.Value) -> ir.Value:
 
 
 def _scores_of_positions(value: ir.Value, op: Op | None, class_axis: int | None) -> Scores:
-    """Return the scores of an output of three or more axes, in its shape; the link is that of each position."""
+    """Return the scores of an output of three or more axes, in its shape; the link applies to each position."""
     last = len(value.shape) - 1  # type: ignore[arg-type]
     inner, perms = value, []
     while not (affine := class_axis in (None, last) and is_affine_score(inner)):
@@ -365,8 +365,8 @@ def _exponent(value: ir.Value, op: Op | None) -> ir.Value | None:
 class _Function(NamedTuple):
     """An elementwise function p = f(s) and its links.
 
-    ``argument`` returns s of a p. The links are those of an output p, (1 - p, p) and p / sum(p); None if
-    such an output has none.
+    ``argument`` returns s, given p. The three links belong to the outputs p, (1 - p, p) and p / sum(p); None if such an
+    output has no link.
     """
 
     argument: Callable[[ir.Value, Op | None], ir.Value | None]

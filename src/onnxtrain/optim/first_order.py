@@ -209,9 +209,9 @@ class RMSprop(Optimizer):
         s \leftarrow \alpha s + (1 - \alpha) g^2, \qquad
         w \leftarrow w - \eta \frac{g}{\sqrt{s} + \epsilon}
 
-    If centered, the root is that of the variance :math:`s - \bar g^2`, with
-    :math:`\bar g \leftarrow \alpha \bar g + (1 - \alpha) g`. With momentum the quotients are
-    accumulated: :math:`u \leftarrow \mu u + g / (\sqrt{s} + \epsilon)`, :math:`w \leftarrow w - \eta u`.
+    If centered, the root is taken of the variance :math:`s - \bar g^2`, with
+    :math:`\bar g \leftarrow \alpha \bar g + (1 - \alpha) g`. With momentum the quotients are accumulated:
+    :math:`u \leftarrow \mu u + g / (\sqrt{s} + \epsilon)`, :math:`w \leftarrow w - \eta u`.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ counts from 0, `n_steps` is the number of planned steps, `plateaus` the number o
 times the loss has stopped falling. :math:`\eta_0` is ``learning_rate``.
 
 Each call of ``fit`` counts its steps from 0, also with ``warm_start``. ``partial_fit`` continues the count of the
-previous call. The planned steps are those of ``max_iter`` epochs over the rows of the call: a schedule of finite length
-ends after ``max_iter`` calls of ``partial_fit`` with equally many rows, and keeps its final rate.
+previous call. The planned steps are the steps of ``max_iter`` epochs over the rows of the call: a schedule of finite
+length ends after ``max_iter`` calls of ``partial_fit`` with equally many rows, and keeps its final rate.
 """
 
 from __future__ import annotations

@@ -330,8 +330,8 @@ class OrtGradientForwardBackwardFunction:
         Parameters
         ----------
         grad_outputs : OrtValueVector, or list of numpy arrays, OrtValues, or tensors with ``__dlpack__``
-            One gradient per output, whose shape is that of the output or broadcasts to it. The gradient of an integer
-            output is None or left out.
+            One gradient per output, of the same shape as the output, or of a shape that broadcasts to it. The gradient
+            of an integer output is None or left out.
         backward_outputs_cache : OrtValueVector, optional
             An empty vector that receives the gradients.
 

@@ -99,7 +99,7 @@ class Parts(NoArray):
         Any object with ``__len__``, ``n_rows(i)`` and ``read(i)``.
     open_parts : int
         The number of parts whose rows are shuffled together. These parts, and one that is read ahead, are in memory. If
-        the source has at most `open_parts` parts, an epoch equals that of the same rows in memory, bit by bit.
+        the source has at most `open_parts` parts, an epoch gives bit by bit the result of the same rows in memory.
     sample : int
         The number of rows, spread evenly over the parts, on which an unfitted estimator is fitted first, and on which
         the predictions of the graph and the estimator are compared before training.

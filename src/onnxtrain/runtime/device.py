@@ -49,7 +49,7 @@ _ALIASES = {"gpu": "cuda"}
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Differences between devices on which graphs and runs depend; the defaults are those of a CPU.
+    """Differences between devices on which graphs and runs depend; the defaults describe a CPU.
 
     Attributes
     ----------

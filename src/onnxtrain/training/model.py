@@ -38,7 +38,7 @@ class TrainableModel:
     Attributes
     ----------
     onnx : bytes
-        The graph; its outputs are those of the user's model, then the scores if they are not among them.
+        The graph; its outputs are the outputs of the user's model, then the scores if they are not among these.
     outputs : tuple of str
         The outputs of the user's model.
     output : str

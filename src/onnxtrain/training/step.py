@@ -458,7 +458,7 @@ def _penalties(
 
 
 def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State]:
-    """Gather the rows of a batch in the graph, whose features, label and weight then are those of all rows.
+    """Gather the rows of a batch in the graph; its inputs for features, label and weight then hold all rows.
 
     Returns the inputs ``rows``, ``batch_size``, ``ones`` and, if the rows are not sliced, ``batch_positions``, and then
     the offset.

@@ -68,7 +68,7 @@ def build_update(
     l2: Groups = (),
     capabilities: Capabilities = CAPABILITIES["cpu"],
 ) -> UpdateGraph:
-    """Return the update of the weights of an objective; the parameters are those of the step before it."""
+    """Return the update of the weights of an objective, for the parameters of the step that precedes it."""
     inputs = {str(v.name): v for v in graph.reload(objective.model).graph.inputs}
     shapes = {name: graph.static_shape(inputs[name]) or () for name in objective.weights}
     dtype = next((inputs[name].dtype for name in shapes), None) or ir.DataType.FLOAT

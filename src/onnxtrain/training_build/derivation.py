@@ -46,8 +46,8 @@ def derive(
     Returns
     -------
     onnx.ModelProto
-        Inputs and outputs are those of :func:`onnxtrain.grad_helper.onnx_derivative`;
-        it holds operators that only the training build of onnxruntime can run.
+        A graph with the inputs and outputs of :func:`onnxtrain.grad_helper.onnx_derivative`. It contains operators that
+        only the training build of onnxruntime can run.
 
     Raises
     ------

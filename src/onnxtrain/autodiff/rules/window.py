@@ -1,6 +1,6 @@
 """The geometry of sliding windows, shared by Conv, ConvTranspose and the poolings.
 
-``small`` is the tensor with one entry per position of the window, ``large`` the one the window slides over.
+``small`` is the tensor with one entry per position of the window; ``large`` is the tensor that the window slides over.
 """
 
 from __future__ import annotations

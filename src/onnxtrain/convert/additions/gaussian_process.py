@@ -6,8 +6,9 @@ For a classifier, with :math:`\pi` and :math:`W` at the mode and :math:`L L^T = 
 
     m = k^T (y - \pi), \qquad v = k(x, x) - |L^{-1} W^{1/2} k|^2, \qquad p = \int \sigma(z) N(z \mid m, v) dz.
 
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.2; the integral is that of
-scikit-learn, by Williams and Barber, Bayesian Classification with Gaussian Processes, 1998, appendix A.
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.2; the integral is
+approximated as in scikit-learn, after Williams and Barber, Bayesian Classification with Gaussian Processes, 1998,
+appendix A.
 """
 
 from __future__ import annotations
