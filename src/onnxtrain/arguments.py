@@ -260,7 +260,7 @@ class _Signature:
 
 @table(maxsize=64)
 def _signature(cls: type) -> _Signature:
-    return _Signature.of(cls.__init__)  # type: ignore[misc]  # that of the class, whose subclass has its own
+    return _Signature.of(cls.__init__)  # type: ignore[misc]  # the constructor of the class; a subclass has another one
 
 
 def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object = None) -> str:
@@ -286,7 +286,7 @@ def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int
 
 
 def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method answer unknown and missing arguments like the constructor, with the intended name."""
+    """Make a method raise the errors of the constructor for unknown and missing arguments, with the intended name."""
     signature = _Signature.of(method)
     least, most = len(signature.required), signature.n_positional
 
@@ -294,7 +294,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         n_given = len(args) - 1
         right = least <= n_given <= most and not kwargs and hasattr(args[0], method.__name__)
-        if not right:  # only wrong calls are examined: predict(X) is as fast as some checks
+        if not right:  # valid calls skip this, because predict(X) takes no longer than the checks
             unknown, missing = signature.unknown(kwargs), signature.missing(n_given, kwargs)
             owner = args[0] if args else None
             if unknown or missing or n_given > most or not hasattr(owner, method.__name__):
@@ -305,7 +305,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
-    """Return the message for a call of a method that Python would refuse."""
+    """Return the message for an invalid call of a method."""
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
         return (
             f"{method} is a method of an estimator, called here on {type(owner).__name__}: make one first, as in "
@@ -321,7 +321,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
 
 
 def _place(cls: type, name: str, known: Iterable[str]) -> str:
-    """Return where an argument belongs that a method does not have."""
+    """Return advice on an argument that a method does not have: the parameter of the estimator, or a near name."""
     parameters = _signature(cls).names
     ours = name if name in parameters else _OURS.get(_key(name))
     if ours in parameters:

@@ -38,7 +38,7 @@ _OBJECT = 64
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Return a lock that a forked child never finds held by a thread that does not exist there."""
+    """Return a lock that is free in a forked child, whichever thread of the parent process holds it."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

@@ -134,7 +134,7 @@ class Registry(Mapping[str, T]):
         Raises
         ------
         OnnxTrainError
-            There is no such entry; the class of the error is that of :meth:`find`.
+            There is no such entry. The class of the error is the same as in :meth:`find`.
         """
         self.find(name)
         del self._entries[name], self._definitions[name]

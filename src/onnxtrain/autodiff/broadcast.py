@@ -110,7 +110,7 @@ def expand_like(op: Op, dy: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def with_shape_of(dy: ir.Value, x: ir.Value) -> ir.Value:
-    """Set the type and the static shape of `dy` to those of `x`, and return it."""
+    """Give `dy` the type and the static shape of `x`, and return it."""
     if dy.type is None:
         dy.type = x.type
     if dy.shape is None or x.shape is None or len(dy.shape) != len(x.shape):

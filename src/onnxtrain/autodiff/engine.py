@@ -86,8 +86,8 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
 def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values whose derivative with respect to `wrt` may be nonzero.
 
-    Integers other than those of QuantizeLinear, booleans, outputs of non-differentiable operators and values treated as
-    constants are excluded.
+    Integers other than the results of QuantizeLinear, booleans, outputs of non-differentiable operators and values
+    treated as constants are excluded.
     """
     nodes = list(nodes)
     real = {y for node in nodes if not _is_flat(node) for y in node.outputs if _is_real(y)}
@@ -170,7 +170,7 @@ def _misfit(node: ir.Node, x: ir.Value) -> Iterator[None]:
 
 
 def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
-    """Raise if a gradient differs from its primal in type or shape; that of a quantized value is floating-point."""
+    """Raise if a gradient differs from its primal in type or shape; quantized values have float gradients."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype or (is_quantized(x) and is_float(dx))
     if not (same_type and _may_have_one_shape(x, dx)):
         raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")

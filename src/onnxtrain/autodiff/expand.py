@@ -84,7 +84,7 @@ def functions_to_expand(proto: onnx.ModelProto, *, with_local: bool = False) -> 
 
 
 def _show_types_of_subgraphs(proto: onnx.ModelProto) -> None:
-    """List the types of values of subgraphs with those of the graph, in place, because onnx's inliner only reads these.
+    """Add the types of values of subgraphs to the types of the graph, in place: onnx's inliner reads only the latter.
 
     A name that denotes values of different types, in the branches of an If, is omitted.
     """

@@ -210,7 +210,7 @@ def transposed_by_gemm(op: Op, node: ir.Node) -> ir.Value | None:
 
 @rewriting("MatMul")
 def transposed_by_a_product(op: Op, node: ir.Node) -> ir.Value | None:
-    operands = node.inputs  # only Gemm takes a matrix transposed as it is
+    operands = node.inputs  # only Gemm can transpose its operands
     if any(x is None or rank(x) != 2 for x in operands) or not any(made_by(x, "Transpose") for x in operands):
         return None
     return op.Gemm(*operands)

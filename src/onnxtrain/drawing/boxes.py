@@ -1,4 +1,4 @@
-"""The boxes of a drawing: for each node, for each input and weight in each stage that reads it, for each output."""
+"""The boxes of a drawing: one for each node, each output, and each input or weight in each stage that reads it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def boxes_of(
     stage_of : mapping of onnx_ir.Node to str
         The stage of each node; a missing node belongs to `first`.
     weights : iterable of str
-        The inputs that are trained weights. All initializers but scalars have a box.
+        The inputs that are trained weights. All initializers except scalars have a box.
     """
     found: list[Box] = []
     known: dict[tuple[ir.Value, str], int] = {}
@@ -91,7 +91,7 @@ def boxes_of(
 
 
 def _is_shown(value: ir.Value) -> bool:
-    """Whether a value that no node computes has a box: inputs and weights have, axes and factors do not."""
+    """Whether a value that no node computes has a box: inputs and weights have one, axes and factors have none."""
     if value.is_graph_input():
         return True
     return graph.is_float(value) and math.prod(graph.static_shape(value) or ()) > 1
@@ -118,7 +118,9 @@ def _shape(value: ir.Value) -> str:
 
 
 def folded(boxes: Sequence[Box]) -> list[Box]:
-    """Return the boxes with each chain within a stage, in which each node has only the next as reader, as one box.
+    """Return the boxes, with each chain of nodes merged into one box.
+
+    The nodes of a chain are in one stage, and each is read only by the next one.
 
     Examples
     --------

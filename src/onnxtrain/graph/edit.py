@@ -18,7 +18,7 @@ def cast_floats(model: ir.Model, dtype: ir.DataType) -> None:
     """Cast, in place, every floating-point value of a model to the type `dtype`.
 
     Inputs, initializers, constants and the targets of Cast are changed. Operands and results for which an operator
-    supports only one type (``scales`` of Resize), and all those of operators of ai.onnx.ml, keep their types and are
+    supports only one type (``scales`` of Resize), and all of them for operators of ai.onnx.ml, keep their types and are
     cast before and after the node.
     """
     if _computes_in(model, dtype):
@@ -77,8 +77,9 @@ def _typed(
 ) -> Iterator[tuple[ir.Value, bool]]:
     """Yield each floating-point input or output of a node, and whether its type may become `dtype`.
 
-    A type that the operator declares by a type parameter (T) may, even if T excludes `dtype`, because its function body
-    may run. This does not hold for ai.onnx.ml, whose attributes have the type of its inputs.
+    The type may become `dtype` if the operator declares it by a type parameter (T), even if T excludes `dtype`, because
+    the function body of the operator may run instead. This does not hold for ai.onnx.ml, whose attributes have the type
+    of its inputs.
     """
     schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
     name = f"tensor({dtype.name.lower()})"

@@ -2,7 +2,7 @@
 
 Otherwise a model of 500 MB that passes through a dozen conversions as protobuf messages would be in memory several
 times. The owner of a model with such weights also owns the arrays, by key. An array can be looked up as long as
-somebody owns it.
+it has an owner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries on the protobuf messages of a model; :mod:`onnxtrain.graph.query` has those on onnx-ir."""
+"""Queries on the protobuf messages of a model; :mod:`onnxtrain.graph.query` has the queries on onnx-ir."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model derived from `original` in which unchanged nodes are byte for byte those of `original`.
+    """Return a model derived from `original`, with unchanged nodes byte for byte as in `original`.
 
     onnx_ir drops fields without meaning: explicit empty names and domains, ``training_mode=0``. Nodes with subgraphs
     are not replaced, because their subgraphs may have changed.

@@ -1,7 +1,7 @@
 """Normalization of models from elsewhere, whose exporters write the same meaning in different ways.
 
-The docstring of each function states what an exporter writes and what it becomes; :func:`onnxtrain.graph.load` applies
-the functions.
+The docstring of each function states the form that an exporter writes and the form that replaces it;
+:func:`onnxtrain.graph.load` applies the functions.
 """
 
 from __future__ import annotations
@@ -179,9 +179,10 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copied
 
 
-# ------------------------------------------- outputs that are maps or sequences ZipMap turns the probabilities of a
-# classifier into a dictionary per row. onnx-ir and derivatives do not support it, so such outputs are removed before a
-# model is changed, and restored later.
+# ------------------------------------------- outputs that are maps or sequences
+#
+# ZipMap converts the probabilities of a classifier to a dictionary per row. onnx-ir and derivatives do not support it,
+# so such outputs are removed before a model is changed, and restored later.
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:

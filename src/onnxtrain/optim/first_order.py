@@ -165,7 +165,7 @@ class AdamW(Adam):
     Parameters
     ----------
     beta_1, beta_2, epsilon
-        As :class:`Adam`.
+        As in :class:`Adam`.
     weight_decay : float, not negative
         :math:`\lambda`.
 
@@ -231,7 +231,7 @@ class RMSprop(Optimizer):
 
     Examples
     --------
-    Each option has a slot of its own, of the shape of the weight:
+    Each option adds a slot, which has the shape of the weight:
 
     >>> from onnxtrain.optim import RMSprop
     >>> RMSprop().slots, RMSprop(centered=True, momentum=0.9).slots

@@ -125,7 +125,7 @@ def global_norm_factor(op: Op, gradients: Sequence[ir.Value], max_norm: float) -
     op : onnxscript builder
         It adds nodes: ``op.Add(a, b)``.
     gradients : sequence of onnx_ir.Value
-        One or more gradients of one type; the norm is that of their concatenation.
+        One or more gradients of one type. The norm is computed of their concatenation.
     max_norm : float
         :math:`c`.
 
@@ -136,7 +136,7 @@ def global_norm_factor(op: Op, gradients: Sequence[ir.Value], max_norm: float) -
 
     Examples
     --------
-    A gradient of norm 5 is clipped to norm 1 by a fifth:
+    A gradient of norm 5 is clipped to norm 1 by the factor 1/5:
 
     >>> import numpy as np, onnx_ir as ir
     >>> from onnx.reference import ReferenceEvaluator

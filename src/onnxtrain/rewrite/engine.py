@@ -29,7 +29,7 @@ def rewrite_model(onx: ModelLike) -> onnx.ModelProto:
         A model with the same inputs, outputs and results. LinearRegressor, Scaler, SVMClassifier and others become
         MatMul, Add, Mul and others; their attributes become initializers. Floating-point Constant nodes of rank 1 or
         more become initializers of the same names, as do the initializers inside the bodies of If, Loop and Scan. The
-        leaf values of tree ensembles become an initializer; their splits are kept, and so are encoders of categories.
+        leaf values of tree ensembles become an initializer. Their splits are kept, and encoders of categories as well.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def lift_constants(model: ir.Model) -> None:
     """Turn, in place, floating-point Constant nodes of rank 1 or more into initializers of the same names.
 
     A scalar is kept as part of a formula, unless it is the intercept of a product. Constants and initializers in the
-    subgraphs of If, Loop and Scan become initializers of the main graph too: only those are trained.
+    subgraphs of If, Loop and Scan also become initializers of the main graph, because only those are trained.
     """
     counts = Counter(str(v.name) for v in graph.values_in(model.graph))
     names = set(counts)

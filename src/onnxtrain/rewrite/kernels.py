@@ -95,7 +95,7 @@ def squared_distances(op: Op, x: ir.Value, v: ir.Value, product: ir.Value) -> ir
 def _pair_coefficients(op: Op, node: ir.Node, per_class: np.ndarray) -> ir.Value:
     """Return the one-vs-one coefficients (V, pairs) from the dual coefficients (k - 1, V).
 
-    The pair (i, j) takes row j - 1 for the vectors of class i and row i for those of class j.
+    The pair (i, j) takes row j - 1 for the vectors of class i and row i for the vectors of class j.
     """
     dual = floats(node, "coefficients").reshape(len(per_class) - 1, -1)
     if len(dual) == 1:
@@ -141,7 +141,7 @@ _RESIDUAL, _MOST_SWEEPS = 0.005, 100
 
 
 def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
-    r"""Return class probabilities (N, k) from those (N, pairs) of the first class of each pair.
+    r"""Return class probabilities (N, k) from the probabilities (N, pairs) of the first class of each pair.
 
     They minimize :math:`\sum_{i<j} (r_{ji} p_i - r_{ij} p_j)^2 = p^T Q p` subject to :math:`\sum_i p_i = 1`, up to the
     residual of 0.005 / k at which libsvm stops its iteration.
@@ -164,7 +164,7 @@ def _coupled(op: Op, r: ir.Value, k: int) -> ir.Value:
 
 
 def _sweep(op: Op, q: ir.Value, k: int) -> Callable[[Op, ir.Value], list[ir.Value]]:
-    """Return a turn of libsvm's iteration for p (N, k, 1), which minimizes over one probability after the other."""
+    """Return p (N, k, 1) after one sweep of libsvm's iteration, a minimization over each probability in turn."""
     unit = [mask(op, np.eye(k)[:, [t]], "unit") for t in range(k)]
     curvature = [op.Gather(op.Gather(q, [t], axis=1), [t], axis=2) for t in range(k)]
 

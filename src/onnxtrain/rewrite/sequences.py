@@ -43,7 +43,7 @@ def element_of_a_split(op, node):
 
 @rewrite("", "ConcatFromSequence")
 def joined_turns(op, node):
-    """Join the tensors that a Loop inserts into a sequence, one per turn, as PyTorch's exporter writes EmbeddingBag.
+    """Join the tensors that a Loop inserts into a sequence, one per iteration, as in PyTorch's export of EmbeddingBag.
 
     Tensors of one shape are stacked as an output of the Loop. Tensors of a known sequence, as from ``torch.stack``, are
     concatenated.
@@ -104,7 +104,7 @@ def _elements(sequence: ir.Value | None) -> list[ir.Value] | None:
 
 
 def _inserted(loop: ir.Node, at: int) -> ir.Value | None:
-    """Return the value that each turn of a Loop appends to a sequence that is initially empty and not read."""
+    """Return the value that each iteration of a Loop appends to a sequence that is initially empty and not read."""
     body = loop.attributes["body"].as_graph()
     if at >= len(body.inputs) - 2 or made_by(loop.inputs[2 + at], "SequenceEmpty") is None:
         return None

@@ -26,8 +26,15 @@ _MOST_LEAVES = 2**24
 class Leaves:
     """The leaf values of a tree ensemble.
 
-    ``values`` (leaves, k), ``given`` the mask of values that a leaf has, ``tree`` and
-    ``node`` ids (leaves,), ``column`` (leaves,): index of the tree.
+    Attributes
+    ----------
+    values : ndarray of shape (leaves, k)
+    given : ndarray of shape (leaves, k)
+        The mask of the values that a leaf has.
+    tree, node : ndarray of shape (leaves,)
+        The ids of the tree and of the node.
+    column : ndarray of shape (leaves,)
+        The index of the tree.
     """
 
     values: np.ndarray
@@ -270,8 +277,8 @@ def probabilities_of(op: Op, w: ir.Value) -> ir.Value:
     .. math:: p_j = \frac{(1 + w_j)^2}{\sum_i (1 + w_i)^2}
 
     w = 0 gives equal probabilities. Many probabilities in leaves of trees are exactly 0 and must be trainable. The
-    derivative at p is proportional to :math:`\sqrt p`, that of a softmax to p. With an invisible floor of 2.5e-7 for
-    two classes, the derivative of a softmax would be 2,000 times smaller, and a pure leaf would stay pure.
+    derivative at p is proportional to :math:`\sqrt p`, and the derivative of a softmax to p. With a negligible floor of
+    2.5e-7 for two classes, the derivative of a softmax would be 2,000 times smaller, and a pure leaf would stay pure.
     """
     u = op.Add(w, 1.0)
     squares = op.Mul(u, u)

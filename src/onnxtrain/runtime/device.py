@@ -146,7 +146,7 @@ class Kind:
     numbered : bool
         Whether there may be several devices, distinguished by an index.
     package, needs : str
-        The package that pip installs for the provider; what else the provider needs.
+        The package that pip installs for the provider, and other requirements of the provider.
     plugin : str
         The module whose library adds the provider to a build of onnxruntime that lacks it.
     prepare : str

@@ -30,7 +30,7 @@ _INHERITED: set[onnxruntime.InferenceSession] = set()
 
 SESSIONS: Cache[onnxruntime.InferenceSession] = Cache("sessions")
 
-#: The bytes of a session besides its weights, of which it has a copy and, for products, a packed copy.
+#: The bytes of a session without its weights. It has a copy of the weights and, for products, a packed copy.
 _SESSION_BYTES = 2**20
 
 #: From this size of a result in bytes, onnxruntime's memory planning is off, which would hold intermediate results
@@ -71,8 +71,8 @@ def open_session(
         Whether all graph optimizations of onnxruntime are used, which pays for many predictions; otherwise only the
         cheap ones, from which steps profit.
     planned : bool
-        Whether, from the second run on, the memory of all intermediate results is one block, in addition to that of the
-        first run.
+        Whether the memory of all intermediate results is one block from the second run on, in addition to the memory of
+        the first run.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import joblib
-import scipy.linalg  # noqa: F401  the BLAS of scipy, beside that of numpy: a library loaded later is not found
+import scipy.linalg  # noqa: F401  loads the BLAS of scipy, because only loaded libraries are limited
 from threadpoolctl import ThreadpoolController
 
 from onnxtrain.cache import table

@@ -123,7 +123,7 @@ class _Derivation:
         return module_gradient(proto, weights, [name for name in wanted if name not in weights])
 
     def _take_inputs(self, graph: ir.Graph, options: int) -> None:
-        """Order the inputs: those of the model, then the weights; inputs dropped by the builder are restored."""
+        """Order the inputs: the inputs of the model, then the weights; restore inputs that the builder dropped."""
         found = []
         for given in (*self.inputs, *self.weights):
             name = str(given.name)

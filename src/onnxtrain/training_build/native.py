@@ -89,7 +89,7 @@ def module_gradient(onx: onnx.ModelProto, weights: Sequence[str], inputs: Sequen
     ----------
     onx : onnx.ModelProto
     weights : sequence of str
-        Initializers, which become inputs after those of the model.
+        Initializers, which become inputs after the inputs of the model.
     inputs : sequence of str
 
     Raises

@@ -54,7 +54,7 @@ def hard_sigmoid(op, node, dy):
 
 @gradient_rule("HardSwish")
 def hard_swish(op, node, dy):
-    """Return dy times 0 up to -3, x/3 + 1/2 up to 3, 1 from there on."""
+    """Return dy times the slope: 0 for x <= -3, x/3 + 1/2 for -3 < x < 3, and 1 for x >= 3."""
     (x,) = node.inputs
     right = op.Where(op.Less(x, 3.0), op.Add(op.Div(x, 3.0), 0.5), 1.0)
     return op.Mul(dy, op.Where(op.Greater(x, -3.0), right, 0.0))
@@ -145,7 +145,7 @@ def _slope_of_gelu(op, x):
 def _slope_of_gelu_tanh(op, x):
     """Return s + x * 2u' * s * (1 - s), with s = sigmoid(2u), 2u = c * (x + 0.044715 * x**3)."""
     c = math.sqrt(8 / math.pi)
-    x = op.Clip(x, -20.0, 20.0)  # s is 0 or 1 from there on, and x**3 may overflow
+    x = op.Clip(x, -20.0, 20.0)  # outside, s is 0 or 1, and x**3 may overflow
     square = op.Mul(x, x)
     s = op.Sigmoid(op.Mul(x, op.Add(op.Mul(square, 0.044715 * c), c)))
     slope = op.Mul(x, op.Add(op.Mul(square, 3 * 0.044715 * c), c))

@@ -25,7 +25,7 @@ from onnxtrain.autodiff.rules.fission import Turns
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import Op, attribute, captured, constant, inner_builder, is_float, put_out, unique_name
 
-#: In the `meta` of a Scan: its states before each turn, by index, if they are known without running it.
+#: In the `meta` of a Scan: its states before each iteration, by index, if they are known without running it.
 STATES = "states"
 
 
@@ -80,7 +80,7 @@ def _or_zeros(op: Op, found: dict[ir.Value, ir.Value], primals: Iterable[ir.Valu
 
 
 def _incoming(op: Op, pairs: Iterable[tuple[ir.Value, Gradient]]) -> dict[ir.Value, ir.Value]:
-    """Return the gradient of each output of a body; those of a value that is output twice are summed."""
+    """Return the gradient of each output of a body; the gradients of a value that is output twice are summed."""
     found: dict[ir.Value, ir.Value] = {}
     for y, d in pairs:
         if d is None or not is_float(y):
@@ -172,7 +172,7 @@ def _walk_back(op: Op, walk: _Walk, dfinal: Sequence[Gradient]) -> list[Gradient
 
 
 def _runs_as_scan(node: ir.Node, body: ir.Graph) -> bool:
-    """Whether the gradient `body` of a node can be that of a Scan: it runs at least once, and all ranks are known."""
+    """Whether a Scan can run the gradient `body` of a node: it runs at least once, and all ranks are known."""
     if node.op_type == "Scan":
         return True
     turns, condition = ((x, constant(x)) for x in node.inputs[:2])
@@ -217,7 +217,7 @@ def _loop_back(
 
 
 def _turns_first(op: Op, x: _Scanned, node: ir.Node) -> ir.Value:
-    """Return a tensor with the turns along its first axis."""
+    """Return a tensor with the iterations along its first axis."""
     if x.axis == 0:
         return x.value
     others = list(range(known_rank(x.value, node)))
@@ -226,7 +226,7 @@ def _turns_first(op: Op, x: _Scanned, node: ir.Node) -> ir.Value:
 
 
 def _turns_back(op: Op, dx: ir.Value, axis: int) -> ir.Value:
-    """Return a tensor that has the turns along its first axis with the turns along `axis`."""
+    """Move the iterations of a tensor from its first axis to `axis`."""
     if axis == 0:
         return dx
     others = list(range(1, len(dx.shape)))
@@ -289,7 +289,7 @@ def _keep(op: Op, walk: _Walk, needed: Sequence[int]) -> list[_Scanned]:
 
 
 def _needed(walk: _Walk, xs: Sequence[ir.Value]) -> list[int]:
-    """Return the inputs `xs` of the body that the backward pass reads; a Scan needs one, for the number of turns."""
+    """Return the inputs `xs` of the body that the backward pass reads; a Scan needs one to know how often it runs."""
     used = [k for k in walk.saved if xs[k].uses()]
     return used if used or walk.dscans else [next(iter(walk.saved))]
 

@@ -1,8 +1,8 @@
-"""Loop fission: a Scan keeps its recurrence; nodes that read no state run once for all turns, outside.
+"""Loop fission: nodes of a Scan that read no state are moved out and run once for all iterations.
 
-The backward pass recomputes the forward pass of each turn from saved values. This recomputation does not depend on the
-gradients that are passed from turn to turn, so it is done by one operator over all turns instead of one per turn. A sum
-of matrix products over the turns, such as the gradient of the recurrent weights, is one product.
+The backward pass recomputes the forward pass of each iteration from saved values. This recomputation does not depend on
+the gradients that are passed from one iteration to the next. It is therefore done by one operator for all iterations. A
+sum of matrix products over the iterations, such as the gradient of the recurrent weights, becomes one product.
 
 References
 ----------
@@ -21,7 +21,7 @@ from onnxtrain.graph import Op, attribute, constant, rank, value_like
 
 __all__ = ["Turns"]
 
-#: Elementwise operators, which are unchanged by a leading axis of turns.
+#: Elementwise operators. They compute the same values with an additional leading axis of iterations.
 # fmt: off
 _BY_ENTRY = frozenset([
     "Abs", "Add", "And", "Cast", "Celu", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Greater",
@@ -45,10 +45,10 @@ class Turns:
     states : list of onnx_ir.Value
         The initial states.
     read, stacked : list of onnx_ir.Value
-        Outer values that are read turn by turn along the first axis, and new values for results that are stacked along
-        it.
+        Outer values of which each iteration reads a slice along the first axis, and new values for results that are
+        stacked along it.
     whole : dict of onnx_ir.Value
-        For a value of the body, the outer value that holds it for all turns.
+        For a value of the body, the outer value that contains it for all iterations.
     """
 
     op: Op
@@ -66,14 +66,14 @@ class Turns:
         self.whole.update({x: y for x, y in pairs if x.shape is not None})
 
     def append(self, last: Sequence[ir.Value], first_sum: int) -> list[ir.Value]:
-        """Append the Scan without the nodes that need no state, and these nodes before or after it.
+        """Append the Scan, with the nodes that need no state before or after it.
 
         Parameters
         ----------
         last : sequence of onnx_ir.Value
             New values for the last states.
         first_sum : int
-            The index of the first state that starts at zero and to which each turn adds.
+            The index of the first state that starts at zero and to which each iteration adds.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class Turns:
     # --------------------------------------------------------------- before
 
     def _hoist(self, node: ir.Node) -> None:
-        """Replace a node that reads no state by one for all turns, and d * a * b by d * (a * b)."""
+        """Replace a node that reads no state by one node for all iterations, and d * a * b by d * (a * b)."""
         if self._is_free(node):
             for y, whole in zip(node.outputs, self._for_all_turns(node), strict=True):
                 y.replace_all_uses_with(self._slice(y, whole))
@@ -110,7 +110,7 @@ class Turns:
             node.replace_input_with(1, self._slice(a, product))
 
     def _is_free(self, node: ir.Node) -> bool:
-        """Whether a node reads no state and is unchanged by a leading axis of turns."""
+        """Whether a node reads no state and computes the same values with a leading axis of iterations."""
         xs = [x for x in node.inputs if x is not None]
         own = [x for x in xs if x.graph is self.body]
         if not own or node.domain or not all(x in self.whole for x in own):
@@ -139,7 +139,7 @@ class Turns:
         return None
 
     def _for_all_turns(self, node: ir.Node) -> list[ir.Value]:
-        """Append a node of the body outside it; return its outputs, with the turns on the first axis."""
+        """Append a node of the body outside it; return its outputs, with the iterations on the first axis."""
         attributes = dict(node.attributes)
         axis = attribute(node, "axis", 0)
         if node.op_type in ("Split", "Concat") and axis >= 0:
@@ -150,7 +150,7 @@ class Turns:
         return outputs
 
     def _slice(self, like: ir.Value, whole: ir.Value) -> ir.Value:
-        """Make the body read a value turn by turn; return its slice."""
+        """Make each iteration of the body read a slice of a value; return the slice."""
         x = value_like(self.op, f"{whole.name}_turn", like, like.shape)
         self.body.inputs.append(x)
         self.read.append(whole)
@@ -160,7 +160,7 @@ class Turns:
     # ----------------------------------------------------------------- after
 
     def _summand(self, k: int) -> ir.Node | None:
-        """Return the matrix product, or the sum over rows, that each turn adds to a state, if nothing else reads it."""
+        """Return the matrix product or sum over rows that each iteration adds to a state, if nothing else reads it."""
         add, start = self.body.outputs[k].producer(), self.body.inputs[k]
         if add is None or add.op_type != "Add" or start not in add.inputs or len(start.uses()) > 1:
             return None
@@ -183,7 +183,7 @@ class Turns:
             self.stacked.append(self.whole[x])
 
     def _remove_unused(self) -> None:
-        """Remove unused nodes and slices, but keep one slice, because a Scan must read something."""
+        """Remove unused nodes and slices, but keep one slice, because a Scan needs an input."""
         for node in reversed(list(self.body)):
             if not any(y.uses() or y.is_graph_output() for y in node.outputs):
                 self.body.remove(node, safe=True)
@@ -198,13 +198,13 @@ class Turns:
         self.op.builder.graph.append(node)
 
     def _new(self, y: ir.Value) -> ir.Value:
-        """Return a new value for all turns of a value of the body."""
+        """Return a new outer value for a value of the body in all iterations."""
         turns = next(iter(self.whole.values())).shape[0]
         return value_like(self.op, f"{y.name}_each_turn", y, [turns, *y.shape])  # type: ignore[misc]
 
 
 def _is_sum_over_rows(node: ir.Node) -> bool:
-    """Whether a node is a matrix product A' B or a sum over the first axis, which is the same over all turns."""
+    """Whether a node is a product A' B or a sum over the first axis; one node can then sum over all iterations."""
     if node.op_type == "ReduceSum":
         axes = None if len(node.inputs) < 2 else constant(node.inputs[1])
         known = axes is not None and axes.tolist() == [0] and attribute(node, "keepdims", 1) == 0
@@ -220,7 +220,7 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def _sum(op: Op, node: ir.Node, xs: Sequence[ir.Value]) -> ir.Value:
-    """Return the sum over turns of a node of :func:`_is_sum_over_rows`, from its operands for all turns."""
+    """Return the sum of a node of :func:`_is_sum_over_rows` over all iterations, from its operands in all of them."""
     if node.op_type == "ReduceSum":
         return op.ReduceSum(xs[0], [0, 1], keepdims=0)
     return op.Gemm(*(op.Flatten(x, axis=2) for x in xs), transA=1)

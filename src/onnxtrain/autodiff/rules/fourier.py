@@ -1,8 +1,8 @@
 """Rules of Fourier transforms of a whole signal and of its frames.
 
 The transform of length N is linear, y = F x, so dx = F^H dy, and F^H is N times
-the inverse transform. The gradient of a padded signal is cropped, that of a
-cropped signal is padded with zeros.
+the inverse transform. The gradient of a padded signal is cropped, and the
+gradient of a cropped signal is padded with zeros.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _zero_one(values):
 
 @gradient_rule("Unique")
 def unique(op, node, dy, *_):
-    """Equal elements share dy."""
+    """Divide dy equally among equal elements."""
     (x,) = node.inputs
     axis = attribute(node, "axis")
     order = {"sorted": attribute(node, "sorted", 1)} | ({} if axis is None else {"axis": axis})

@@ -138,7 +138,7 @@ def _cubic(op: Op, t: ir.Value, k: int) -> ir.Value:
 
 
 def _padded(op: Op, at: ir.Value, length: ir.Value, padding: str, corners: int) -> ir.Value:
-    """Return the positions, moved into the image if the padding mode says so."""
+    """Return the positions, moved into the image if the padding mode requires it."""
     last = op.Sub(length, 1.0)
     if padding == "reflection":
         low, span = (0.0, last) if corners else (-0.5, length)

@@ -120,7 +120,7 @@ def _signed_power(op: Op, x: ir.Value, p: int) -> ir.Value:
 def _matrices(op: Op, node: ir.Node, include_pads: int | None) -> dict[int, ir.Value]:
     """Return, for each spatial axis, the matrix of the entries in each window, divided by their number.
 
-    With `include_pads` None there is no division. Otherwise it says whether padded entries count.
+    If `include_pads` is None, there is no division. Otherwise, it tells whether padded entries count.
     """
     (x,), (y,) = node.inputs, node.outputs
     window, begins, ends = _padding(op, node)

@@ -140,7 +140,7 @@ def _recurrent(op, node, x, w, r, b=None, lengths=None, h=None, c=None, p=None, 
 
 
 def _known_output(op: Op, node: ir.Node, k: int) -> ir.Value | None:
-    """Return h of one direction after each turn, (T, N, H), if the node outputs it."""
+    """Return h of one direction after each time step, (T, N, H), if the node outputs it."""
     y = node.outputs[0]
     if not y.name or y.shape is None:
         return None
@@ -184,7 +184,7 @@ def _scan(op: Op, x: ir.Value, states: Sequence[ir.Value], turn: Turn, lengths: 
 
 
 def _states_before(op: Op, x: ir.Value, known: ir.Value, states: Sequence[ir.Value], turn: Turn) -> dict[int, ir.Value]:
-    """Return the states before each turn, from h after each turn; c follows without the recurrent products."""
+    """Return the states before each step, from h after each step; c is computed without the recurrent products."""
     h, *c = states
     before = op.Concat(op.Unsqueeze(h, [0]), op.Slice(known, [0], [-1], [0]), axis=0)
     if not c:

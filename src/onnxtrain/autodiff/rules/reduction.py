@@ -171,7 +171,7 @@ def _others_by_division(op, node, x):
 
 @gradient_rule("CumSum")
 def cumsum(op, node, dy):
-    """Sum dy the other way."""
+    """Sum dy in the opposite direction."""
     _, axis = node.inputs
     exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
     return op.CumSum(dy, axis, exclusive=exclusive, reverse=1 - reverse)

@@ -1,14 +1,14 @@
 r"""Rules of RoiAlign and MaxRoiPool.
 
-In RoiAlign a bin of a region averages, along each axis, linear interpolations at sampling points. With
-:math:`h(t) = \max(0, 1 - |t|)` and the n sampling points :math:`p` of a bin, pixel :math:`j` has weight
-:math:`A_j = \frac{1}{n} \sum_p h(p - j)`, so each region is
+In RoiAlign, a bin of a region averages, along each axis, linear interpolations at sampling points. With
+:math:`h(t) = \max(0, 1 - |t|)` and the n sampling points :math:`p` of a bin, pixel :math:`j` has the weight
+:math:`A_j = \frac{1}{n} \sum_p h(p - j)`. The result for each region is
 
 .. math:: y = A\, x\, B^\top
 
-linear in ``x``, and smooth in the corners of the region as long as no sampling point crosses a pixel. The
-number of sampling points, which depends on the size of the region, and the index of its image have zero
-gradient. So have the regions of MaxRoiPool, which are rounded to pixels.
+It is linear in ``x``, and smooth in the corners of the region as long as no sampling point crosses a pixel. The number
+of sampling points, which depends on the size of the region, and the index of its image have zero gradient. The regions
+of MaxRoiPool also have zero gradient, because they are rounded to pixels.
 """
 
 from __future__ import annotations

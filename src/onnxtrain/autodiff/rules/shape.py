@@ -25,7 +25,7 @@ def squeeze(op, node, dy):
 @gradient_rule("Unsqueeze")
 def unsqueeze(op, node, dy):
     _, axes = node.inputs
-    # onnxruntime takes axes without an axis of their own for Unsqueeze, not for Squeeze
+    # onnxruntime accepts a scalar as axes of Unsqueeze, but not of Squeeze
     return op.Squeeze(dy, axes if rank(axes) == 1 else op.Reshape(axes, [-1]))
 
 
@@ -80,7 +80,7 @@ def split(op, node, *dys):
 
 @gradient_rule("ReverseSequence")
 def reverse_sequence(op, node, dy):
-    """Reverse again."""
+    """Reverse dy in the same way."""
     batch, time = attribute(node, "batch_axis", 1), attribute(node, "time_axis", 0)
     return op.ReverseSequence(dy, node.inputs[1], batch_axis=batch, time_axis=time)
 

@@ -1,8 +1,8 @@
 """Rules of Slice and Pad, and the adjoint of any operator that moves elements.
 
-The adjoint of a Slice is a Pad, that of a Pad the opposite Pad. If the amounts
-are not known well enough, the operator is applied to the indices ``0, 1, 2, ...``
-of the elements of ``x``, and each element of ``dy`` is added at the resulting index.
+The adjoint of a Slice is a Pad, and the adjoint of a Pad is a Pad with opposite amounts. If the amounts cannot be
+determined, the operator is applied to the indices ``0, 1, 2, ...`` of the elements of ``x``, and each element of ``dy``
+is added at the resulting index.
 """
 
 from __future__ import annotations
