@@ -1,4 +1,4 @@
-"""Code that is measured in a process of its own."""
+"""Measurement of code in a separate process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def run_child(code: str, *, python: str = sys.executable) -> Any:
-    """Run code in a new interpreter and return what it prints last, read as JSON.
+    """Run code in a new interpreter and return its last line of output, parsed as JSON.
 
     Raises
     ------
     RuntimeError
-        The code failed; the message is the end of what it wrote.
+        The code failed. The message is the end of its output.
     """
     done = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,9 +1,8 @@
-"""What the benchmarks share: interleaved timing, medians, tables, peers that may be missing.
+"""Functions shared by the benchmarks: interleaved timing, medians, tables, and contenders that are not installed.
 
-Every contender of a case runs once per round, in turn, so that what else the
-machine does hits all alike; a short case has more rounds. A figure is the median
-of the rounds, a ratio the median over rounds of ours divided by theirs in the same
-round.
+Every contender of a case runs once per round, in turn, so that other load of the machine affects all contenders alike.
+A short case has more rounds. A figure is the median over the rounds. A ratio is the median over the rounds of our
+figure divided by the other contender's figure of the same round.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-#: Runs once and returns what it measured, in seconds (or any unit where less is better).
+#: Runs once and returns the measured value in seconds, or in another unit in which less is better.
 Run = Callable[[], float]
 
 OURS = "onnxtrain"
 
-#: Seconds for which a case goes on whose ratio is judged: what else the machine does comes and goes within some.
+#: The duration of a case whose ratio is judged, in seconds. It is longer than typical changes in other load.
 _LONG_ENOUGH = 15.0
 
 
 class Missing(Exception):
-    """A contender cannot take part; the message says why."""
+    """A contender cannot run; the message gives the reason."""
 
 
-#: Why PyTorch and JAX are ahead of onnxruntime on some processors, in networks of large layers.
+#: The reason why PyTorch and JAX are faster than onnxruntime on some processors for networks with large layers.
 KERNELS = (
     "On processors with AVX-512 the kernels of MKL and oneDNN are ahead of onnxruntime's: a convolution takes a fifth "
     "to a third less, the product for the gradient of a weight a quarter, a forward product by weights as "
@@ -48,7 +47,7 @@ KERNELS = (
 
 
 class Wanted(NamedTuple):
-    """The most that is wanted of a figure, and why it is more, if it is."""
+    """The upper limit of a figure, and the reason if the figure exceeds it."""
 
     at_most: float
     reason: str = ""
@@ -56,22 +55,22 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """The command line of every benchmark.
+    """The command-line options of every benchmark.
 
     Attributes
     ----------
     quick : bool
-        Small sizes, for a look.
+        Whether to use small sizes, for a quick run.
     rounds : int
-        How often each contender runs.
+        The number of runs of each contender.
     threads : int
-        For everybody.
+        The number of threads of each contender.
     rows : Path, optional
-        A file that each judged figure is appended to, one JSON array a line: ``run.py`` prints them all together.
+        The file to which judged figures are appended, one JSON array per line. ``run.py`` prints them all.
     network : tuple of int
-        Sizes of one's own: columns, hidden layers, outputs. Empty: those of the file.
+        User-defined sizes: columns, hidden layers, outputs. If empty, the sizes in the benchmark are used.
     batch : int
-        Of that network.
+        The batch size of that network.
     """
 
     quick: bool = False
@@ -83,7 +82,7 @@ class Options:
 
 
 def options(description: str | None, *, networks: bool = False) -> Options:
-    """Read the command line, set the number of threads, silence warnings on convergence."""
+    """Return the command-line options, and ignore warnings about convergence."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--rounds", type=int, help="runs of each contender (5; 3 with --quick)")
@@ -95,7 +94,7 @@ def options(description: str | None, *, networks: bool = False) -> Options:
         parser.add_argument("--network", default="", help="sizes of one's own, as in 48-96-1")
         parser.add_argument("--batch", type=int, default=200, help="rows of a batch of that network (200)")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # few epochs: nobody converges
+    warnings.simplefilter("ignore")  # few epochs do not converge
     rounds = given.rounds or (3 if given.quick else 5)
     sizes = tuple(map(int, given.network.split("-"))) if networks and given.network else ()
     return Options(given.quick, rounds, given.threads, given.rows, sizes, given.batch if networks else 200)
@@ -111,7 +110,7 @@ def need(*modules: str) -> None:
 
 
 def forget() -> None:
-    """Empty every cache of onnxtrain (and of JAX), so that the next fit builds and compiles anew."""
+    """Clear all caches of onnxtrain and of JAX, so that the next fit builds and compiles its graphs again."""
     for name in ("onnxtrain", "jax"):
         if name in sys.modules:
             sys.modules[name].clear_caches()
@@ -133,17 +132,17 @@ def interleave(
     Parameters
     ----------
     makers : mapping of name to callable
-        Each prepares a contender and returns what is timed; it may raise :class:`Missing`.
+        Each function prepares a contender and returns the function to time. It may raise :class:`Missing`.
     rounds : int
-        At least.
+        The least number of rounds.
     seconds : float
-        How long there are more rounds.
+        The time during which further rounds are added.
 
     Returns
     -------
     figures : dict of name to list of float
     missing : dict of name to str
-        Why a contender did not run.
+        The reason why a contender did not run.
     """
     runs, missing = {}, {}
     for name, make in makers.items():
@@ -152,7 +151,7 @@ def interleave(
         except Missing as e:
             missing[name] = str(e)
     for run in runs.values():
-        run()  # imports, thread pools, first allocations
+        run()  # warm up: imports, thread pools, first allocations
     figures: dict[str, list[float]] = {name: [] for name in runs}
     start, done = time.perf_counter(), 0
     while done < rounds or time.perf_counter() < start + seconds:
@@ -163,7 +162,7 @@ def interleave(
 
 
 def ratio(figures: Mapping[str, Sequence[float]], peer: str, ours: str = OURS) -> float:
-    """Return the median of ours / theirs, round by round."""
+    """Return the median over the rounds of our figure divided by theirs."""
     return statistics.median(a / b for a, b in zip(figures[ours], figures[peer], strict=True))
 
 
@@ -176,19 +175,19 @@ def case(
     scale: float = 1e3,
     targets: Mapping[str, Wanted] | None = None,
 ) -> dict[str, float]:
-    """Run one case, print its table and return the ratios, ours divided by theirs.
+    """Run one case, print its table and return the ratios of our figure to the other figures.
 
     Parameters
     ----------
     title : str
     makers : mapping of name to callable
-        As for :func:`interleave`; ours is called ``"onnxtrain"``.
+        As in :func:`interleave`. The contender of this package is called ``"onnxtrain"``.
     given : Options
     unit : str
     scale : float
-        Units a second.
+        Units per second.
     targets : mapping of name to Wanted
-        The ratio that is wanted; then rounds go on for a while. Small sizes are not judged.
+        The upper limits of the ratios. A case with limits runs longer. Small sizes are not judged.
     """
     targets = {} if given.quick else targets or {}
     figures, missing = interleave(makers, given.rounds, _LONG_ENOUGH if targets else 0.0)
@@ -210,12 +209,12 @@ def case(
 
 
 def limit(title: str, unit: str, figure: float, wanted: Wanted, given: Options) -> None:
-    """Print a figure of our own that is compared with no peer, and judge it."""
+    """Print and judge a figure that is not compared with another contender."""
     print(f"  {title:70} {figure:8.2f} {unit:20} {wanted.at_most:8.2f} {judge(title, unit, figure, wanted, given)}")
 
 
 def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) -> str:
-    """Return whether a figure is as wanted, with the reason if not; append it to the rows that are asked for."""
+    """Return whether a figure is within its limit, or the reason; append it to the file of judged figures."""
     if given.quick:
         return "not judged"
     met = figure <= wanted.at_most
@@ -226,7 +225,7 @@ def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) 
 
 
 def environment() -> str:
-    """Return one paragraph on the machine and the versions."""
+    """Return a paragraph about the machine and the installed versions."""
     packages = (
         "numpy scikit-learn onnx onnxruntime onnxruntime-gpu onnxruntime-training-cpu torch skorch jax optax onnxsim "
         "dask"

@@ -1,7 +1,7 @@
 """The same fully connected network, fitted by each contender.
 
-Each function takes a :class:`Problem` and returns ``fit(epochs)``: all that a
-user would wait for, conversion and compilation included.
+Each function takes a :class:`Problem` and returns ``fit(epochs)``, which includes
+conversion and compilation, as for a user.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Fit = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Problem:
-    """A network ReLU, its data drawn at random, and how it is trained.
+    """A ReLU network, random data and the settings of the training.
 
     Attributes
     ----------
     sizes : tuple of int
-        Columns of X, hidden layers, outputs.
+        The number of columns of X, the sizes of the hidden layers and the number of outputs.
     rows, batch : int
     solver : {"adam", "momentum"}
     classifies : bool
-        Softmax and the log loss, else squared error.
+        Whether the output is a Softmax with the log loss; otherwise the loss is the squared error.
     threads : int
     """
 
@@ -44,11 +44,11 @@ class Problem:
 
     @property
     def steps(self) -> int:
-        """How many steps an epoch has."""
+        """The number of steps per epoch."""
         return -(-self.rows // self.batch)
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return X (n, p), and y: class indices (n,), or numbers (n,) or (n, k)."""
+        """Return X (n, p) and y: class indices (n,), or floats (n,) or (n, k)."""
         rng = np.random.default_rng(0)
         X = rng.normal(size=(self.rows, self.sizes[0])).astype(np.float32)
         y = X @ rng.normal(size=(self.sizes[0], self.sizes[-1])).astype(np.float32)
@@ -58,7 +58,7 @@ class Problem:
 
 
 def sklearn_network(problem: Problem, epochs: int, rows: int | None = None):
-    """Return MLPRegressor or MLPClassifier, unfitted, that will run just so many epochs."""
+    """Return an unfitted MLPRegressor or MLPClassifier that trains for exactly the given number of epochs."""
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
     solver = (
@@ -80,7 +80,7 @@ def sklearn_network(problem: Problem, epochs: int, rows: int | None = None):
 
 
 def onnxtrain(problem: Problem, *, device: str = "cpu", dtype: str = "float32") -> Fit:
-    """Fine-tune a scikit-learn network that has seen few rows."""
+    """Fine-tune a scikit-learn network that was fitted on few rows."""
     from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
     from onnxtrain.optim import SGD, Adam
 
@@ -128,7 +128,7 @@ def _torch_data(problem: Problem):
 
 
 def pytorch(problem: Problem, *, device: str = "cpu", compiled: bool = False) -> Fit:
-    """Write the loop oneself, data on the device, fused optimizer."""
+    """Use a training loop with the data on the device and a fused optimizer."""
     _harness.need("torch")
     import torch
 
@@ -137,7 +137,7 @@ def pytorch(problem: Problem, *, device: str = "cpu", compiled: bool = False) ->
 
     start = _torch_network(problem, device)
     drawn = copy.deepcopy(start.state_dict())
-    model = torch.compile(start) if compiled else start  # once: each fit sets its weights anew
+    model = torch.compile(start) if compiled else start  # compiled once; each fit resets the weights
 
     def fit(epochs: int) -> float:
         start.load_state_dict(drawn)
@@ -185,7 +185,7 @@ def skorch(problem: Problem) -> Fit:
 
 
 def jax_scan(problem: Problem) -> Fit:
-    """Compile a scan over the batches of an epoch."""
+    """Use a compiled scan over the batches of an epoch."""
     _harness.need("jax", "optax")
     import jax
     import jax.numpy as jnp
@@ -193,7 +193,7 @@ def jax_scan(problem: Problem) -> Fit:
 
     X, y = _torch_data(problem)
     solver = optax.adam(1e-3) if problem.solver == "adam" else optax.sgd(1e-3, momentum=0.9)
-    n_whole = problem.rows // problem.batch  # a scan needs batches of one size: the last rows are left out
+    n_whole = problem.rows // problem.batch  # a scan needs batches of equal size, so the last rows are omitted
 
     def forward(weights, x):
         for i, (w, b) in enumerate(weights):
@@ -235,7 +235,7 @@ def jax_scan(problem: Problem) -> Fit:
 
 
 def onnxsim_steps(problem: Problem) -> Fit:
-    """Write the forward pass and the loss oneself; onnxsim derives the rest and runs it in onnxruntime."""
+    """Use a handwritten forward pass and loss; onnxsim derives the gradient and runs the step in onnxruntime."""
     _harness.need("onnxsim")
     from onnx import TensorProto
     from onnxsim import graph_grad, qat_graph

@@ -1,4 +1,4 @@
-"""The gradient of a convolution's filters: a product for each entry, or a convolution whose filter is an image."""
+"""Compare two gradients of the filters of a convolution: one matrix product per entry, or a convolution by an image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnxruntime
 from _harness import OURS, Options, Run, case, environment, options, timed
 from onnx import TensorProto, helper, numpy_helper
 
-#: (rows, channels, pixels a side, filters, pixels of a filter a side, stride)
+#: (rows, channels, width of the image, filters, width of a filter, stride)
 LAYERS = [
     (32, 3, 64, 64, 7, 2),
     (200, 1, 8, 16, 3, 1),
@@ -27,7 +27,7 @@ LAYERS = [
 
 
 def gradient(layer: tuple[int, ...], channels: int, threads: int) -> Run:
-    """Return what times the gradient of the filters, by products from so many channels on."""
+    """Return a function that times the gradient, by products if there are at least `channels` channels."""
     from onnxtrain.grad_helper import onnx_derivative
 
     n, c, size, m, k, stride = layer

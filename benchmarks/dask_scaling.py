@@ -1,11 +1,12 @@
-"""A Dask cluster of one-threaded workers: what a second worker brings, and what many would.
+"""Measure the speedup of a second Dask worker with one thread, and simulate more workers.
 
-Measured: fits on 1 and on 2 workers of this machine, in turn: an evaluation of L-BFGS, or a step. The wall clock needs
-a core for each worker and one for the client. Where the machine does other things two other figures tell more: the CPU
-time of the threads that compute, and the least time of all else: tasks, the way of weights and gradients, the update.
+Measured are an evaluation of L-BFGS and a step of a network, on 1 and on 2 workers of this machine in turn. The wall
+clock time is meaningful only with one core for each worker and one for the client. On a machine with other load, two
+other figures are more reliable: the CPU time of the computing threads, and the least time of everything else, namely
+tasks, the transfer of weights and gradients, and the update.
 
-Simulated: the same for more workers on a network, from the measured costs of a row, of a task and of an update. The
-client sums: it receives a gradient from each thread, and one worker passes the weights on to all others.
+Simulated are the same fits with more workers on a network, from the measured costs of a row, of a task and of an
+update. The client receives a gradient from each thread and adds them. One worker passes the weights on to all others.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from dataclasses import dataclass
 
 from _harness import Options, environment, options
 
-#: Seconds a message takes, and bytes a second.
+#: The latency of a message in seconds, and the bandwidth in bytes per second.
 NETWORKS = {"1 Gb/s": (150e-6, 0.117e9), "10 Gb/s": (60e-6, 1.1e9), "25 Gb/s": (40e-6, 2.9e9)}
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 
-#: The slowest of p tasks is later than their mean by this part times sqrt(2 ln p): that of normal times.
+#: The slowest of p tasks takes longer than the mean by this fraction times sqrt(2 ln p), as for normal distributions.
 JITTER = 0.05
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of an iteration or a step: of the busiest worker's tasks, of all else, and the wall clock."""
+    """Seconds per iteration or step: the tasks of the busiest worker, everything else, and the wall clock time."""
 
     rows: float
     rest: float
@@ -41,7 +42,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: rows made by the workers, and a fit of so many evaluations or epochs."""
+    """A problem: rows that the workers generate, and a fit with a number of evaluations or epochs."""
 
     name: str
     n_rows: int
@@ -54,7 +55,7 @@ class Case:
 
 
 def linear(quick: bool) -> Case:
-    """Return L-BFGS on many rows."""
+    """Return the case of L-BFGS on many rows."""
     n_rows = 200_000 if quick else 2_000_000
 
     def make(max_iter: int) -> object:
@@ -72,7 +73,7 @@ def linear(quick: bool) -> Case:
 
 
 def network(quick: bool) -> Case:
-    """Return steps of a large network on large batches."""
+    """Return the case of a large network with large batches."""
     n_rows = 8_000 if quick else 20_000
 
     def make(max_iter: int) -> object:
@@ -105,13 +106,13 @@ def rows(case: Case) -> tuple[object, object]:
     noise = rng.standard_normal(case.n_rows, chunks=chunk)
     if n_classes == 10:
         return X, rng.integers(0, 10, case.n_rows, chunks=chunk)
-    scales = np.logspace(0, 1, case.n_features, dtype=np.float32)  # so that L-BFGS has something to do
+    scales = np.logspace(0, 1, case.n_features, dtype=np.float32)  # so that L-BFGS needs many iterations
     return X * scales, (X.sum(axis=1) + 5 * noise > 0).astype("int64")
 
 
 @contextmanager
 def watched() -> Iterator[list[tuple[float, list]]]:
-    """Yield a list that gets the wall clock of each evaluation or step, and the sums that its tasks returned."""
+    """Yield a list that receives the wall clock time of each evaluation or step and the sums of its tasks."""
     from onnxtrain.dask import rows, steps
 
     seen, parts = [], []
@@ -140,7 +141,7 @@ def watched() -> Iterator[list[tuple[float, list]]]:
 
 
 def measured(case: Case, n_workers: int, client) -> Cost:
-    """Return the costs of one iteration or step of a fit, the first ones, which open sessions, left out."""
+    """Return the costs of one iteration or step of a fit, without the first ones, which open sessions."""
     from distributed import wait
 
     X, y = (x.persist() for x in rows(case))
@@ -149,7 +150,7 @@ def measured(case: Case, n_workers: int, client) -> Cost:
         case.make(case.max_iter).set_params(client=client).fit(X, y)
     walls, rests, cpus = [], [], []
     for wall, parts in seen[3:]:
-        # the partitions of L-BFGS are tasks of their own, as many for each worker
+        # each partition of L-BFGS is a task, and all workers have equally many
         busy, cpu = (max(sum(x) / n_workers, max(x)) for x in ([p.seconds for p in parts], [p.cpu for p in parts]))
         walls.append(wall)
         rests.append(wall - busy)
@@ -158,11 +159,11 @@ def measured(case: Case, n_workers: int, client) -> Cost:
 
 
 def compare(case: Case, given: Options) -> Cost:
-    """Print what a second worker brings; return the costs on one."""
+    """Print the speedup of a second worker; return the costs with one worker."""
     import dask
     from distributed import Client, LocalCluster
 
-    # the profile of the workers costs CPU time by the second, more where the machine does other things
+    # the profiler of the workers takes CPU time each second, more if the machine has other load
     dask.config.set({"distributed.worker.profile.enabled": False})
     found: dict[int, list[Cost]] = {1: [], 2: []}
     for _ in range(given.rounds):
@@ -191,18 +192,18 @@ def _median(costs: list[Cost]) -> Cost:
 
 
 def simulated(case: Case, cost: Cost, n_rows: float, network: str, p: int) -> float:
-    """Return the seconds of an iteration or a step over so many rows on p workers."""
+    """Return the seconds of an iteration or a step over a number of rows on p workers."""
     alpha, beta = NETWORKS[network]
     rows_of_one = case.n_rows if case.per_epoch == 1 else 2000
     computing = cost.rows * n_rows / rows_of_one / p * (1 + JITTER * math.sqrt(2 * math.log(p)) if p > 1 else 1)
     per_task = cost.rest / case.n_chunks if case.per_epoch == 1 else cost.rest / 2
     message = alpha + case.n_bytes / beta
-    # the client receives p gradients one after the other; the weights double the workers that have them with each hop
+    # the client receives p gradients one after the other; each hop doubles the number of workers that have the weights
     return computing + per_task * p + p * message + math.ceil(math.log2(p) + 1) * message
 
 
 def simulate(case: Case, cost: Cost, sizes: tuple[float, ...]) -> None:
-    """Print how many workers would bring how much."""
+    """Print the simulated speedup by number of workers."""
     print(f"\n{case.name}, simulated: times as fast as 1 worker")
     print(f"{'rows':>12}  {'network':10}" + "".join(f"{p:>8}" for p in WORKERS))
     for n_rows in sizes:

@@ -1,4 +1,4 @@
-"""Networks of PyTorch's own layers, exported to ONNX and trained whole: a step of SGD or AdamW, against PyTorch."""
+"""Compare a step of SGD or AdamW with PyTorch, for networks of PyTorch layers that are exported to ONNX."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Deep:
-    """A network, the rows it reads and how it is trained.
+    """A network, the shape of its rows and the settings of the training.
 
     Attributes
     ----------
     name : str
     network : callable
-        Without arguments, returns a ``torch.nn.Module`` whose outputs are scores of ten classes.
+        A function without arguments that returns a ``torch.nn.Module`` with scores of ten classes.
     shape : tuple of int
-        Of a row.
+        The shape of a row.
     batch : int
     tokens : int
-        Rows hold integers below it; 0 for floats.
+        The upper bound of the integers in a row; 0 for rows of floats.
     adam : bool
-        AdamW, else SGD.
+        Whether to use AdamW; otherwise SGD.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Deep:
     adam: bool = False
 
     def data(self, batches: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return X and the classes of so many batches, drawn at random."""
+        """Return random X and classes for a number of batches."""
         rng = np.random.default_rng(0)
         n = batches * self.batch
         shape = (n, *self.shape)
@@ -48,7 +48,7 @@ class Deep:
         return X, np.arange(n) % CLASSES
 
     def module(self) -> Any:
-        """Return the network as it predicts: statistics of BatchNorm stay, nothing is dropped."""
+        """Return the network in evaluation mode: the statistics of BatchNorm are fixed, and Dropout is off."""
         import torch
 
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ class Deep:
 
 
 def resnet18() -> Any:
-    """Return ResNet-18, of any height and width."""
+    """Return ResNet-18 for any height and width."""
     import torch
     from torch import nn
 
@@ -86,7 +86,7 @@ def resnet18() -> Any:
 
 
 def resnet50() -> Any:
-    """Return ResNet-50, of any height and width."""
+    """Return ResNet-50 for any height and width."""
     import torch
     from torch import nn
 
@@ -115,7 +115,7 @@ def resnet50() -> Any:
 
 
 def encoder(depth: int = 6, width: int = 256, heads: int = 4, length: int = 128, words: int = 1000) -> Any:
-    """Return the encoder of BERT: so many layers, so wide, for sequences of so many words."""
+    """Return the encoder of BERT with the given number of layers, width and sequence length."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -149,7 +149,7 @@ def encoder(depth: int = 6, width: int = 256, heads: int = 4, length: int = 128,
 
 
 def recurrent(kind: str) -> Any:
-    """Return a GRU or an LSTM, 64 wide, and a linear layer of its last output."""
+    """Return a GRU or an LSTM of width 64, followed by a linear layer of its last output."""
     import torch
     from torch import nn
 
@@ -164,13 +164,13 @@ def recurrent(kind: str) -> Any:
     return Recurrent()
 
 
-#: Why the LSTM is slower.
+#: The reason why the LSTM is slower.
 GATES = (
     "PyTorch's kernel keeps the gates, so its gradient takes three products a turn. onnxruntime's LSTM does not "
     "put them out: they are computed again, a fourth product."
 )
 
-#: The networks and the ratios that are wanted, ours / theirs.
+#: The networks and the limits of the ratios, ours / theirs.
 PROBLEMS = [
     (Deep("ResNet-18, 64 pixels, batch 32, SGD", resnet18, (3, 64, 64), 32), Wanted(1.5, KERNELS)),
     (
@@ -183,7 +183,7 @@ PROBLEMS = [
 
 
 def exported(problem: Deep) -> bytes:
-    """Return the network as ONNX, for any number of rows."""
+    """Return the network as an ONNX model for any number of rows."""
     import torch
 
     X, _ = problem.data(1)
@@ -202,7 +202,7 @@ def exported(problem: Deep) -> bytes:
 
 
 def ours(problem: Deep, batches: int, threads: int) -> Run:
-    """Return what times a step: an epoch of so many batches, less the shortest fit."""
+    """Return a function that times a step: an epoch of several batches minus the shortest fit."""
     from onnxtrain import OrtGradientClassifier
 
     X, y = problem.data(batches)
@@ -228,7 +228,7 @@ def ours(problem: Deep, batches: int, threads: int) -> Run:
 
 
 def pytorch(problem: Deep, batches: int, threads: int) -> Run:
-    """Return what times a step of PyTorch's loop."""
+    """Return a function that times a step of a PyTorch loop."""
     need("torch")
     import torch
 

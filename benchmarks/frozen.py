@@ -1,4 +1,4 @@
-"""The head of a frozen convolutional body: against features computed by hand, and the head trained on them."""
+"""Compare the training of the head of a frozen convolutional body with precomputed features and the head alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEFORE = (
 
 
 def body(size: int) -> bytes:
-    """Return a small residual network of PyTorch as ONNX: images of three channels to 10 scores."""
+    """Return a small residual network of PyTorch as ONNX, with images of three channels and 10 scores."""
     need("torch")
     import torch
     from torch import nn

@@ -1,4 +1,4 @@
-"""Everything on a CUDA device: whole fits and steps, against PyTorch on the same device and our own CPU."""
+"""Compare fits and steps on a CUDA device with PyTorch on the same device, and with onnxtrain on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROBLEMS = [
 
 
 def check_device() -> None:
-    """Raise Missing where onnxruntime cannot use a GPU."""
+    """Raise Missing if onnxruntime cannot use a GPU."""
     need("onnxruntime")
     from onnxtrain.errors import DeviceError
     from onnxtrain.runtime.device import find_device

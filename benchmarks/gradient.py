@@ -1,7 +1,7 @@
-"""The gradient graph: how many nodes it has and how long it takes to derive, against onnx-ad and onnxruntime-training.
+"""Compare the size of the gradient graph and the time to derive it with onnx-ad and onnxruntime-training.
 
-All differentiate the same model with respect to the same values. onnx-ad
-differentiates inputs only, so it is given the model with its weights as inputs.
+All contenders differentiate the same model with respect to the same values. onnx-ad can only differentiate with respect
+to inputs, so the weights of its model are inputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from _harness import OURS, Missing, Options, Run, Wanted, case, environment, nee
 from onnx.parser import parse_model
 from training_build import has_training_build
 
-#: The nodes of onnxtrain are at most those of each peer.
+#: onnxtrain has at most as many nodes as each other contender.
 AS_LEAN = {"onnx-ad": Wanted(1.0), "onnxruntime-training": Wanted(1.0)}
 
 
@@ -36,7 +36,7 @@ def network(*widths: int, activation: str = "Relu") -> onnx.ModelProto:
 
 
 def chain(length: int) -> onnx.ModelProto:
-    """Return a chain of as many nodes."""
+    """Return a chain with the given number of nodes."""
     body = "".join(f" x{i + 1} = {'Tanh' if i % 2 else 'Neg'}(x{i})" for i in range(length - 1))
     return parse_model(f"""
         <ir_version: 8, opset_import: ["" : 18]>
@@ -44,21 +44,21 @@ def chain(length: int) -> onnx.ModelProto:
 
 
 def derived_by_us(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return our gradient graph."""
+    """Return the gradient graph of onnxtrain."""
     from onnxtrain import DerivativeOptions, onnx_derivative
 
     return onnx_derivative(model, [], options=DerivativeOptions.Loss, loss="loss", label=_labels(model))
 
 
 def derived_by_onnx_ad(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph of onnx-ad."""
+    """Return the gradient graph of onnx-ad."""
     from onnx_ad import reverse
 
     return reverse(model)
 
 
 def derived_by_training_build(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph of onnxruntime-training."""
+    """Return the gradient graph of onnxruntime-training."""
     from onnxtrain import DerivativeOptions, onnx_derivative
 
     given = {"options": DerivativeOptions.Loss, "loss": "loss", "label": _labels(model)}
@@ -72,7 +72,7 @@ def _labels(model: onnx.ModelProto) -> list[str] | None:
 def contender(
     derive: Callable[[onnx.ModelProto], onnx.ModelProto], model: onnx.ModelProto, measure: Callable, *needed: str
 ) -> Callable[[], Run]:
-    """Return the maker of one contender; it is left out where it is not installed or refuses the model."""
+    """Return the maker of one contender, which is omitted if it is not installed or cannot derive the model."""
 
     def make() -> Run:
         need(*needed)
@@ -80,7 +80,7 @@ def contender(
             raise Missing("this onnxruntime is not the training build")
         try:
             derive(model)
-        except Exception as e:  # each has errors of its own
+        except Exception as e:  # each contender raises other exceptions
             raise Missing(f"it refuses the model: {type(e).__name__}") from e
         return lambda: measure(lambda: derive(model))
 
@@ -88,7 +88,7 @@ def contender(
 
 
 def main(given: Options) -> None:
-    """Print nodes and times."""
+    """Print the numbers of nodes and the times."""
     models = {
         "10-100-1": network(10, 100, 1),
         "10-50-50-50-3, tanh": network(10, 50, 50, 50, 3, activation="Tanh"),

@@ -1,4 +1,4 @@
-"""Searches: a grid over losses and penalties, one over a network behind a frozen front; what a fit costs besides."""
+"""Measure grid searches over losses and penalties and over a network with frozen steps, and the fixed cost of a fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPEATED = (
 
 
 def main(given: Options) -> None:
-    """Search 3 losses x 3 l1 x 3 l2 in 5 folds on diabetes, as a user would write it."""
+    """Search 3 losses x 3 l1 x 3 l2 with 5 folds on the diabetes data, in the way a user would."""
     from sklearn.datasets import load_diabetes
     from sklearn.linear_model import LinearRegression, SGDRegressor
     from sklearn.model_selection import GridSearchCV
@@ -70,7 +70,7 @@ def main(given: Options) -> None:
 
 
 def behind_a_front(given: Options) -> None:
-    """Search 3 learning rates x 3 penalties in 5 folds for a network whose rows are scaled and rotated."""
+    """Search 3 learning rates x 3 penalties with 5 folds for a network behind a scaler and a PCA."""
     from sklearn.datasets import make_regression
     from sklearn.decomposition import PCA
     from sklearn.model_selection import GridSearchCV
@@ -109,7 +109,7 @@ def behind_a_front(given: Options) -> None:
 
 
 def beyond_steps(estimator, X, y, given: Options) -> None:
-    """Print what is left of a fit, its graph compiled before, when its epochs are taken away."""
+    """Print the time of a fit with a compiled graph minus the time of its epochs."""
     from sklearn.base import clone
 
     def fixed_cost() -> Run:

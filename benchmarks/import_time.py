@@ -1,4 +1,4 @@
-"""How long the first lines of a program take, each in a new process."""
+"""Measure the time of the first lines of a program, each in a new process."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ print(json.dumps([seconds, sorted({{"skl2onnx", "torch", "onnxscript", "sklearn"
 
 
 def main(given: Options) -> None:
-    """Print the table; the smallest of the rounds is what the import itself needs, the rest is the disk."""
+    """Print the table; the minimum over the rounds is the time of the import, and the rest is the disk."""
     rounds = 1 if given.quick else given.rounds
-    # in turn, so that what else the machine does hits all alike
+    # in turn, so that other load affects all of them alike
     runs = [{name: run_child(_CODE.format(line=line)) for name, line in _LINES.items()} for _ in range(rounds)]
     print(f"\n{'Imports':44} {'median s':>10} {'least s':>10}   brings along   (import onnxtrain: below 1 s is wanted)")
     for name in _LINES:

@@ -1,4 +1,4 @@
-"""Memory of one epoch on rows that do not fit: a memory-mapped file, a sparse matrix; Linux only."""
+"""Measure the memory of one epoch on rows larger than memory: a memory-mapped file, a sparse matrix; Linux only."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ fit(X, np.zeros(X.shape[0], np.float32))
 
 
 def main(given: Options) -> None:
-    """Print the peaks, in MB: of memory of the process's own, and of all that is resident, mapped files included."""
+    """Print the peaks in MB of the private memory and of the resident memory, which includes mapped files."""
     shrink = 10 if given.quick else 1
     print("\nMemory of one epoch, MB: own beyond that before, resident beyond that before, resident; seconds")
     with tempfile.TemporaryDirectory() as folder:

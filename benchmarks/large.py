@@ -1,4 +1,4 @@
-"""Large models: how long their gradient takes to derive, and the memory of a fit of BERT-base (Linux)."""
+"""Measure the time to derive the gradient of large models, and the memory of a fit of BERT-base (Linux only)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MODELS = [
     (Deep("BERT-base", lambda: encoder(12, 768, 12, 128, 30522), (128,), 2, tokens=30522), Wanted(2.0)),
 ]
 
-#: Six times the weights, 0.6 of Python and its libraries, and 1.7 of the activations of two sequences of 128.
+#: The sum of six times the weights, 0.6 for Python and its libraries, and 1.7 for the activations of two sequences of
+#: length 128.
 PEAK = Wanted(8.3)
 
 _FIT = """
@@ -47,14 +48,14 @@ print(json.dumps(peak / {size}))
 
 
 def derive(model: onnx.ModelProto, inputs: list[str] | None = None) -> float:
-    """Return the seconds that the gradient takes for all weights, and for inputs, by default all."""
+    """Return the seconds to derive the gradient for all weights and for the given inputs, by default all."""
     from onnxtrain import onnx_derivative
 
     return timed(lambda: onnx_derivative(model, inputs=inputs))
 
 
 def models(given: Options) -> None:
-    """Print the time for each network, and the peak of a process that trains all weights of BERT-base."""
+    """Print the time for each network, and the peak memory of a process that trains all weights of BERT-base."""
     print("\nThe gradient for all weights, random ones")
     for problem, wanted in MODELS[: 1 if given.quick else None]:
         content = exported(problem)
@@ -66,7 +67,7 @@ def models(given: Options) -> None:
 
 
 def memory(name: str, content: bytes, given: Options) -> None:
-    """Print the peak of a process that trains all weights on sequences of two rows a batch."""
+    """Print the peak memory of a process that trains all weights on sequences, with two rows per batch."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
         with open(path, "wb") as file:
@@ -76,7 +77,7 @@ def memory(name: str, content: bytes, given: Options) -> None:
 
 
 def chains(given: Options) -> None:
-    """Print the time for a long chain, and how it grows: the power of the number of nodes."""
+    """Print the time for a long chain, and its growth as a power of the number of nodes."""
     few, many = (1000, 10_000) if given.quick else (10_000, 100_000)
     print("\nThe gradient of a chain of nodes")
     short, long = (derive(chain(n)) for n in (few, many))
@@ -86,7 +87,7 @@ def chains(given: Options) -> None:
 
 
 def main(given: Options) -> None:
-    """Print all of it; the networks need PyTorch."""
+    """Print all figures; the networks need PyTorch."""
     chains(given)
     try:
         need("torch")

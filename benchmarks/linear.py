@@ -1,4 +1,4 @@
-"""Linear models on many rows: the time until our loss is that of scikit-learn's solver."""
+"""Measure the time in which linear models on many rows reach the loss of scikit-learn's solver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FEATURES = 100
 
 
 def regression(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return X (n, 100) and y (n,), float32, with noise of the size of the signal."""
+    """Return X (n, 100) and y (n,) in float32, with noise as large as the signal."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((rows, FEATURES), dtype=np.float32)
     signal = X @ rng.standard_normal(FEATURES, dtype=np.float32)
@@ -22,7 +22,7 @@ def squared_error(estimator, X: np.ndarray, y: np.ndarray) -> float:
 
 
 def compare_regression(given: Options) -> None:
-    """Compare with SGDRegressor: its loss after 5 epochs is the goal."""
+    """Compare with SGDRegressor, whose loss after 5 epochs is to be reached."""
     from sklearn.linear_model import LinearRegression, SGDRegressor
 
     from onnxtrain import OrtGradientRegressor
@@ -63,7 +63,7 @@ def compare_regression(given: Options) -> None:
 
 
 def compare_logistic(given: Options) -> None:
-    """Compare with LogisticRegression: the same objective, L-BFGS both."""
+    """Compare with LogisticRegression, which has the same objective and also uses L-BFGS."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
@@ -89,7 +89,7 @@ def compare_logistic(given: Options) -> None:
     start.coef_[:], start.intercept_[:] = 0, 0
 
     def fit():
-        # both stop where no entry of the gradient is above 1e-4: ours are tol / 100
+        # both stop if no entry of the gradient is above 1e-4; in onnxtrain, the limit is tol / 100
         return OrtGradientClassifier(start, solver="lbfgs", l2=1 / (2 * C * rows), max_iter=1000, tol=1e-2).fit(X, y)
 
     print(f"\nObjective: ours {objective(fit()):.8f}, LogisticRegression {goal:.8f}")

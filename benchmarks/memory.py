@@ -1,4 +1,4 @@
-"""Peak memory of a fit, in units of the size of X, or of a large model; reads ``/proc``, so Linux only."""
+"""Measure the peak memory of a fit, relative to the size of X, and of a large model; Linux only (``/proc``)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ print(json.dumps(peak / {size}))
 
 
 def write_network(path: str, layers: int, width: int = 4096) -> int:
-    """Write a network of 64 columns, so many hidden layers and ten scores; return the bytes of the file."""
+    """Write a network with 64 columns, the given hidden layers and ten scores; return the size of the file in bytes."""
     rng = np.random.default_rng(0)
     nodes, weights, x = [], {}, "x"
     for i in range(layers):
@@ -104,7 +104,7 @@ def write_network(path: str, layers: int, width: int = 4096) -> int:
 
 
 def large(given: Options) -> None:
-    """Print the peak of a process that reads a large model and trains it, Python and its libraries included."""
+    """Print the peak memory of a process that reads and trains a large model, including Python and its libraries."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/network.onnx"
         size = write_network(path, 3 if given.quick else 9)
@@ -117,7 +117,7 @@ def large(given: Options) -> None:
 
 
 def main(given: Options) -> None:
-    """Print the table: X itself is not counted, so 0.5 is a peak of 1.5 times X."""
+    """Print the table; X itself is not counted, so 0.5 means a peak of 1.5 times X."""
     rows = 200_000 if given.quick else 1_000_000
     contenders = {
         "onnxtrain, adam": _OURS.format(solver="adam"),

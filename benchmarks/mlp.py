@@ -1,4 +1,4 @@
-"""Networks: whole fits of 20 epochs, and steps alone."""
+"""Compare fits of networks over 20 epochs, and single steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPERATORS = (
 COMPILED = "PyTorch, torch.compile"
 RIVALS = {COMPILED: Wanted(0.8), "onnxsim": Wanted(0.8)}
 
-# the ratios that are wanted, ours / theirs
+# the limits of the ratios, ours / theirs
 Table = list[tuple[Problem, dict[str, Wanted]]]
 
 FITS: Table = [
@@ -49,7 +49,7 @@ STEPPERS |= {COMPILED: partial(pytorch, compiled=True), "onnxsim": onnxsim_steps
 
 
 def whole_fit(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run]:
-    """Return what prepares a contender and times fits that start with empty caches."""
+    """Return the maker of a contender that times fits with empty caches."""
 
     def prepare() -> Run:
         fit = make(problem)
@@ -64,7 +64,7 @@ def whole_fit(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run
 
 
 def steps_alone(make: Callable, problem: Problem, epochs: int) -> Callable[[], Run]:
-    """Return what prepares a contender and gives the time of a step: a long fit less a short one."""
+    """Return the maker of a contender that times a step as the difference between a long and a short fit."""
 
     def prepare() -> Run:
         fit = make(problem)
@@ -79,7 +79,7 @@ def steps_alone(make: Callable, problem: Problem, epochs: int) -> Callable[[], R
 
 
 def problems(given: Options) -> tuple[Table, Table]:
-    """Return what is fitted and of what a step is timed: the tables above, or a network of the user's sizes."""
+    """Return the problems for fits and for steps: the tables above, or a network of the user's sizes."""
     if given.network:
         own = Problem(given.network, 4000, given.batch, classifies=given.network[-1] > 1)
         return [(own, {})], [(own, {})]

@@ -1,4 +1,4 @@
-"""Predictions for many rows, against onnxruntime's session on the same model and against scikit-learn."""
+"""Compare predictions for many rows with an onnxruntime session on the same model, and with scikit-learn."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main(given: Options) -> None:
 
 
 def timed_alone(f: Callable[[], object]) -> float:
-    """Return the seconds one call takes, once the threads of the one before no longer look for work on a core."""
+    """Return the seconds of one call, after the threads of the previous call have stopped spinning."""
     time.sleep(0.1)
     return timed(f)
 

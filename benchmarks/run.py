@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other: ``python benchmarks/run.py [--quick]``."""
+"""Run all benchmarks one after the other: ``python benchmarks/run.py [--quick]``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run each file in a process of its own, print all judged figures and return how many files failed."""
+    """Run each benchmark in a separate process, print all judged figures and return the number of failed files."""
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def print_rows(rows: list[tuple[str, str, float, float, bool, str]]) -> None:
-    """Print each figure of which a most is wanted, and below it, where it is missed, the reason."""
+    """Print each figure that has a limit and, if it exceeds the limit, the reason."""
     print(f"\n{'=' * 20} all figures of which a most is wanted\n")
     print(f"  {'':76} {'against, or unit':34} {'ours':>8} {'at most':>8}")
     for title, peer, figure, at_most, met, reason in rows:

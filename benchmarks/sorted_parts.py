@@ -1,4 +1,4 @@
-"""Accuracy of rows in parts that are sorted, against the same rows in memory: eight open parts, five seeds."""
+"""Compare the accuracy on sorted rows in parts with the same rows in memory, for eight open parts and five seeds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sklearn.neural_network import MLPClassifier
 from onnxtrain import OrtGradientClassifier
 from onnxtrain.rows import from_files
 
-#: Points that the mean over the seeds may be below that of memory.
+#: The largest allowed loss of the mean accuracy over the seeds, in percentage points.
 _MOST = 0.3
 
-#: By name: estimator, epochs.
+#: The estimator and the number of epochs, by name.
 _MODELS = {
     "logistic regression": (LogisticRegression(), 1),
     "20-64-32 network": (MLPClassifier((64, 32), max_iter=1), 3),
@@ -24,7 +24,7 @@ _MODELS = {
 
 
 def rows(n_classes: int, n: int, *, skewed: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of so many classes; skewed, the last is a twentieth as frequent as the first."""
+    """Return rows of `n_classes` classes; if `skewed`, the last class is 20 times rarer than the first."""
     X, y = make_classification(
         n, 20, n_informative=12, n_redundant=4, n_classes=n_classes, n_clusters_per_class=2, flip_y=0.02, random_state=0
     )
@@ -36,7 +36,7 @@ def rows(n_classes: int, n: int, *, skewed: bool = False) -> tuple[np.ndarray, n
 
 
 def orders(X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the orders in which files have such rows, by name."""
+    """Return typical orders of the rows in files, by name."""
     drift = X @ np.random.RandomState(3).randn(X.shape[1]) / 4 + np.random.RandomState(4).randn(len(X))
     return {
         "label": np.argsort(y, kind="stable"),
@@ -53,7 +53,7 @@ def accuracy(model: str, seed: int, *given: Any, held_out: tuple[np.ndarray, np.
 
 
 def compare(model: str, n_parts: int, X: np.ndarray, y: np.ndarray, order: np.ndarray, n_seeds: int) -> np.ndarray:
-    """Return the accuracies of each seed, in memory and in parts."""
+    """Return the accuracies for each seed, in memory and in parts."""
     n_held_out = len(y) // 6
     held_out, kept = (X[:n_held_out], y[:n_held_out]), order[order >= n_held_out]
     cuts = np.array_split(kept, n_parts)

@@ -1,6 +1,6 @@
-"""Our gradient against that of onnxruntime-training, the rest of the step the same.
+"""Compare training steps with the gradient of onnxtrain and with the gradient of onnxruntime-training.
 
-It needs an environment with ``onnxruntime-training-cpu``.
+The rest of the step is the same. The environment must have ``onnxruntime-training-cpu``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROBLEMS = [
 
 
 def has_training_build() -> bool:
-    """Whether the onnxruntime installed is the training build."""
+    """Whether the installed onnxruntime is the training build."""
     try:
         from onnxruntime.capi._pybind_state import OrtModuleGraphBuilder  # noqa: F401
     except ImportError:
@@ -25,7 +25,7 @@ def has_training_build() -> bool:
 
 
 def main(given: Options) -> None:
-    """Print the time of a step with either gradient."""
+    """Print the time of a step with each gradient."""
     from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 
     for problem in PROBLEMS[: 2 if given.quick else None]:

@@ -1,10 +1,9 @@
-"""How much code one ``fit`` goes through: modules, functions, depth, and modules that call each other both ways.
+"""Measure the code that one ``fit`` runs: modules, functions, depth, and pairs of modules that call each other.
 
-A fitted ``MLPRegressor`` is fine-tuned for two epochs under :func:`sys.setprofile`, and once
-more: as in a search, the graphs of the first fit are there. Only calls from one module of the
-package to another count as an edge; calls that pass through other libraries do not.
-``python benchmarks/walk.py`` prints the table that ``doc/design.rst`` includes, beside that of
-scikit-learn's own fit.
+A fitted ``MLPRegressor`` is fine-tuned for two epochs under :func:`sys.setprofile`, and then a second time. The second
+fit uses the cached graphs of the first one, as in a search. Only a direct call from one module of the package to
+another counts as an edge, and calls through other libraries do not. ``python benchmarks/walk.py`` prints the table that
+``doc/design.rst`` includes. It also has the figures of scikit-learn's own fit.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
-#: A comprehension is a part of the function around it; which ones have a frame differs from one Python to the next.
+#: A comprehension counts as part of its function, because Python versions differ in which ones have a frame.
 _NO_FUNCTION = frozenset({"<module>", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
 @dataclass
 class Walk:
-    """What was called, by the file and name of each function.
+    """The called functions, by file and name.
 
     Attributes
     ----------
     functions : dict of (module, function)
-        In the order in which they are called first.
+        The functions, in the order of their first calls.
     edges : set of (module, module)
         Direct calls between two modules of the package.
     depth : int
@@ -43,7 +42,7 @@ class Walk:
 
     @property
     def modules(self) -> list[str]:
-        """The modules with at least one called function, in the order in which they are come to."""
+        """The modules with at least one called function, in the order of their first calls."""
         return list(dict.fromkeys(module for module, _ in self.functions))
 
     @property
@@ -53,14 +52,14 @@ class Walk:
 
 
 def walk(package: str, call: Callable[[], Any]) -> Walk:
-    """Return what of a package a call goes through.
+    """Return the functions of a package that a call runs.
 
     Parameters
     ----------
     package : str
         The name of an imported package.
     call : callable
-        Called without arguments.
+        The function to call, without arguments.
     """
     root = Path(str(sys.modules[package].__file__)).parent
     known: dict[CodeType, str | None] = {}
@@ -101,7 +100,7 @@ def walk(package: str, call: Callable[[], Any]) -> Walk:
 
 
 def walks() -> dict[str, Walk]:
-    """Return what the fine-tuning of a fitted MLPRegressor goes through, what it does again, and its own fit."""
+    """Return the walks of the fine-tuning of a fitted MLPRegressor, of a second fine-tuning, and of its own fit."""
     from sklearn.base import clone
     from sklearn.neural_network import MLPRegressor
 
@@ -112,7 +111,7 @@ def walks() -> dict[str, Walk]:
     y = X[:, 0] - X[:, 1] * X[:, 2]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # two epochs do not converge
-        OrtGradientRegressor(max_iter=1).fit(X[:50], y[:50])  # imports are no part of a fit
+        OrtGradientRegressor(max_iter=1).fit(X[:50], y[:50])  # imports do not count as part of a fit
         mlp = MLPRegressor(hidden_layer_sizes=(30,), max_iter=2, random_state=0)
         tuned = OrtGradientRegressor(clone(mlp).fit(X, y), max_iter=2, random_state=0)
         return {

@@ -19,9 +19,9 @@ else:
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what took long; let the tests of the rules alone be traced where coverage is measured.
+    """Mark the slow tests, and restrict the measurement of coverage to the tests of the gradient rules.
 
-    Tracing takes a third of the time of the others.
+    For the other tests, tracing would take a third of the time.
     """
     slow = set(LIST.read_text(encoding="utf-8").split())
     for item in items:
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items):
 
 
 def run_reference(onx, feeds, *, outputs=None):
-    """Run a model with the evaluator of onnx, whose operators are numpy."""
+    """Run a model with the reference evaluator of onnx, which computes with numpy."""
     with np.errstate(all="ignore"):
         found = ReferenceEvaluator(onx).run(None if outputs is None else list(outputs), dict(feeds))
     return [np.asarray(y) for y in found]
@@ -43,5 +43,5 @@ RUNTIMES = {"onnxruntime": run_onnxruntime, "reference": run_reference}
 
 @pytest.fixture(params=sorted(RUNTIMES))
 def run(request):
-    """``run(onx, feeds, outputs=None) -> arrays``, once by onnxruntime and once by onnx.reference."""
+    """Return ``run(onx, feeds, outputs=None) -> arrays``, once with onnxruntime and once with onnx.reference."""
     return RUNTIMES[request.param]

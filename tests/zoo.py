@@ -1,4 +1,4 @@
-"""One fitted example, or several, of every scikit-learn class that skl2onnx knows.
+"""One or several fitted estimators of every scikit-learn class that skl2onnx supports.
 
 ``ZOO`` maps ``"Class"`` or ``"Class: variant"`` to a function that returns a fitted
 estimator and the rows to predict.
@@ -94,18 +94,18 @@ def _fit(estimator: Any, kind: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.fit(X) if y is None else estimator.fit(X, y)
-    if hasattr(estimator, "_fit_X") and not hasattr(estimator, "_y"):  # of equal neighbours any may be taken
+    if hasattr(estimator, "_fit_X") and not hasattr(estimator, "_y"):  # any of several equal neighbors may be chosen
         X = (X + np.random.default_rng(1).normal(scale=0.05, size=X.shape)).astype(np.float32).astype(np.float64)
     return estimator, X
 
 
 def rows(name: str) -> tuple[Any, Any]:
-    """Return X and y that an animal of the zoo was fitted on."""
+    """Return the training data X and y of an estimator in ``ZOO``."""
     return data(ZOO[name].args[1])  # type: ignore[attr-defined]
 
 
 def add(estimator: Any, *kinds: str, variant: str = "") -> None:
-    """File an estimator for each kind of data."""
+    """Add an estimator to ``ZOO`` for each kind of data."""
     for kind in kinds:
         words = " ".join(w for w in (variant, kind if len(kinds) > 1 else "") if w)
         name = type(estimator).__name__ + (f": {words}" if words else "")
@@ -423,7 +423,7 @@ def _combined() -> None:
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # classes that are deprecated are converted too
+    warnings.simplefilter("ignore")  # deprecated classes are also converted
     for _family in (
         _linear,
         _networks,
@@ -441,7 +441,7 @@ with warnings.catch_warnings():
         _family()
 
 
-#: What has no faithful graph, and the words of the error that says so.
+#: Estimators without a faithful graph, and a part of the error message.
 REFUSED = {
     "LabelBinarizer": "takes X of shape",
     "LabelEncoder": "takes X of shape",
@@ -460,7 +460,7 @@ REFUSED = {
     "DummyClassifier: uniform": "choose strategy='prior'",
 }
 
-#: What converts and has no real number that a derivative reaches.
+#: Estimators that are converted but have no weight with a derivative, and the reason.
 WITHOUT_WEIGHTS = {
     "Binarizer": "a threshold is a step",
     "PolynomialFeatures": "nothing is learned",
@@ -493,10 +493,12 @@ WITHOUT_WEIGHTS = {
     "DummyClassifier: constant": "a class is no real number",
 }
 
-#: How far an estimator with weights written back may be from the graph, relative to the largest value, where
-#: 1e-5 is below what is left of float32: the graph rounds, scikit-learn computes in double precision.
+#: The largest difference between the graph and the estimator with the trained weights, relative to the largest value,
+#: for estimators in which 1e-5 is below the precision of float32. The graph rounds, but scikit-learn computes in
+#: float64.
 ROUNDING = {
-    # the columns are collinear: precisions reach 800, of products that large a small difference is squared
+    # the columns are collinear, so precisions reach 800; the square of a small difference of such large products is
+    # taken
     "GaussianMixture: full": 1e-4,
     "GaussianMixture: tied": 1e-4,
     "BayesianGaussianMixture": 1e-4,
