@@ -144,7 +144,7 @@ def advice(name: str, known: Iterable[str]) -> str:
         return f"Did you mean {ours!r}?"
     if key in _REMEDY_OF:
         return _REMEDIES[_REMEDY_OF[key]]
-    if "__" in key:  # skorch's parameters of parts
+    if "__" in key:  # skorch's parameters of its components, such as optimizer__lr
         outer, _, inner = key.partition("__")
         part = next((part for part in (inner, outer) if part in names or part in _REMEDY_OF or part in _OURS), None)
         return advice(part, names) if part else ""
@@ -157,7 +157,7 @@ def advice(name: str, known: Iterable[str]) -> str:
 
 
 def several(name: str, value: object) -> str:
-    """Return the end of a message about a parameter that is given a list: only a search takes several values."""
+    """Return the end of a message about a list given for a parameter: only a search takes several values."""
     return f" Several values are searched: GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 

@@ -60,7 +60,7 @@ def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     real = [(copy, w) for copy, w in copies if held[w].data_type in _REAL]
     found = {copy: copy for copy, _ in real if not is_computed(copy)}
     modules = _modules_of_values(onx) if real else {}
-    # modules whose values are another parameter's
+    # modules whose weights are separate but have the initial values of another parameter
     begun = {modules.get(copy) for copy in found} | _recurrent_copies(onx, modules, {copy for copy, _ in real})
     owners: dict[tuple[str, str | None], str] = {(w, modules.get(w)): w for _, w in real}
     for copy, w in real:
@@ -75,16 +75,17 @@ def _has_one_value(array: np.ndarray) -> bool:
 
 
 def _recurrent_copies(onx: onnx.ModelProto, modules: Mapping[str, str], copies: Container[str]) -> set[str | None]:
-    """Return the recurrent layers whose recurrence is a copy: nobody ties that alone."""
+    """Return the recurrent layers whose recurrence weights are a copy; modules do not tie these weights alone."""
     layers = (node for node in onx.graph.node if node.op_type in RECURRENT and len(node.input) > 2)
     return {modules[node.input[2]] for node in layers if node.input[2] in copies}
 
 
 def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
-    """Return the initializers of which the file does not say whether they are one weight or several that begin equal.
+    """Return the initializers that may be one weight or several weights with equal initial values.
 
-    They were computed in advance, and different modules take them that have no parameter beside them, or one call of a
-    module takes them several times, all their values being the same.
+    The exporter computed them in advance, so the file does not show which is true. Either several modules without a
+    named parameter take such an initializer, or one call of a module takes it several times and all its values are
+    equal.
     """
     if onx.producer_name != "pytorch" or held_by_module(onx):
         return []
@@ -110,7 +111,7 @@ def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
 
 
 def begins_so(array: np.ndarray) -> bool:
-    """Whether an array has the same value everywhere, and a round one if it has one element: so parameters begin."""
+    """Whether an array looks like initial values: all equal, and a round number if there is only one element."""
     if not array.size or not _has_one_value(array):
         return False
     value = float(array.reshape(-1)[0])
@@ -120,8 +121,8 @@ def begins_so(array: np.ndarray) -> bool:
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
     """Return the module that takes each value, from the names of nodes: /l.0/linear for /l.0/linear_1/MatMul.
 
-    Calls after the first have a numeric suffix. The name of another module may have one, too: that module holds
-    parameters, or none has the name without the suffix. In a recurrent module, each layer is a node: /r/LSTM_1 for
+    Calls after the first have a numeric suffix. The name of another module may also end in one. Such a module holds
+    parameters, or no module has the name without the suffix. In a recurrent module, each layer is a node: /r/LSTM_1 for
     /r_1/LSTM_1.
     """
     nodes = [node for node in onx.graph.node if node.op_type != "Identity"]

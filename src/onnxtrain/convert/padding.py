@@ -1,4 +1,4 @@
-"""The row of an embedding that PyTorch does not move: that of its ``padding_idx``."""
+"""The row ``padding_idx`` of an embedding, which PyTorch does not train."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from onnxtrain.convert.dynamo import Module
 #: How torch.onnx.export(dynamo=True) writes the operation: a table, indices, and the row if there is one.
 _EMBEDDING = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)[,)]")
 
-#: Times this, every number of float32 above 1e-23 is an integer, those of float64 above 1e-14.
+#: The product of this factor and a float32 number above 1e-23, or a float64 number above 1e-14, is an integer.
 _LARGE = 2.0**100
 
-#: The types that hold numbers times _LARGE; float16 does not.
+#: The types whose range contains the products with _LARGE; that of float16 does not.
 _WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
 def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
-    """Return the row that stays of each table, by the result of the Gather that reads it.
+    """Return the untrained row of each embedding, by the result of the Gather that reads the table.
 
-    The dynamo exporter says which. In a file of the other one it is the only row of zeros of a table: PyTorch sets it
-    to 0 at the start, and nothing moves it.
+    The dynamo exporter records this row. In a file of torch.onnx.export(dynamo=False), it is the only row of zeros of a
+    table: PyTorch sets the row to 0 at the start and does not train it.
     """
     if onx.producer_name != "pytorch":
         return {}
@@ -47,20 +47,20 @@ def _reads_rows(node: onnx.NodeProto) -> bool:
 
 
 def _said(module: Module) -> Iterator[tuple[str, int]]:
-    """Yield the results of the embeddings that have such a row, and the row."""
+    """Yield the result and the untrained row of each embedding for which the dynamo exporter records such a row."""
     for operation in module.operations:
         if match := _EMBEDDING.search(operation.text):
             yield from ((node.output[0], int(match[1])) for node in operation.nodes)
 
 
 def _of_zeros(tables: Mapping[str, onnx.TensorProto], read: set[str]) -> dict[str, int]:
-    """Return the tables with one row of zeros, and that row."""
+    """Return the tables with exactly one row of zeros, and the index of this row."""
     zeros = {name: np.flatnonzero(~graph.array_of(tables[name]).any(axis=1)) for name in read}
     return {name: int(rows[0]) for name, rows in zeros.items() if len(rows) == 1}
 
 
 def with_padding(onx: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which these rows have no gradient where they are read."""
+    """Return a model in which the ``padding_idx`` rows get no gradient where they are read."""
     rows = padding_rows(onx)
     if not rows:
         return onx
@@ -75,7 +75,7 @@ def with_padding(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _read(node: onnx.NodeProto, row: int, table: onnx.TensorProto) -> list[onnx.NodeProto]:
-    """Return the nodes of a Gather that takes one row as a constant: whole numbers have no gradient."""
+    """Return nodes in place of a Gather that treat one row as a constant: the derivative of Floor is zero."""
     make, (w, index), (y,) = onnx.helper.make_node, node.input, node.output
     read, large, whole, still, chosen = (f"{y}.{name}" for name in ("read", "large", "whole", "still", "chosen"))
     factor = np.array(_LARGE, onnx.helper.tensor_dtype_to_np_dtype(table.data_type))

@@ -26,13 +26,13 @@ _MOVES = re.compile(
 #: Operations that read some elements of a parameter.
 _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk)(_\d+)*")
 
-#: Weights that torch.onnx.export(dynamo=False) computed: parameters keep their names in these operators.
+#: Names of weights that torch.onnx.export(dynamo=False) computed for operators in which parameters keep their names.
 _FOLDED = re.compile(r"onnx::(Conv(Transpose)?|Gemm)_\d+")
 
-#: Whatever it computed in advance.
+#: Names of all values that this exporter computed in advance.
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 
-#: Names of values that it computed to scale and shift the channels of a convolution.
+#: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
 
 
@@ -105,7 +105,8 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
 def _scalars(onx: onnx.ModelProto) -> list[str]:
     """Return the initializers of one element that torch.onnx.export(dynamo=False) read from a parameter or a buffer.
 
-    Its constants of the code are nodes. Where a tool made initializers of these, none can be told from the others.
+    This exporter writes constants of the module's code as nodes. If a tool converted such nodes to initializers, the
+    two kinds cannot be distinguished, and the result is empty.
     """
     computed = {i.name: i for i in onx.graph.initializer if i.name.startswith("/") or "::" in i.name}
     plain = all(_COMPUTED.fullmatch(name) and i.data_type in REAL for name, i in computed.items())
@@ -113,7 +114,7 @@ def _scalars(onx: onnx.ModelProto) -> list[str]:
 
 
 def _left_out(module: Module, taken: Sequence[Taken], folded: Collection[str]) -> list[str]:
-    """Return the parameters that the exporter's optimizer dropped, or of which it dropped a use, as the file shows.
+    """Return the parameters that the exporter's optimizer dropped, entirely or in one use, as far as the file shows it.
 
     The optimizer drops sums with the scalar 0 and products with the scalar 1. It also merges equal layers with the same
     input, and views of equal parameters. A parameter that no operation takes may instead be unused, or tied to another
@@ -140,7 +141,7 @@ def _absent_results(module: Module) -> set[str]:
 
 
 def _stand_ins(module: Module, absent: Collection[str]) -> set[str]:
-    """Return the values that operations take in place of absent results of like operations."""
+    """Return the values that operations take instead of absent results of operations of the same kind."""
     return {
         x
         for operation in module.operations
@@ -152,9 +153,9 @@ def _stand_ins(module: Module, absent: Collection[str]) -> set[str]:
 
 
 def _twins(module: Module, absent: Collection[str], merged: Mapping[str, str | None]) -> list[str]:
-    """Return the parameters of layers that are equal to one whose result others take in their place.
+    """Return the parameters of layers in whose place the file uses the result of an equal layer.
 
-    `merged` are parameters that the file has as another initializer, None where it has them nowhere.
+    `merged` maps parameters to the initializer that stands for them in the file, or to None if there is none.
     """
     others: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
     for name, source in merged.items():
@@ -169,7 +170,7 @@ def _twins(module: Module, absent: Collection[str], merged: Mapping[str, str | N
 
 
 def _layers_behind(module: Module, values: Collection[str]) -> list[set[str]]:
-    """Return the parameters of the last operations on parameters that values were computed by, for each one its own."""
+    """Return, for each of the last operations with parameters before some values, the set of its parameters."""
     makers = {x: operation for operation in module.operations for node in operation.nodes for x in node.output}
     found, seen, todo = [], set(), [*values]
     while todo:
@@ -187,7 +188,7 @@ def _layers_behind(module: Module, values: Collection[str]) -> list[set[str]]:
 
 
 def _parts_that_begin_equal(module: Module, absent: Collection[str]) -> list[str]:
-    """Return the parameters of which operations take parts that the file lacks, having an equal part in their place."""
+    """Return the parameters of which the optimizer replaced one part by another part with equal initial values."""
     parts = {x for x in _stand_ins(module, absent) if x in module.folded and _PART.fullmatch(x)}
     begun = [x for x in parts if x in module.initializers and begins_so(graph.array_of(module.initializers[x]))]
     return sorted({name for x in begun for name in module.origins(x) if name in module.held})

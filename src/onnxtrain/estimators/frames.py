@@ -146,7 +146,7 @@ class InputForm:
         return X, y
 
     def _as_only_column(self, X: Any) -> Any:
-        """Return the rows of a model whose only input has one entry a row as a dictionary, anything else as it is."""
+        """Return X by input name if the model's only input has one entry per row; otherwise return X as it is."""
         if not self.by_name or list(self.shapes.values()) != [()] or isinstance(X, (Mapping, Inputs)):
             return X
         (name,) = self.shapes
@@ -334,7 +334,7 @@ def is_rounded(X: ArrayLike) -> bool:
 
 
 def holds_halves(X: ArrayLike) -> bool:
-    """Whether values are float16, in which scikit-learn computes as well."""
+    """Whether some values are float16, a type in which scikit-learn computes too."""
     return any(column.dtype == np.float16 for column in _numbers(X))
 
 

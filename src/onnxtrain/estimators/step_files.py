@@ -185,9 +185,9 @@ def _split(model: TrainedModel) -> TrainedModel:
 
 
 def _random_rows(model: TrainedModel) -> Iterator[dict[str, np.ndarray]]:
-    """Yield random rows with the shapes of the last fit; then, if some are integers, with 0 and 1 for these.
+    """Yield random rows with the shapes of the last fit; if some inputs are integers, also rows with 0 and 1 for these.
 
-    A table of token types has two rows, and Gather refuses other indices.
+    An embedding of token types has two rows, and Gather fails for other indices.
     """
     graph = onnx.load_model_from_string(model.objective.model).graph
     inputs = [v for v in graph.input if v.name in model.source.model.features]
