@@ -453,6 +453,7 @@ SEVERAL = (
     "{ label = ArgMax <axis = 1> (X) hidden = Relu(X) probabilities = Softmax(X) }"
 )
 LABELLED = "(float[n, 2] X) => (int64[n, 1] label, float[n, 2] Y) { label = ArgMax <axis = 1> (X) Y = Softmax(X) }"
+MANY = f"(float[n, 3] X) => ({', '.join(f'float[n, 3] y{i}' for i in range(30))}) {{ {' '.join(f'y{i} = Neg(X)' for i in range(30))} }}"
 INTEGER = "(float[n, 2] X) => (int64[n, 1] label) { label = ArgMax <axis = 1> (X) }"
 
 
@@ -481,6 +482,7 @@ def test_choose_output(text, output, expected):
         (SEVERAL, 0, r"label: INT64\[n,1\] does not hold floats"),
         (SEVERAL, True, "a name, a position or None, got True"),
         (SEVERAL, 1.0, "a name, a position or None, got 1.0"),
+        (MANY, None, r"y18: FLOAT\[n,3\], y19: FLOAT\[n,3\] and 10 more. Name one by output=, such as output='y0'"),
         (INTEGER, None, r"None of the outputs holds floats: label: INT64\[n,1\]"),
     ],
 )

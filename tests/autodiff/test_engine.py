@@ -145,6 +145,7 @@ def test_sources_stop_at_operators_without_a_derivative():
     found = sources(model.graph, model.graph.outputs[0])
     assert a in found
     assert x not in found
+    assert x in sources(model.graph, model.graph.outputs[0], x)
 
 
 def test_an_outer_value_that_is_an_output_of_the_inner_graph():

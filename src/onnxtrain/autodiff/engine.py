@@ -94,9 +94,9 @@ def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Valu
     return flow.dependents(nodes, wrt, real)
 
 
-def sources(nodes: Iterable[ir.Node], value: ir.Value) -> set[ir.Value]:
-    """Return the values with respect to which `value` may have a derivative: see :func:`dependents`."""
-    return flow.ancestors([value], {node: _real_operands(node) for node in nodes if not _is_flat(node)})
+def sources(nodes: Iterable[ir.Node], *values: ir.Value) -> set[ir.Value]:
+    """Return the values with respect to which one of `values` may have a derivative: see :func:`dependents`."""
+    return flow.ancestors(values, {node: _real_operands(node) for node in nodes if not _is_flat(node)})
 
 
 def _real_operands(node: ir.Node) -> list[ir.Value]:

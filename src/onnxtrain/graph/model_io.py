@@ -364,12 +364,12 @@ def _separate_outputs(body: ir.Graph) -> None:
 
 def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
     """Restore the name of each output that was merged with an equal one."""
-    for i, name in enumerate(names):
-        y = graph.outputs[i]
-        if y.name != name:
-            copy = Builder(graph).op.Identity(y)
-            copy.name = name
-            graph.outputs[i] = copy
+    merged = [i for i, name in enumerate(names) if graph.outputs[i].name != name]
+    op = Builder(graph).op if merged else None
+    for i in merged:
+        copy = op.Identity(graph.outputs[i])  # type: ignore[union-attr]
+        copy.name = names[i]
+        graph.outputs[i] = copy
 
 
 def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = None) -> onnx.ModelProto:

@@ -83,7 +83,8 @@ def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.
             return scores
     candidates = floats or outputs
     problem = "There are several outputs to choose from" if floats else "None of the outputs holds floats"
-    found = ", ".join(map(describe, candidates))
+    more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""
+    found = ", ".join(map(describe, candidates[:20])) + more
     remedy = (
         f"Name one by {argument}=, such as {argument}={candidates[0].name!r}."
         if floats

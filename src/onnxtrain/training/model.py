@@ -211,7 +211,7 @@ def read_model(
     chosen = _choose(model, op, reading)
     columns = _columns_of(chosen, reading)
     behind = scores_behind(chosen, op, columns.class_axis).said(chosen, reading.output_is)
-    weights = _weights_of(model, chosen, behind)
+    weights = _weights_of(model, (chosen, behind))
     if not weights:
         raise _no_weights(model, chosen, converted=converted)
     if default is None:
@@ -255,9 +255,9 @@ def _choose(model: ir.Model, op: graph.Op, reading: Reading) -> ir.Value:
     return choose_output(model, reading.output, labels=reading.labels)
 
 
-def _weights_of(model: ir.Model, chosen: ir.Value, behind: Scores) -> list[ir.Value]:
-    """Return the weights on which the scores depend; the loss contains the link, so its weights are left out."""
-    return trainable(model, chosen if behind.link is Link.PROBABILITY else behind.value)
+def _weights_of(model: ir.Model, *outputs: tuple[ir.Value, Scores]) -> list[ir.Value]:
+    """Return the weights of outputs, without those of the link between scores and probabilities: the loss has it."""
+    return trainable(model, *(y if behind.link is Link.PROBABILITY else behind.value for y, behind in outputs))
 
 
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
@@ -475,9 +475,6 @@ def list_weights(onx: onnx.ModelProto | bytes, output: str | None, roles: Mappin
     model = graph.reload(onx)
     op = graph.builder(model).op
     outputs = [y for y in model.graph.outputs if graph.is_float(y)] or list(model.graph.outputs)
-    found: set[ir.Value] = set()
-    for name in [output] if output else [y.name for y in outputs]:
-        chosen = choose_output(model, name, labels=True)
-        found.update(_weights_of(model, chosen, scores_behind(chosen, op)))
-    order = [w for w in model.graph.initializers.values() if w in found]
-    return [Weight(str(w.name), "", graph.static_shape(w) or (), role_of(w, roles).value) for w in order]
+    chosen = [choose_output(model, name, labels=True) for name in ([output] if output else _names(outputs))]
+    found = _weights_of(model, *((y, scores_behind(y, op)) for y in chosen))
+    return [Weight(str(w.name), "", graph.static_shape(w) or (), role_of(w, roles).value) for w in found]

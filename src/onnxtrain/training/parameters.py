@@ -145,9 +145,9 @@ def _has_integers(node: onnx.NodeProto) -> bool:
     return any(a.t.data_type in _SMALL for a in node.attribute if a.HasField("t"))
 
 
-def trainable(model: ir.Model, output: ir.Value) -> list[ir.Value]:
+def trainable(model: ir.Model, *outputs: ir.Value) -> list[ir.Value]:
     """Return the floating-point initializers with respect to which an output has a derivative."""
-    found = sources(model.graph, output)
+    found = sources(model.graph, *outputs)
     return [w for w in model.graph.initializers.values() if w in found and graph.is_float(w)]
 
 
