@@ -149,6 +149,8 @@ def _hint(name: str) -> str:
         for module in ("onnxtrain.optim", "onnxtrain.errors", "onnxtrain.rows"):
             if name in importlib.import_module(module).__all__:
                 return f": it is {module}.{name}."
+    if name == "dask":  # it needs Dask, so nothing else imports it
+        return ": write import onnxtrain.dask."
     near = difflib.get_close_matches(name, _HOMES, n=1)
     return f". Did you mean {near[0]!r}?" if near else ""
 

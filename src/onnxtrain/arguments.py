@@ -304,6 +304,22 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a public function answer a call that Python would refuse with the names of its arguments."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as e:
+            names = ", ".join(signature.parameters)
+            raise ArgumentTypeError(f"{function.__name__}: {e}. Its arguments are {names}.") from None
+        return function(*args, **kwargs)
+
+    return checked
+
+
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
     """Return the message for an invalid call of a method."""
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph as graphs
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
 from onnxtrain.autodiff.expand import expand_functions
@@ -57,6 +58,7 @@ class DerivativeOptions(IntFlag):
     Loss = 8
 
 
+@lists_its_arguments
 def onnx_derivative(
     onx: graphs.ModelLike,
     weights: Sequence[str] | None = None,
@@ -415,6 +417,7 @@ def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.Mod
 # ------------------------------------------------------------ random inputs
 
 
+@lists_its_arguments
 def random_feed(
     inputs: Iterable[Any], batch: int = 10, empty_dimension: int = 1, random_state: Any = None
 ) -> dict[str, np.ndarray]:

@@ -770,6 +770,7 @@ LAST_CALLS = [
     (lambda _: onnxtrain.OrtGradientRegresor, AttributeError, "Did you mean 'OrtGradientRegressor'?"),
     (lambda _: onnxtrain.Adam, AttributeError, "has no attribute 'Adam': it is onnxtrain.optim.Adam."),
     (lambda _: onnxtrain.DataError, AttributeError, "'DataError': it is onnxtrain.errors.DataError."),
+    (lambda _: onnxtrain.__getattr__("dask"), AttributeError, "no attribute 'dask': write import onnxtrain.dask."),
     (lambda _: onnxtrain.Nothing, AttributeError, "has no attribute 'Nothing'"),
     (lambda _: onnxtrain.plot_graph(3), ArgumentTypeError, "or an ONNX model, got int."),
     (lambda _: onnxtrain.plot_graph(Ridge()), ArgumentTypeError, "got Ridge. An estimator of scikit-learn becomes one"),
@@ -1109,6 +1110,38 @@ FURTHER_CALLS = [
         lambda r: r.get_trained_onnx(opset=12),
         ArgumentTypeError,
         "onnx.version_converter.convert_version(onx, opset) changes it.",
+    ),
+    (
+        lambda _: rows.from_parquet("rows.parquet", y="price"),
+        ArgumentTypeError,
+        "from_parquet: got an unexpected keyword argument 'y'. Its arguments are source, label, columns, weight.",
+    ),
+    (
+        lambda _: onnxtrain.with_new_head(NETWORK),
+        ArgumentTypeError,
+        "with_new_head: missing a required argument: 'n_outputs'. Its arguments are model, n_outputs, ",
+    ),
+    *(
+        (lambda _, function=function: function(qqq=1), ArgumentTypeError, f"{function.__name__}: ")
+        for function in [
+            onnxtrain.add_loss_output,
+            onnxtrain.average_states,
+            onnxtrain.load,
+            onnxtrain.onnx_derivative,
+            onnxtrain.penalty_loss_onnx,
+            onnxtrain.plot_graph,
+            onnxtrain.random_feed,
+            onnxtrain.save,
+            onnxtrain.trainable_weights,
+            rows.from_dask,
+            rows.from_files,
+            rows.from_zarr,
+        ]
+    ),
+    (
+        lambda _: onnxtrain.OrtGradientForwardBackward(LINE),
+        WeightError,
+        "initializers: []. Its weights are in LinearRegressor: skl2onnx.to_onnx(model, X, black_op={'LinearRegressor'})",
     ),
     # searches
     (

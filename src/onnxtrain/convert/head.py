@@ -15,6 +15,7 @@ import onnx_ir.passes.common as passes
 from sklearn.utils import check_random_state
 
 from onnxtrain import graph
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.quantized import dequantized
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.losses.outputs import choose_output
@@ -36,6 +37,7 @@ class _Layer(NamedTuple):
     bias: tuple[ir.Node, int] | None  # the position of the intercept among the operands
 
 
+@lists_its_arguments
 @graph.as_model_error("The model cannot get a new head")
 def with_new_head(
     model: graph.ModelLike,

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ArgumentTypeError, ParameterError
@@ -18,6 +19,7 @@ from onnxtrain.registry import did_you_mean
 from onnxtrain.training.stages import StagedGraph
 
 
+@lists_its_arguments
 def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Picture:
     """Draw the graph of a model, with its loss, with its gradient, or of the whole training step.
 

@@ -15,6 +15,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.entrance import Entrance
 from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
@@ -56,6 +57,7 @@ _OF_TARGETS = {
 }
 
 
+@lists_its_arguments
 def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os.PathLike) -> None:
     """Write a fitted estimator to one file: its trained model, its parameters and the optimizer state.
 
@@ -112,6 +114,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
 
+@lists_its_arguments
 def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradientClassifier | OrtGradientRegressor:
     """Return the estimator that :func:`save`, or a checkpoint of ``fit``, wrote to a file.
 

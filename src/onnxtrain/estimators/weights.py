@@ -9,6 +9,7 @@ import onnx
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ParameterError
@@ -20,6 +21,7 @@ from onnxtrain.training.parameters import Role, roles_by_exporter
 from onnxtrain.training.selection import Weight
 
 
+@lists_its_arguments
 def trainable_weights(
     model: Model | Conversion, X: ArrayLike | None = None, *, output: str | None = None
 ) -> list[Weight]:

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph as graphs
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import LossError
 from onnxtrain.graph import ModelLike, Op, builder, describe, names_in, rank, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
@@ -19,6 +20,7 @@ from onnxtrain.losses.link import OUTPUT_IS, Link, n_columns, scores_behind
 from onnxtrain.losses.outputs import choose_output
 
 
+@lists_its_arguments
 def add_loss_output(
     onx: ModelLike,
     score_name: str | Callable[..., ir.Value] = "squared_error",

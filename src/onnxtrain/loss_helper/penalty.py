@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import DTypeLike
 
 from onnxtrain import graph as graphs
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import LossError
 from onnxtrain.graph import ModelLike, Op, is_float, unique_name
 from onnxtrain.losses.table import check_number
@@ -49,6 +50,7 @@ def _is_zero(factor: ir.Value | float) -> bool:
     return not isinstance(factor, ir.Value) and factor == 0
 
 
+@lists_its_arguments
 def penalty_loss_onnx(
     name: str,
     dtype: DTypeLike,

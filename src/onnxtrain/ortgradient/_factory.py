@@ -146,7 +146,15 @@ class OrtGradientForwardBackward:
         known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
         real = [name for name, tensor in known.items() if tensor.is_real]
         if names is None and not real:
-            raise WeightError(f"The model has no floating-point initializer to train; initializers: {list(known)}.")
+            of_operators = [n.op_type for n in self.onnx_model.graph.node if n.domain == "ai.onnx.ml"]
+            remedy = (
+                f" Its weights are in {of_operators[0]}: skl2onnx.to_onnx(model, X, black_op={{{of_operators[0]!r}}}) "
+                "writes a matrix product instead, and OrtGradientRegressor and OrtGradientClassifier train it as it is."
+            )
+            raise WeightError(
+                f"The model has no floating-point initializer to train; initializers: {list(known)}."
+                f"{remedy if of_operators else ''}"
+            )
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:

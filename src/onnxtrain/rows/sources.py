@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rows.parts import NoArray
@@ -130,6 +131,7 @@ def _frame(table: Any) -> Any:
     return _require("pandas", "pandas").DataFrame(rows, columns=table.column_names, copy=False)
 
 
+@lists_its_arguments
 def from_parquet(
     source: Any,
     *,
@@ -346,6 +348,7 @@ class ZarrRows(NoArray):
         return tuple(None if array is None else array[rows] for array in given)
 
 
+@lists_its_arguments
 def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
     """Return whole chunks of zarr arrays as parts; arrays of h5py are accepted as well.
 
@@ -439,6 +442,7 @@ def _length(values: Any) -> int:
     return len(values) if shape is None else int(shape[0])
 
 
+@lists_its_arguments
 def from_files(
     files: Sequence[Any], read: Callable[[Any], tuple[Any, ...]], *, n_rows: Sequence[int] | None = None
 ) -> FileRows:
@@ -508,6 +512,7 @@ class DaskRows(NoArray):
         return _require("dask", "dask").compute(*self.parts[i])
 
 
+@lists_its_arguments
 def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     """Return the partitions of dask collections as parts; each partition is computed when it is read.
 

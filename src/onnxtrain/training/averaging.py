@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import DataError, as_number
 
 
+@lists_its_arguments
 def average_states(
     states: Iterable[Mapping[str, Any]], weights: Sequence[float] | None = None
 ) -> dict[str, np.ndarray]:
