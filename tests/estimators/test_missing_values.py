@@ -1,10 +1,11 @@
 """Rows with missing values: trees send them to the side that they learned, estimators around others hand them on."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import (
     BaggingRegressor,
@@ -22,11 +23,13 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.protocols import allows_nan
 
 
@@ -103,6 +106,20 @@ def test_columns_of_targets_and_thresholds_hand_rows_on():
     assert allows_nan(FixedThresholdClassifier(CLASSES))
     assert not allows_nan(MultiOutputRegressor(Ridge()))
     assert not allows_nan(TransformedTargetRegressor())
+
+
+@pytest.mark.parametrize("value, words", [(np.nan, "Input X contains NaN"), (np.inf, "contains infinity")])
+@pytest.mark.parametrize("last", [GaussianNB(), RandomForestClassifier(3, random_state=0)], ids=["bayes", "forest"])
+def test_columns_in_which_scikit_learn_refuses_them(last, value, words):
+    X = pd.DataFrame(load_wine().data[:, :2], columns=["filled", "float"]).assign(text="a")
+    columns = make_column_transformer((SimpleImputer(), ["filled"]), (SimpleImputer(missing_values=-1), ["float"]))
+    model = make_pipeline(columns, last).fit(X, WINE[1])
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(X, WINE[1])
+    X.loc[9, "filled"] = np.nan
+    np.testing.assert_array_equal(tuned.predict(X), model.predict(X))
+    X.loc[7, "float"] = value
+    with pytest.raises(DataError, match=words):
+        tuned.predict(X)
 
 
 def test_cross_validation_with_missing_values():

@@ -367,8 +367,13 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
             warnings.simplefilter("ignore")
             if missing:
                 validate_data(estimator, X, reset=False, skip_check_array=True)
-            getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(X.iloc[:1])
+            _try(estimator, X.iloc[:1])
     return X if missing else X[list(names)]
+
+
+def _try(estimator: Estimator, rows: Frame) -> None:
+    """Let an estimator predict, so that it raises its own error for rows that it refuses."""
+    getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(rows)
 
 
 def check_named(
@@ -388,6 +393,7 @@ def check_named(
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         if is_frame(X):
             _check_no_gaps(X)
+            _check_not_finite(X, original)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]))
         if y is not None:
             check_lengths(next(iter(X.values())) if isinstance(X, Mapping) else X, y)
@@ -404,6 +410,20 @@ def _check_no_gaps(X: Frame) -> None:
             "for floats it has: give them in fit and in predict, X.astype({name: float}). Or fit on rows some "
             "of which lack these values, so that scikit-learn runs the steps that fill them in."
         )
+
+
+def _check_not_finite(X: Frame, estimator: Estimator | None) -> None:
+    """Show an estimator a row for each column with NaN or infinity: a graph takes them where the estimator raises."""
+    floats = [i for i, dtype in enumerate(X.dtypes) if dtype.kind == "f"]
+    if estimator is None or not floats:
+        return
+    values = X.iloc[:, floats].to_numpy(np.float64, na_value=np.nan)
+    odd = [np.isnan(values), np.isinf(values)]
+    rows = {int(row) for each in odd for row in each.argmax(axis=0)[each.any(axis=0)]}
+    if rows:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _try(estimator, X.iloc[sorted(rows)])
 
 
 def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
