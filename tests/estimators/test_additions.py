@@ -314,6 +314,10 @@ def test_neighbours_equally_far_are_named_with_the_remedy():
     for n in (300, 2):  # on these two rows the graph is the estimator, on those between them it is not
         with pytest.raises(ConversionError, match="equally far gets the values of either.* RadiusNeighborsRegressor"):
             OrtGradientRegressor(model, max_iter=1).fit(rows[:n], targets[:n])
+    small = (0.1 * rows).astype(np.float32)
+    model = RadiusNeighborsRegressor(0.1 * np.sqrt(3)).fit(small, targets)
+    with pytest.raises(ConversionError, match="choose a radius that is no distance of two rows"):
+        OrtGradientRegressor(model, max_iter=1).fit(small, targets)
     model = RadiusNeighborsRegressor(1.5).fit(rows, targets)
     tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, targets)
     np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-5, atol=1e-5)

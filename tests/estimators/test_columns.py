@@ -84,6 +84,19 @@ def test_as_scikit_learn_does(name, change):
         np.testing.assert_allclose(again.predict(rows), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("unknown", ["ignore", "warn", "infrequent_if_exist"])
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+def test_a_category_that_was_not_in_fit(unknown):
+    if unknown not in OneHotEncoder._parameter_constraints["handle_unknown"][0].options:
+        pytest.skip("this scikit-learn has no such choice")
+    encode = ColumnTransformer([("t", OneHotEncoder(handle_unknown=unknown), ["t"])], remainder="passthrough")
+    model = make_pipeline(encode, Ridge()).fit(TEXTS, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(TEXTS, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    rows = TEXTS.assign(t="another")
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4, atol=1e-4)
+
+
 def test_a_pipeline_on_columns_of_numbers_is_trained_and_comes_back():
     y = np.where(Y > 0, "up", "down")
     model = OrtGradientClassifier(piped(LogisticRegression(C=0.01)), max_iter=30, random_state=0).fit(NUMBERS, y)

@@ -122,6 +122,17 @@ def test_columns_in_which_scikit_learn_refuses_them(last, value, words):
         tuned.predict(X)
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_nullable_columns_after_a_fit_on_plain_ones(text):
+    X = pd.DataFrame(WINE[0][:, :2], columns=["a", "b"])
+    columns = make_column_transformer((SimpleImputer(), ["a", "b"]))
+    model = make_pipeline(columns, Ridge()).fit(X.assign(text="x") if text else X, WINE[1])
+    X = X.assign(text="x") if text else X
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(X, WINE[1])
+    rows = X.astype({"a": "Float64", "b": "Float64"})
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4, atol=1e-5)
+
+
 def test_cross_validation_with_missing_values():
     scores = cross_val_score(OrtGradientRegressor(MODELS["target"], max_iter=2), *DIABETES, cv=3, error_score="raise")
     assert np.isfinite(scores).all()

@@ -12,7 +12,7 @@ import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import RFE, SelectorMixin
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
@@ -392,6 +392,11 @@ def remedy_of(estimator: BaseEstimator) -> str:
         return (
             "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
             "n_neighbors, or RadiusNeighborsRegressor, which takes the mean of all of them."
+        )
+    if holds(estimator, RadiusNeighborsRegressor):
+        return (
+            "A row at the distance of the radius is within it or not, as rounding decides: choose a radius that is no "
+            "distance of two rows, 2.01 for 2 where they have one decimal."
         )
     if any(_takes_logarithms_of_leaves(found) for found in inside(estimator)):
         return (

@@ -511,7 +511,10 @@ def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | Non
 
 def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
     """Return the columns of a numeric frame as the only input of a model."""
-    rows = np.ascontiguousarray(np.asarray(X), dtype=dtype)
+    found: Any = X
+    if is_frame(X):
+        found = found.to_numpy(dtype, **(dict(na_value=np.nan) if dtype.kind == "f" else {}))  # of nullable columns
+    rows = np.ascontiguousarray(np.asarray(found), dtype=dtype)
     check_features(rows, shape, "the model takes")
     return rows
 

@@ -31,6 +31,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
+    OneHotEncoder,
     PowerTransformer,
     RobustScaler,
     StandardScaler,
@@ -346,6 +347,24 @@ def classifiers_of_any_class(
         container.add_node("Reshape", [label, column], [name], name=scope.get_unique_operator_name("Reshape"))
     container.add_node("Concat", columns, [operator.outputs[0].full_name], axis=1)
     container.add_node("SequenceConstruct", list(probabilities), [operator.outputs[1].full_name])
+
+
+# --------------------------------------------------------------- OneHotEncoder
+
+
+@repair(OneHotEncoder)
+def zeros_of_unknown(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Write zeros for an unknown category, as for ``"ignore"``, if there are no infrequent ones that it would join."""
+    original = operator.raw_operator
+    some = original.min_frequency is not None or original.max_categories is not None
+    rare = some and any(names is not None for names in original.infrequent_categories_)
+    if original.handle_unknown in ("infrequent_if_exist", "warn") and not rare:
+        operator.raw_operator = copy.copy(original)
+        operator.raw_operator.handle_unknown = "ignore"
+    try:
+        convert(scope, operator, container)
+    finally:
+        operator.raw_operator = original
 
 
 # ------------------------------------------------------------ PowerTransformer
