@@ -214,7 +214,7 @@ def limit(title: str, unit: str, figure: float, wanted: Wanted, given: Options) 
 
 
 def judge(title: str, peer: str, figure: float, wanted: Wanted, given: Options) -> str:
-    """Return whether a figure is within its limit, or the reason; append it to the file of judged figures."""
+    """Return "ok", "MISSED" or "not judged" for a figure; append it, with the reason, to the file of judged figures."""
     if given.quick:
         return "not judged"
     met = figure <= wanted.at_most

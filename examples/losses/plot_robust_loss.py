@@ -50,7 +50,7 @@ for name, error in errors.items():
 
 # %%
 # With the squared error, the model stays at the least-squares solution. With the other two losses, its error falls
-# almost to that of a model fitted on correct targets.
+# almost to the error of a model fitted on correct targets.
 
 clean = mean_absolute_error(
     y_test, LinearRegression().fit(X_train, y_train).predict(X_test)

@@ -4,7 +4,7 @@ How do I resume an interrupted fit?
 
 With ``checkpoint=``, ``fit`` saves its state to a file every few epochs: the weights, the optimizer state and the order
 of the rows. If the program is interrupted, call ``fit`` again with ``resume=True``. It continues from the last saved
-epoch. The result equals that of an uninterrupted fit, bit by bit.
+epoch. The result equals the result of an uninterrupted fit, bit by bit.
 """
 
 import tempfile

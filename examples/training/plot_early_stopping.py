@@ -3,7 +3,8 @@ How do I stop training with my own validation set?
 ==================================================
 
 A network that trains too long overfits. A validation set shows when to stop. In this example it consists of later
-measurements, because a random split would mix the writers. After training, the weights of the best epoch are kept.
+measurements, because a random split would mix earlier and later ones. After training, the weights of the best epoch are
+kept.
 """
 
 import matplotlib.pyplot as plt

@@ -305,7 +305,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function answer a call that Python would refuse with the names of its arguments."""
+    """Make an invalid call of a public function raise an error with the names of its arguments."""
     signature = inspect.signature(function)
 
     @wraps(function)

@@ -38,7 +38,7 @@ _OBJECT = 64
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Return a lock that is free in a forked child, whichever thread of the parent process holds it."""
+    """Return a lock that is always free in a forked child: a fork waits for the thread that holds it."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

@@ -250,7 +250,7 @@ class FileError(OnnxTrainError, OSError):
 
 
 class ConvergenceError(OnnxTrainError, ArithmeticError):
-    """The loss became infinite or NaN; the initial weights or those of the best epoch are kept.
+    """The loss became infinite or NaN; the initial weights or the weights of the best epoch are kept.
 
     Examples
     --------
@@ -271,7 +271,7 @@ class DependencyError(OnnxTrainError, ImportError):
 
     Examples
     --------
-    The message says what skops, matplotlib or a training build of onnxruntime is needed for, and how to install it:
+    The message states which feature needs skops, matplotlib or a training build of onnxruntime, and how to install it:
 
     >>> from onnxtrain.errors import DependencyError
     >>> issubclass(DependencyError, ImportError)

@@ -233,7 +233,7 @@ def _check_entries(f: _Function, name: str, dx: np.ndarray, limits: _Limits) -> 
 
 
 def _check_direction(f: _Function, gradients: Arrays, limits: _Limits) -> None:
-    """Compare along one random direction through all entries, including those not drawn."""
+    """Compare along one random direction through all entries, including entries that were not drawn."""
     # an infinite or NaN entry cannot be perturbed
     directions = {name: f.rng.standard_normal(dx.shape) * np.isfinite(f.point[name]) for name, dx in gradients.items()}
     terms = [(dx * directions[name])[np.isfinite(f.point[name])] for name, dx in gradients.items()]

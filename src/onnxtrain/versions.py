@@ -30,7 +30,7 @@ def show_versions() -> None:
     """Print the installed versions, devices, gradient builders and opsets.
 
     ``python -m onnxtrain`` prints the same. If two distributions of onnxruntime, which overwrite each other's files,
-    are installed, the output says so, with the remedy.
+    are installed, the output reports it, with the remedy.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
                 typed, [("", name) for name in names], exclude=False, inline_schema_functions=True
             )
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
-        except Exception as e:  # the inliner raises RuntimeError, inference an error of its own
+        except Exception as e:  # the inliner and the inference raise different classes
             raise ModelError(f"The function body of {', '.join(names)} cannot be expanded: {e}") from e
         after = _count(proto, names)
         refused.update(name for name in names if after[name] >= before[name])

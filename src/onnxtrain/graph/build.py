@@ -41,7 +41,7 @@ class Op(Protocol):
 
 
 class Builder(GraphBuilder):
-    """:class:`onnxscript.GraphBuilder` whose names never collide with those of the graph.
+    """:class:`onnxscript.GraphBuilder` whose names never collide with names in the graph.
 
     It also raises where onnxscript only logs: if an operator does not exist, or if operands do not fit.
 

@@ -43,7 +43,7 @@ def _computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
 
 
 def _cast_around(model: ir.Model, node: ir.Node, dtype: ir.DataType, before: dict[ir.Value, ir.DataType]) -> None:
-    """Give the results of a node the type `dtype`; cast operands that it only takes in the type `before`."""
+    """Give the results of a node the type `dtype`; cast operands that it accepts only in the type `before`."""
     for x in dict.fromkeys(x for x, free in _typed(model, node, node.inputs, dtype) if not free):
         if x.dtype != before[x]:
             _cast_before(node, x, before[x])
@@ -96,7 +96,7 @@ def _typed(
 
 
 def _constants_of_one_type(model: ir.Model, dtype: ir.DataType) -> set[ir.Value]:
-    """Return the inputs and constants that are used only where an operator does not support the type `dtype`."""
+    """Return the inputs and constants that are used only as operands that cannot have the type `dtype`."""
     free: dict[ir.Value, bool] = {}
     for node in model.graph.all_nodes():
         for x, takes in _typed(model, node, node.inputs, dtype):
@@ -227,7 +227,7 @@ def tidy(model: ir.Model) -> bool:
 
 
 def remove_identities(model: ir.Model) -> None:
-    """Remove the Identity nodes, in place, except those that compute the output of a body.
+    """Remove the Identity nodes, in place, except nodes that compute the output of a body.
 
     A body must compute its outputs, so a value captured from outside must be copied.
     """

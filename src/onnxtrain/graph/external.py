@@ -1,4 +1,4 @@
-"""External data files: where a model's weights are stored, and writing a model with weights at the same places."""
+"""External data files: the places of a model's weights, and writing a model with its weights at the same places."""
 
 from __future__ import annotations
 

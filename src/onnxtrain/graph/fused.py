@@ -40,7 +40,7 @@ _Normalized = tuple[ir.Value, ...]
 
 
 def spell_out_fused(model: ir.Model) -> bool:
-    """Replace fused operators by those of ai.onnx, in place; return whether any was in a supported form."""
+    """Replace fused operators by operators of ai.onnx, in place; return whether any was in a supported form."""
     fused = FUSED.op_types
     parts = [
         part

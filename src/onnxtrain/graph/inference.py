@@ -251,9 +251,9 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a model with inferred types and shapes for its values.
 
     An iteration of a Loop may change the shapes of its loop-carried values, so onnx does not infer them. Here, a Loop
-    is assumed to keep the shape that its body declares, or that of the initial value. Dimensions that change according
-    to the inference of the body are then dropped until the rest is invariant. onnx also does not see constants that a
-    body captures from outside, so bodies get copies of them.
+    is assumed to keep the shape that its body declares, or the shape of the initial value. Dimensions that change
+    according to the inference of the body are then dropped until the rest is invariant. onnx also does not see
+    constants that a body captures from outside, so bodies get copies of them.
     """
     proto = _with_own_constants(proto)
     typed = _infer_known(proto)

@@ -287,7 +287,7 @@ def infer_anew(model: ir.Model) -> ir.Model:
 
 
 def _without_inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Remove inferred types, except those of operators unknown to onnx, which it cannot infer again.
+    """Remove inferred types, except for results of operators unknown to onnx, which it cannot infer again.
 
     The entries of initializers are kept, with their metadata.
     """

@@ -111,7 +111,7 @@ def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[s
 
 
 def quantize_by_standard(graph: onnx.GraphProto) -> None:
-    """Replace com.microsoft's operators for 4-bit and 16-bit integers by those of ai.onnx since opset 21, in place."""
+    """Replace com.microsoft's operators of 4-bit and 16-bit integers by ai.onnx's since opset 21, in place."""
     for node in nodes_in(graph.node):
         if node.domain == "com.microsoft" and node.op_type in ("DequantizeLinear", "QuantizeLinear"):
             node.domain = ""

@@ -164,5 +164,5 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
 
 
 def attributes(node: ir.Node, *names: str) -> dict[str, Any]:
-    """Return those of the named attributes that are set, for passing them to another node."""
+    """Return the named attributes that are set, to pass them to another node."""
     return {name: node.attributes[name].value for name in names if name in node.attributes}

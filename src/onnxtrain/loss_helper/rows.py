@@ -168,7 +168,7 @@ def _prediction(
 
 
 def _name_rows(model: ir.Model, value: ir.Value) -> None:
-    """Name the first axis of a value like that of the input, if it has no name.
+    """Give the first axis of a value the name of the first axis of the input, if it has none.
 
     The gradient assumes that axes of the same name have the same length.
     """

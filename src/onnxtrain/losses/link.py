@@ -67,7 +67,7 @@ class Scores:
     certain: bool = True
 
     def said(self, output: ir.Value, output_is: str | None) -> Scores:
-        """Return the scores for an output whose kind the user declared or the rows showed.
+        """Return the scores of an output whose kind the user declared or the rows have shown.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ def scores_behind(value: ir.Value, op: Op | None = None, class_axis: int | None 
     -------
     Scores
         ``link`` is PROBABILITY, and the value is the output itself, if its range is
-        that of probabilities but no scores are recognised. ``link`` is IDENTITY if
+        [0, 1] but no scores are recognised. ``link`` is IDENTITY if
         nothing shows that the output is not a score.
     """
     if (rank(value) or 0) > 2:
@@ -178,7 +178,7 @@ def _scores_of_unturned(value: ir.Value, op: Op | None, class_axis: int | None) 
     if mean is not None:
         return Scores(mean, Link.EXP, certain=range_of(value).high <= 1)
     if range_of(value).is_unit:
-        return Scores(value, Link.PROBABILITY, certain=softmax is None)  # of another axis it sums to one elsewhere
+        return Scores(value, Link.PROBABILITY, certain=softmax is None)  # a Softmax over another axis is uncertain
     return Scores(value, Link.IDENTITY, certain=False)
 
 

@@ -32,7 +32,7 @@ Term: TypeAlias = "Operand | ArrayLike"
 Axes: TypeAlias = "int | Sequence[int] | None"
 Part: TypeAlias = "int | slice | EllipsisType | None"
 
-#: The functions of numpy and scipy.special that map to one ONNX operator: those of booleans, of any type, of floats.
+#: The functions of numpy and scipy.special that map to one ONNX operator: for booleans, for any type, for floats.
 _OF_BOOLEANS = {
     "bitwise_and": "And",
     "bitwise_or": "Or",

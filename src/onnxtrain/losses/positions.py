@@ -47,7 +47,7 @@ class Layout:
     def by_class(self, table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return a table in the shape of the output, with its columns on the class axis; the last column if none.
 
-        The number of columns may differ from that of the output.
+        The number of columns may differ from the number in the output.
         """
         if self.n_axes == 2:
             return table

@@ -2,7 +2,7 @@ r"""Losses of regressors.
 
 y is the label, f the prediction, both (n, k), and r = f - y. The loss of a row is
 summed over its k outputs. The subgradient at a kink is 0, unless the docstring
-says otherwise.
+states another value.
 
 The last three take the logarithm z of the prediction, :math:`f = e^z`: the log
 link of scikit-learn's PoissonRegressor, GammaRegressor and TweedieRegressor,

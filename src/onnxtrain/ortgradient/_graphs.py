@@ -57,7 +57,7 @@ class PassGraphs:
     kept : tuple of str
         The values that `forward` returns after the outputs, for `backward`.
     needed : tuple of str
-        The inputs of `backward` besides the gradients: inputs, outputs and kept values.
+        The inputs of `backward` that are not gradients: inputs, outputs and kept values.
     incoming : tuple of int
         The indices of the outputs whose gradients the backward pass takes.
     incoming_names : tuple of str

@@ -43,7 +43,7 @@ def matmul(op, node):
 
 
 def affine(op: Op, x: ir.Value, coef: np.ndarray, intercept: np.ndarray) -> ir.Value:
-    """Return ``x @ coef + intercept``; an intercept whose length differs from that of the scores is ignored."""
+    """Return ``x @ coef + intercept``; the intercept is ignored if its length is not the number of scores."""
     z = op.MatMul(as_float(op, x), weight(op, coef, "coef"))
     return op.Add(z, weight(op, intercept, "intercept")) if len(intercept) == coef.shape[1] else z
 

@@ -260,7 +260,7 @@ def run(
     outputs: Sequence[str] | None = None,
     thorough: bool = True,
 ) -> list[np.ndarray]:
-    """Run a model once and return all outputs, or those named in `outputs`; see :func:`open_session`."""
+    """Run a model once and return all outputs, or the outputs named in `outputs`; see :func:`open_session`."""
     return run_session(open_session(onx, device, n_threads, thorough=thorough), feeds, outputs)
 
 

@@ -247,7 +247,7 @@ def append_gradients(model: ir.Model, output: ir.Value, wrt: Sequence[ir.Value])
     """Append the gradient of a value to its graph, derived by GradientGraphBuilder.
 
     The forward pass that the gradient reads is appended too; nodes that duplicate
-    those of the graph are merged when the model is saved.
+    nodes of the graph are merged when the model is saved.
 
     Parameters
     ----------

@@ -123,7 +123,7 @@ def erf(op, node, dy):
 
 @gradient_rule("Pow", broadcast=True)
 def power(op, node, dy):
-    """Return the gradients of x**p; that of p is 0 for x <= 0, where log(x) is not a real number."""
+    """Return the gradients of x**p; the gradient of p is 0 for x <= 0, where log(x) is not real."""
     x, p = node.inputs
     (y,) = node.outputs
     log_x = op.Log(op.Where(op.Greater(x, 0.0), x, 1.0))
