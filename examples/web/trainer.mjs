@@ -19,10 +19,15 @@ export class Trainer {
     return t;
   }
 
-  // Returns values as a tensor of the type of the input `name`.
+  // Returns values as a tensor of the type of the input `name`. null is NaN, as JSON.stringify writes it.
   tensor(name, values, shape = [values.length]) {
     const { dtype } = this.about.before?.inputs[name] ?? this.about.step.inputs[name];
-    return new this.ort.Tensor(dtype, ARRAYS[dtype].from(values, dtype.endsWith("int64") ? BigInt : undefined), shape);
+    const element = (v) => {
+      if (dtype.startsWith("float")) return v ?? NaN;
+      if (!Number.isInteger(Number(v ?? NaN))) throw new RangeError(`${name} takes integers, got ${v}`); // would become 0
+      return dtype.endsWith("int64") ? BigInt(v) : v;
+    };
+    return new this.ort.Tensor(dtype, ARRAYS[dtype].from(values, element), shape);
   }
 
   // Converts raw rows to the rows of the step; both map names to tensors. The frozen part is computed once for each row.

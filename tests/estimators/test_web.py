@@ -165,6 +165,25 @@ def test_webgpu_of_a_browser(name, tmp_path):
         np.testing.assert_allclose(found.weights_[weight], w, rtol=0, atol=1e-5 * max(1, np.abs(w).max()))
 
 
+@needs()
+def test_a_missing_number_is_not_zero(tmp_path):
+    (tmp_path / "missing.mjs").write_text("""
+        import { Trainer } from "./trainer.mjs";
+        const inputs = { x: { dtype: "float32" }, y: { dtype: "int32" }, tokens: { dtype: "int64" } };
+        const Tensor = class { constructor(type, data) { this.data = data; } };
+        const trainer = Object.assign(new Trainer(), { ort: { Tensor }, about: { step: { inputs } } });
+        console.log(String(trainer.tensor("x", [null, "NaN", 0.5]).data));
+        for (const [name, value] of [["y", null], ["y", NaN], ["tokens", 1.5], ["y", undefined]]) {
+          try { console.log(String(trainer.tensor(name, [1, value]).data)); } catch (e) { console.log(e.message); }
+        }
+    """)
+    shutil.copy(EXAMPLES / "trainer.mjs", tmp_path)
+    command = ["node", str(tmp_path / "missing.mjs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    refused = [("y", "null"), ("y", "NaN"), ("tokens", "1.5"), ("y", "undefined")]
+    assert done.stdout.splitlines() == ["NaN,NaN,0.5", *(f"{n} takes integers, got {v}" for n, v in refused)]
+
+
 def test_the_runner_needs_no_build_step():
     text = (EXAMPLES / "trainer.mjs").read_text()
     assert "import" not in text.replace("export class", "")
