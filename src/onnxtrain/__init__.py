@@ -144,7 +144,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Return where a name is found: in a public module, or under a similar name."""
+    """Return the end of a message about an unknown name: the public module that has it, or a similar name."""
     if name[:1].isupper():  # only classes: for a module, Python may be in the middle of importing it
         for module in ("onnxtrain.optim", "onnxtrain.errors", "onnxtrain.rows"):
             if name in importlib.import_module(module).__all__:

@@ -1,8 +1,8 @@
-"""Large weights as arrays outside a model, which refers to each by a key and so stays small when it is copied.
+"""Large weights, held as arrays outside a model.
 
-Otherwise a model of 500 MB that passes through a dozen conversions as protobuf messages would be in memory several
-times. The owner of a model with such weights also owns the arrays, by key. An array can be looked up as long as
-it has an owner.
+The model refers to each array by a key, so copies of the model are small. Otherwise, a model of 500 MB that passes
+through a dozen conversions as protobuf messages would be in memory several times. The owner of a model with such
+weights also owns the arrays, by key. An array can be looked up as long as it has an owner.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def has_many_floats(w: onnx.TensorProto) -> bool:
 
 
 def hold_external(tensors: Iterable[onnx.TensorProto], folder: str) -> dict[str, np.ndarray]:
-    """Read tensors of external files, and hold them outside their model, in place, if they are large together."""
+    """Read tensors of external files and, if their total size is large, hold them outside their model, in place."""
     large = list(tensors)
     if sum(4 * math.prod(w.dims) for w in large) < LEAST_IN_ALL:
         return {}

@@ -1,4 +1,4 @@
-"""Running of graphs: devices, sessions, threads. The package does not know training."""
+"""Running of graphs: devices, sessions, threads. The package is independent of training."""
 
 import re
 

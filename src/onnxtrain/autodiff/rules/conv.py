@@ -1,14 +1,15 @@
-"""Rules of Conv and ConvTranspose, each the transpose of the other, of DeformConv and Col2Im.
+"""Rules of Conv, ConvTranspose, DeformConv and Col2Im.
 
-``x`` is (N, C, ...), ``w`` the filters, ``b`` the bias (M,). With stride s, dilation d and padding p
+Conv and ConvTranspose are the transposes of each other. ``x`` is (N, C, ...), ``w`` the filters, ``b`` the bias (M,).
+With stride s, dilation d and padding p
 
     y[n, m, o] = sum over c, k of x[n, c, o s + k d - p] w[m, c, k]
 
-so ``dw`` is a convolution of ``x`` with ``dy`` in which stride and dilation are exchanged.
+Therefore, ``dw`` is a convolution of ``x`` with ``dy`` in which stride and dilation are exchanged.
 
 DeformConv interpolates the image at its sampling positions and multiplies by the filters: ``offset``
-(N, groups K axes, ...) is the shift of each position of the K entries of a filter, ``mask`` (N, groups K, ...) its
-weight, and a pixel outside the image is 0. Col2Im sums overlapping blocks; its adjoint gathers them.
+(N, groups K axes, ...) is the shift of each position of the K entries of a filter, and ``mask`` (N, groups K, ...) its
+weight. A pixel outside the image is 0. Col2Im sums overlapping blocks, and its adjoint gathers them.
 """
 
 from __future__ import annotations

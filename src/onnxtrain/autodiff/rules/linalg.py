@@ -1,4 +1,4 @@
-"""Rules of matrix products, Einsum, determinants and triangles.
+"""Rules of matrix products, Einsum, determinants and triangular matrices.
 
 ``y = a @ b`` has ``da = dy @ b^T`` and ``db = a^T @ dy``. A vector is a matrix of
 one row (on the left) or one column (on the right). Each gradient of an Einsum is an
