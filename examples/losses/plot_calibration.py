@@ -3,7 +3,8 @@ How do I improve the probabilities of naive Bayes?
 ==================================================
 
 Naive Bayes assumes that the columns are independent. If columns are correlated, its probabilities are too close to 0
-and 1. Training its means and variances with the log loss improves the probabilities. The model keeps its formula.
+and 1. Training its means and variances with the log loss improves the probabilities. The formula of the model does not
+change.
 """
 
 import matplotlib.pyplot as plt

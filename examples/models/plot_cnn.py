@@ -2,7 +2,7 @@
 How do I train a convolutional network from PyTorch?
 ====================================================
 
-onnxtrain makes a scikit-learn estimator of a network that was exported to ONNX. The rows of X are images, and X has the
+A network that was exported to ONNX can be trained as a scikit-learn estimator. The rows of X are images, and X has the
 shape (n, 1, 8, 8). One line of code exports a PyTorch module:
 
 .. code-block:: python

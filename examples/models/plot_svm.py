@@ -2,9 +2,9 @@
 How do I train a support vector machine with another loss?
 ==========================================================
 
-:class:`~sklearn.svm.SVR` can only minimize its own loss. onnxtrain can train a fitted model further with any loss. The
-weights are the support vectors, their coefficients and the intercept. This example uses the quantile loss. The result
-is an ``SVR`` that predicts an upper bound.
+:class:`~sklearn.svm.SVR` can only minimize its own loss. onnxtrain can train a fitted model further with any loss for
+regressors. The weights are the support vectors, their coefficients and the intercept. This example uses the quantile
+loss. The result is an ``SVR`` that predicts an upper bound.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ How do I adapt a network with LoRA?
 ===================================
 
 A network classifies dark digits on a white background, and a new scanner inverts black and white. LoRA adapts the
-network without training its weight matrices. For each of them, it trains two low-rank factors, whose product is added.
-The optimizer state has the size of the factors. The trained model has the size of the original one.
+network without training its weight matrices. For each matrix, it trains two low-rank factors, whose product is added to
+the matrix. The optimizer state has the size of the factors. The trained model has the size of the original one.
 """
 
 import matplotlib.pyplot as plt

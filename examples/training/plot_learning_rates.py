@@ -3,8 +3,8 @@ Which learning rate schedule should I use?
 ==========================================
 
 The gradients of small batches are noisy. With a large constant learning rate, the loss falls fast and then fluctuates
-around the minimum. With a small one, it falls slowly. A schedule starts with a high rate and ends with a low one. The
-minimum of least squares is known, so this example can plot the distance to it.
+around the minimum. With a small one, it falls slowly. A schedule lowers the rate during the training. The minimum of
+least squares is known, so this example can plot the distance to it.
 """
 
 import matplotlib.pyplot as plt
