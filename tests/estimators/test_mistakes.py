@@ -1141,7 +1141,8 @@ FURTHER_CALLS = [
     (
         lambda _: onnxtrain.OrtGradientForwardBackward(LINE),
         WeightError,
-        "initializers: []. Its weights are in LinearRegressor: skl2onnx.to_onnx(model, X, black_op={'LinearRegressor'})",
+        "initializers: []. Its weights are in LinearRegressor, which OrtGradientRegressor and OrtGradientClassifier train. "
+        "skl2onnx.to_onnx(model, X, black_op={'LinearRegressor'}) writes a matrix product instead.",
     ),
     # searches
     (

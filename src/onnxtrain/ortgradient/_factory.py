@@ -37,6 +37,18 @@ _PROVIDERS = frozenset({"CPUExecutionProvider", "CUDAExecutionProvider"})
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
 
 
+def _in_operators(model: onnx.ModelProto) -> str:
+    """Return where the weights of a model are that has them in operators of ai.onnx.ml, and what to do about it."""
+    kind = next((node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml"), None)
+    if kind is None:
+        return ""
+    plain = f" skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) writes a matrix product instead."
+    return (
+        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier train."
+        f"{plain if kind.startswith('Linear') else ''}"
+    )
+
+
 class OrtGradientForwardBackward:
     r"""The forward and the backward pass of an ONNX model, between which the caller computes a loss.
 
@@ -146,14 +158,9 @@ class OrtGradientForwardBackward:
         known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
         real = [name for name, tensor in known.items() if tensor.is_real]
         if names is None and not real:
-            of_operators = [n.op_type for n in self.onnx_model.graph.node if n.domain == "ai.onnx.ml"]
-            remedy = (
-                f" Its weights are in {of_operators[0]}: skl2onnx.to_onnx(model, X, black_op={{{of_operators[0]!r}}}) "
-                "writes a matrix product instead, and OrtGradientRegressor and OrtGradientClassifier train it as it is."
-            )
             raise WeightError(
                 f"The model has no floating-point initializer to train; initializers: {list(known)}."
-                f"{remedy if of_operators else ''}"
+                f"{_in_operators(self.onnx_model)}"
             )
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
