@@ -585,3 +585,15 @@ def test_rows_go_into_tensors_only():
         OrtGradientRegressor(onx).fit(X, Y)
     with pytest.raises(ModelError, match="input 'many' is no tensor"):
         check_gradient(onx, {"X": X})
+
+
+@pytest.mark.parametrize("end, rank", [(4, 4), (1, None), (2**40, None)])
+def test_axes_that_are_computed_from_constants_are_known(end, rank):
+    """PyTorch's dynamo exporter writes the scale of GroupNorm so, without its optimizer."""
+    text = f"""<ir_version: 10, opset_import: ["" : 20]> g (float[n, 6, h, w] X, float[6] b) => (float Y)
+        {{ one = Constant<value_int = 1>() end = Constant<value_int = {end}>() last = Sub(end, one)
+           axes = Range(one, last, one) s = Unsqueeze(b, axes) Y = Mul(X, s) }}"""
+    onx = parse_model(text)
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    shape = graphs.load(onx).graph.outputs[0].shape
+    assert (None if shape is None else len(shape)) == rank

@@ -20,6 +20,9 @@ from onnxtrain.graph.check import is_loose, n_bits, refuse_external
 from onnxtrain.graph.inference import infer_types, small_constants
 from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
 
+#: The longest Range that is computed: as many axes as a tensor may have.
+_FEW = 64
+
 
 def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
     """Return a model with one opset per domain, no negative dimensions and packed elements.
@@ -89,7 +92,8 @@ def leave_out_defaults(graph: onnx.GraphProto) -> None:
 def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
     """Make values explicit, in place, that onnx's shape inference misreads.
 
-    These are STFT's default of one-sided frequencies, and int32 axes of Pad.
+    These are STFT's default of one-sided frequencies, int32 axes of Pad, and a Range of constants: PyTorch's exporter
+    computes the axes of GroupNorm so.
     """
     known = {**outside, **small_constants(graph)}
     for node in list(graph.node):
@@ -99,6 +103,26 @@ def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
         if node.op_type == "Pad" and len(node.input) > 3 and node.input[3] in known:
             _lengthen_axes(graph, node, known)
+        if node.op_type in ("Add", "Sub", "Range") and not node.domain and known.keys() >= {*node.input}:
+            _compute(node, known)
+
+
+def _compute(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> None:
+    """Compute a node of single integers, and make a Constant of a Range, in place."""
+    xs = [onnx.numpy_helper.to_array(known[x]) for x in node.input]
+    if any(x.size != 1 for x in xs):
+        return
+    first, second, *step = (int(x.item()) for x in xs)
+    if node.op_type == "Range":
+        found = range(first, second, *step) if step[0] and abs(second - first) <= _FEW * abs(step[0]) else range(0)
+    else:
+        found = [first + second if node.op_type == "Add" else first - second]
+    if found and max(map(abs, found)) < 2**31:
+        array = np.array(found, xs[0].dtype)
+        tensor = onnx.numpy_helper.from_array(array if node.op_type == "Range" else array.reshape(xs[0].shape))
+        known[node.output[0]] = tensor
+        if node.op_type == "Range":
+            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, node.name, value=tensor))
 
 
 def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
