@@ -13,7 +13,8 @@ export class Trainer {
     const t = Object.assign(new Trainer(), { ort, about });
     const open = async ([role, name]) => [role, await ort.InferenceSession.create(await at(name), { ...OPTIONS, ...options })];
     const sessions = [];
-    for (const file of Object.entries(about.files)) sessions.push(await open(file)); // onnxruntime-web opens only one session at a time
+    // onnxruntime-web opens only one session at a time
+    for (const file of Object.entries(about.files)) sessions.push(await open(file));
     t.sessions = Object.fromEntries(sessions);
     t.state = await t.sessions.init.run({});
     return t;

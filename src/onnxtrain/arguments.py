@@ -1,4 +1,4 @@
-"""Errors for unknown arguments that propose ours, also for names of scikit-learn, Keras, PyTorch and skorch.
+"""Errors that propose a parameter for an unknown argument, also for names of scikit-learn, Keras, PyTorch and skorch.
 
 Python's own error would name a base class that users never see, and no remedy.
 """

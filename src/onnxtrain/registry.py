@@ -22,7 +22,7 @@ E = TypeVar("E")
 def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the end of an error message that lists the nearest known name, then all known names.
 
-    `synonyms` maps names of other libraries, in lower-case letters and digits, to ours; they take precedence over
+    `synonyms` maps names of other libraries, in lower-case letters and digits, to our names; they take precedence over
     similar names.
 
     Examples

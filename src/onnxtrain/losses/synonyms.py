@@ -1,4 +1,4 @@
-"""The names of our losses in Keras, PyTorch, XGBoost and others, for the error that proposes ours."""
+"""The names of our losses in Keras, PyTorch, XGBoost and others, for the error that proposes our name."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def derive(
 
 
 class _Derivation:
-    """A model prepared for the foreign builder, and the names of its values for the user and the builder."""
+    """A model prepared for onnxruntime-training, and the names of its values for the user and the builder."""
 
     def __init__(self, model: ir.Model, inputs: Sequence[ir.Value], weights: Sequence[ir.Value], loss: ir.Value | None):
         self.model = model
@@ -99,7 +99,7 @@ class _Derivation:
         model = ir.from_proto(self._foreign(wanted))
         self.values = values_by_name(model.graph)
         for name, known in values_by_name(self.model.graph).items():
-            if name in self.values:  # the foreign builder drops the types of its outputs
+            if name in self.values:  # onnxruntime-training drops the types of its outputs
                 self.values[name].type, self.values[name].shape = known.type, known.shape
         self.op: Op = graphs.builder(model).op
         self._take_inputs(model.graph, options)
@@ -112,7 +112,7 @@ class _Derivation:
         return graphs.save(model, outputs=outputs)
 
     def _foreign(self, wanted: list[str]) -> onnx.ModelProto:
-        """Return the graph of the foreign builder, or the graph unchanged if nothing is to be differentiated."""
+        """Return the graph of onnxruntime-training, or the unchanged graph if there is nothing to differentiate."""
         self.model.ir_version = graphs.IR_VERSION
         proto = ir.to_proto(self.model)
         if not wanted:
@@ -149,7 +149,7 @@ class _Derivation:
         return named
 
     def _gradients(self, yields: Sequence[ir.Node] = ()) -> list[tuple[str, ir.Value]]:
-        """Return the gradient of each wanted value, zeros if no output depends on it.
+        """Return the gradient of each value to differentiate, zeros if no output depends on it.
 
         They are placed after `yields`: TrainingAgent returns only values computed in the backward pass.
         """

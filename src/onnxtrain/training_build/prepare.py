@@ -1,7 +1,7 @@
 """Prepare a model for the gradient builder of onnxruntime-training; refuse operators that it differentiates wrongly.
 
 :data:`WRONG` and :data:`IGNORED` were found by central differences with version 1.19.2. An operator without derivative
-in onnxruntime-training needs no row, because the foreign builder refuses it by name.
+in onnxruntime-training needs no row, because its builder refuses it by name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SUFFIX = "_grad"
 
 
 def prepare(model: ir.Model, wanted: Iterable[ir.Value]) -> set[ir.Value]:
-    """Prepare, in place, the nodes that depend on the wanted values; return the values that depend on them.
+    """Prepare, in place, the nodes that depend on the differentiated values; return the values that depend on them.
 
     Outputs that the gradient needs are declared, repeated operands of a node are copied, names reserved for
     gradients are changed. The operators are kept.
@@ -111,7 +111,7 @@ def _free_names(model: ir.Model, taken: set[str]) -> None:
 
 
 def total(model: ir.Model, loss: ir.Value) -> ir.Value:
-    """Return the loss as a scalar: the foreign builder starts from one."""
+    """Return the loss as a scalar, because onnxruntime-training differentiates a scalar."""
     op: Op = graphs.builder(model).op
     return op.Identity(loss) if graphs.rank(loss) == 0 else op.ReduceSum(loss, keepdims=0)
 
@@ -244,7 +244,7 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
     """Raise a GradientError for a node with a wrong gradient; `active` are the values that need a gradient."""
     if node.domain not in ("", "ai.onnx"):
         return
-    if holds_graphs(node):  # with a loss, the foreign builder aborts the process
+    if holds_graphs(node):  # with a loss, onnxruntime-training aborts the process
         raise GradientError(
             f'onnxruntime-training does not derive {node.op_type} (node {node.name!r}). Use builder="builtin".'
         )
