@@ -113,10 +113,10 @@ def _compute(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> None:
     if any(x.size != 1 for x in xs):
         return
     first, second, *step = (int(x.item()) for x in xs)
+    found = [first + second if node.op_type == "Add" else first - second]
     if node.op_type == "Range":
-        found = range(first, second, *step) if step[0] and abs(second - first) <= _FEW * abs(step[0]) else range(0)
-    else:
-        found = [first + second if node.op_type == "Add" else first - second]
+        short = step[0] and abs(second - first) <= _FEW * abs(step[0])
+        found = list(range(first, second, *step)) if short else []
     if found and max(map(abs, found)) < 2**31:
         array = np.array(found, xs[0].dtype)
         tensor = onnx.numpy_helper.from_array(array if node.op_type == "Range" else array.reshape(xs[0].shape))
