@@ -32,7 +32,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, average_states, load, save
-from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, DataError, ExportError, FileError, ParameterError
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from onnxtrain.runtime.session import run
@@ -591,6 +591,13 @@ def test_an_unknown_target(tmp_path):
         fitted("linear").export_training_step(tmp_path, target="webgl")
 
 
+def test_paths_of_other_types():
+    with pytest.raises(ArgumentTypeError, match="folder is the path of a folder, got None"):
+        fitted("linear").export_training_step(None)
+    with pytest.raises(ArgumentTypeError, match=r"state is a mapping of names to arrays, .*, got \[1, 2\]"):
+        fitted("linear").load_training_state([1, 2])
+
+
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
@@ -609,6 +616,12 @@ STATES = {
     "unknown": (lambda s: {**s, "more": np.zeros(1)}, "The state has also more"),
     "shape": (lambda s: {**s, "coef": s["coef"][:3]}, r"coef of the state has shape \(3, 1\), expected \(10, 1\)"),
     "diverged": (lambda s: {**s, "coef": s["coef"] * np.nan}, "coef of the state holds values that are not finite"),
+    "step 0": (
+        lambda s: {**s, "step": [0]},
+        r"step of the state is \[0\]: it is the number of the next step, from 1 on",
+    ),
+    "half a step": (lambda s: {**s, "step": [1.5]}, r"step of the state is \[1\.5\]"),
+    "step in int64": (lambda s: {**s, "step": [2**32 + 1]}, r"step of the state is \[4294967297\]"),
 }
 
 
@@ -721,6 +734,11 @@ WRONG = {
     "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "none negative"),
     "zero": ([{"a": np.ones(1)}], [0], "not all zero"),
     "one state": ({"a": np.ones(1)}, None, r"a list of states, .* average_states\(\[a, b\]\); got one dict\."),
+    "diverged": (
+        [{"a": np.ones(1)}, {"a": [np.nan]}],
+        [1, 0],
+        "'a' of state 1 holds values that are not finite: its training",
+    ),
     "arrays": ([np.ones(1)], None, r"a list of states, .* average_states\(\[a, b\]\); got a ndarray in it\."),
 }
 

@@ -160,6 +160,8 @@ class ExportableEstimator(OrtGradientEstimator):
         [7.0]
         """
         check_is_fitted(self)
+        if not isinstance(folder, (str, os.PathLike)):
+            raise ArgumentTypeError(f"folder is the path of a folder, got {folder!r:.80}.")
         deferred.step_files.write(folder, self, target)
 
     def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
@@ -247,6 +249,8 @@ class ExportableEstimator(OrtGradientEstimator):
         True
         """
         check_is_fitted(self)
+        if not isinstance(state, (str, os.PathLike, Mapping)):
+            raise ArgumentTypeError(f"state is a mapping of names to arrays, or the path of a file, got {state!r:.80}.")
         deferred.trained.set_learned(self, *deferred.step_files.read(state, self))
         return self
 

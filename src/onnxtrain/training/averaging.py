@@ -37,8 +37,8 @@ def average_states(
     Raises
     ------
     DataError
-        There is no state, the states differ in names or shapes, or the weights are negative, sum to zero or differ in
-        number from the states.
+        There is no state, the states differ in names or shapes, a value is not finite, or the weights are negative, sum
+        to zero or differ in number from the states.
 
     Examples
     --------
@@ -59,9 +59,13 @@ def average_states(
             f"{'one' if other is states else 'a'} {type(other).__name__}{'' if other is states else ' in it'}."
         )
     found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
-    for name, x in ((name, x) for state in found for name, x in state.items()):
+    for i, name, x in ((i, name, x) for i, state in enumerate(found) for name, x in state.items()):
         if x.dtype.kind not in "fiub":
             raise DataError(f"A state holds arrays of numbers, got {x!r:.80} as {name!r}.")
+        if not np.isfinite(x).all():
+            raise DataError(
+                f"{name!r} of state {i} holds values that are not finite: its training diverged. Leave it out."
+            )
     if not found:
         raise DataError("There is no state to average.")
     wanted = [1.0] * len(found) if weights is None else weights
