@@ -99,7 +99,7 @@ def test_an_epoch_draws_another_order_of_parts_and_rows():
 def test_rows_of_sorted_parts_are_mixed():
     data = parted(data_of(), 40)
     batches = [piece.label for piece in visited(data, 50)]
-    spread = [np.ptp(labels) / N for labels in batches]
+    spread = [np.ptp(labels) / N for labels in batches if len(labels) == 50]  # the last has three rows
     assert np.mean(spread) > 0.5  # of the rows as they are sorted: 0.05
     assert min(spread) > 0.2
 

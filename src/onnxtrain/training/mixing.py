@@ -73,6 +73,16 @@ def sections(sizes: np.ndarray, k: int) -> np.ndarray:
     return np.where(np.arange(n)[:, None] * k // n == np.arange(k), sizes[:, None], 0)
 
 
+def to_balance(counts: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
+    """Return the counts that the order of the parts balances: those of strata, and those of sections of all lengths.
+
+    Sorted files have groups of rows that no label tells: the sections are the file cut into 2, 3, up to k + 2. Those of
+    one length would balance the groups of theirs only. The strata come as often, and weigh as much as all sections.
+    """
+    of_sections = [sections(sizes, n) for n in range(2, k + 3)]
+    return np.hstack([counts] * len(of_sections) + of_sections)
+
+
 # ---------------------------------------------------------------- the order
 
 

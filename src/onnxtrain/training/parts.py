@@ -18,7 +18,15 @@ from onnxtrain.errors import DataError
 from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
 from onnxtrain.training.data import Batch, Piece, TrainingData, batches
-from onnxtrain.training.mixing import Strata, balanced_order, gather, mixed, sections, shuffled
+from onnxtrain.training.mixing import (
+    Strata,
+    balanced_order,
+    gather,
+    mixed,
+    sections,
+    shuffled,
+    to_balance,
+)
 
 #: The tolerance of the sum of the weights of a part between two passes; on one side of a split, the sum is a difference
 #: of sums.
@@ -260,11 +268,10 @@ class PartedData:
             yield from shuffled(opened, [data.rows for data in opened], random_state)
             return
         sizes = np.array(self.sizes)[present]
-        of_sections = sections(sizes, k)
-        strata = Strata(of_sections, by_label=False)
+        strata = Strata(sections(sizes, k), by_label=False)
         if self.shares is not None:
             strata = Strata(self.shares[present] * sizes[:, None], by_label=True)
-        order = balanced_order(np.hstack([strata.counts, of_sections]), sizes, random_state)
+        order = balanced_order(to_balance(strata.counts, sizes, k), sizes, random_state)
         parts = self._read(present[order].tolist())
         try:
             yield from mixed(parts, order, strata, k, random_state)
