@@ -56,6 +56,8 @@ def test_an_error_on_a_page_is_found(tmp_path):
     assert completeness.shown_errors(tmp_path) == []
     (tmp_path / "sub" / "bad.html").write_text("<p>1</p>\n<span>ERROR: Adding a table of contents</span>")
     assert completeness.shown_errors(tmp_path) == ["sub/bad.html:2: <span>ERROR: Adding a table of contents</span>"]
+    (tmp_path / "sub" / "bad.html").write_text("<p><strong>It is ``x``</strong></p>")
+    assert completeness.shown_errors(tmp_path) == ["sub/bad.html:1: <p><strong>It is ``x``</strong></p>"]
 
 
 def test_a_class_whose_arguments_are_hidden_is_found(tmp_path):
