@@ -244,11 +244,11 @@ DOUBTFUL = {
     ),
     "a percentage": (
         f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}",
-        "'Y' is never negative, .* of one class in every row. Make it a score or a probability, or say",
+        "'Y' is never negative, .* the same in every row. Make it a score or a probability, or say",
     ),
     "a logarithm": (
         f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) Y = Log(P) }}",
-        "'Y' is never positive, .* of one class in every row.",
+        "'Y' is never positive, .* the same in every row.",
     ),
 }
 
@@ -260,6 +260,12 @@ def test_scores_that_may_be_something_else_are_named(text, words):
     with pytest.warns(UserWarning, match=words):
         OrtGradientClassifier(onx, max_iter=0).fit(X, y)
     OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, y)  # filterwarnings = error
+
+
+def test_percentages_of_labels_are_named():
+    onx = model(f"{K} {{ Z = MatMul(X, W) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}")
+    with pytest.warns(UserWarning, match="'Y' is never negative, .* the same in every row"):
+        OrtGradientClassifier(onx, max_iter=0).fit(X, np.eye(3, dtype=int)[THREE])
 
 
 def test_scores_of_one_sign_on_these_rows_may_have_another_on_others():

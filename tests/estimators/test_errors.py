@@ -271,6 +271,18 @@ def test_labels_with_a_minimum(loss, power, label):
     assert np.isfinite(fitted.losses(X, np.full(len(X), label))).all()
 
 
+@pytest.mark.parametrize("loss", ["poisson", "gamma", "tweedie"])
+def test_predictions_that_are_no_means_are_warned_of(loss):
+    means = np.abs(X[:, 2]) + 0.1
+    line = LinearRegression().fit(X[:, :1], X[:, 0])  # half of its predictions are negative
+    words = rf"loss='{loss}' takes the output 'variable' for a mean, .* negative in \d+ of \d+ rows.*PoissonRegressor"
+    with pytest.warns(UserWarning, match=words):
+        OrtGradientRegressor(line, loss=loss, max_iter=1).fit(X[:, :1], means)
+    line = LinearRegression().fit(X, means)
+    assert line.predict(X).min() > 0
+    OrtGradientRegressor(line, loss=loss, max_iter=1).fit(X, means)  # filterwarnings = error
+
+
 def test_a_wrong_parameter_is_refused_each_time_whatever_its_equal_was():
     OrtGradientRegressor(max_iter=2).fit(X, y)
     for _ in range(2):

@@ -26,6 +26,7 @@ from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.training.data import dense
@@ -249,6 +250,24 @@ def check_start(
             warn(message)
         model.source.agreed[how] = verdict.decides
     return model.source.agreed[how]
+
+
+def warn_of_means(model: TrainedModel, X: Features) -> None:
+    """Warn of rows whose prediction cannot be the mean that the loss takes it for: it is zero or negative."""
+    objective, read = model.objective, model.source.model
+    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies)
+    if loss.prediction is not Prediction.LOG_MEAN or read.link is Link.EXP:
+        return
+    feeds = model.form.feeds(some_rows(X, WORK if model.positional else 0.0), read)
+    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
+    means = model.run_once(feeds, [read.output])[read.output]
+    n_rows = int((means.reshape(len(means), -1) <= 0).any(axis=1).sum())
+    if n_rows:
+        warn(
+            f"loss={objective.loss!r} takes the output {read.output!r} for a mean, and it is zero or negative in "
+            f"{n_rows} of {len(means)} rows, which have no gradient. Give a model whose predictions are positive: "
+            "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
+        )
 
 
 def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Features:

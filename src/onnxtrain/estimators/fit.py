@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sklearn.utils import check_random_state
 
 from onnxtrain.errors import DataError
+from onnxtrain.estimators.agreement import warn_of_means
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.given import given, hold_out
 from onnxtrain.estimators.reports import (
@@ -95,6 +96,8 @@ def _started(
     with given_rows.expecting_classes(estimator):
         checked, model, state = start(estimator, *given_rows.sample, known)
     model, data = given_rows.data(estimator, model, checked, n_epochs)
+    if known is None:
+        warn_of_means(model, checked.exact)
     return model, state, data
 
 

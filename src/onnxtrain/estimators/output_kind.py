@@ -98,13 +98,14 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     if sums_to_one and not reading.n_labels and not outside.any():
         link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
         return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
-    doubt = _doubt(model, found, outside=bool(outside.any()))
+    decides_by_sign = found.shape[1] == 1 or reading.n_labels > 0
+    doubt = _doubt(model, found, outside=bool(outside.any()), decides_by_sign=decides_by_sign)
     if doubt:
         warn(f"{doubt} or say output_is='scores'.")
     return _of_scores(model, found.shape[1])
 
 
-def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool) -> str:
+def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool, decides_by_sign: bool) -> str:
     """Return the start of a warning: evidence that the output is not scores, and the remedy; empty if none."""
     output, total = repr(model.output), _common_sum(found)
     if total:
@@ -123,10 +124,10 @@ def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool) -> str:
             f"The rows of {undone.format(model.output)} sum to one, as if the output {output} were such a logarithm of "
             "probabilities: it is taken for scores, the class is that of the largest. Make it a natural logarithm,"
         )
-    if found.shape[1] == 1 and _has_one_sign(model, found):
+    if decides_by_sign and _has_one_sign(model, found):
         return (
-            f"The output {output} is never {'negative' if found.max() > 0 else 'positive'}, and one column of scores "
-            "decides by its sign: it is taken for scores, of one class in every row. Make it a score or a probability,"
+            f"The output {output} is never {'negative' if found.max() > 0 else 'positive'}, and it is taken for "
+            "scores, whose sign decides: it says the same in every row. Make it a score or a probability,"
         )
     return ""
 
