@@ -238,6 +238,12 @@ def test_the_line_of_pytorch_fits_tokens(ragged, tmp_path, monkeypatch):
     check_lines(Bag(), tmp_path, monkeypatch, {"torch": torch}, given, pad={"ids": 0})
 
 
+def test_a_network_that_has_a_dtype_is_not_taken_for_rows():
+    attributes = {"__module__": "keras.src.models.sequential", "dtype": "float32", "inputs": None}
+    with pytest.raises(ParameterError, match=r"got Sequential\. Export it, and give the file:"):
+        OrtGradientClassifier(type("Sequential", (), attributes)()).fit(X, KIND)
+
+
 def test_the_line_of_keras_builds_a_model(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     pytest.importorskip("torch", reason="the backend, torch, is not installed")

@@ -236,7 +236,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     remedy = how_to_export(estimator, X)
     if isinstance(estimator, (list, tuple)):
         remedy = " Steps become an estimator by sklearn.pipeline.Pipeline or make_pipeline."
-    elif hasattr(estimator, "dtype") or hasattr(estimator, "iloc"):
+    elif hasattr(estimator, "shape"):  # rows; networks of Keras and transformers have a dtype, too
         remedy = f" Rows are given to fit: OrtGradient{'Classifier' if classifies else 'Regressor'}().fit(X, y)."
     elif hasattr(estimator, "read"):
         remedy = " Give what is in the file: its bytes, as read() returns them."
