@@ -68,7 +68,7 @@ tuned = OrtGradientClassifier(
     validation_fraction=0.2,
     random_state=0,
 ).fit(X_train, y_train)
-print("who runs what:", tuned.onnx_status_)
+print("each step is run by:", tuned.onnx_status_)
 
 back = tuned.to_sklearn()
 losses = {

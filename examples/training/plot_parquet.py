@@ -67,7 +67,7 @@ assert accuracy[0] + 0.05 < accuracy[1] < accuracy[2]
 assert max(memory) < 0.6
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")
-labels = ["accuracy on later writers", "memory of the fit / that of the table"]
+labels = ["accuracy on later writers", "memory of the fit / size of the table"]
 for ax, values, label in zip(axes, [accuracy, memory], labels, strict=True):
     ax.plot(open_parts, values, "o-")
     ax.set(xlabel="row groups open at a time", ylabel=label, ylim=(0, 1))

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain import graph as graphs
 from onnxtrain.convert.columns import positional
+from onnxtrain.convert.derived import keep_in_range, range_layout, tie
 from onnxtrain.convert.export import make_consistent
 from onnxtrain.convert.learned import (
     LAYOUTS,
@@ -37,7 +38,6 @@ from onnxtrain.convert.learned import (
 )
 from onnxtrain.convert.sklearn import documentation, repaired_graph
 from onnxtrain.convert.thresholds import HISTOGRAMS, with_float32_splits
-from onnxtrain.convert.ties import keep_in_range, range_layout, tie
 from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError
 from onnxtrain.graph import unique_name
 from onnxtrain.rewrite import rewritten

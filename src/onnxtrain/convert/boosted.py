@@ -11,8 +11,8 @@ import onnx_ir as ir
 from sklearn.base import is_classifier
 
 from onnxtrain import graph
+from onnxtrain.convert.custom import Nodes, addition
 from onnxtrain.convert.learned import library_of
-from onnxtrain.convert.own import Nodes, addition
 from onnxtrain.convert.repairs.table import Addition
 from onnxtrain.errors import ConversionError
 

@@ -31,7 +31,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
-from onnxtrain.convert.tied import folded_from
+from onnxtrain.convert.tied_weights import folded_from
 
 #: The metadata key of the role of an initializer.
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"

@@ -17,7 +17,7 @@ from onnxtrain.convert.merged import (
     with_trained_copies,
 )
 from onnxtrain.convert.quantized import has_integers, quantized_again
-from onnxtrain.convert.tied import untied
+from onnxtrain.convert.tied_weights import untied
 from onnxtrain.errors import ModelError, OnnxTrainError
 from onnxtrain.runtime.session import open_session, run_session
 

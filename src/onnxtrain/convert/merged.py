@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.convert.dynamo import RECURRENT, Module, as_in_module, held_by_module, holder_of, taken_by_nodes
-from onnxtrain.convert.tied import is_computed, transposed_copies
+from onnxtrain.convert.tied_weights import is_computed, transposed_copies
 
 #: The operand positions of scales and intercepts, which networks initialise to 0 or 1.
 _SLOTS = {

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from onnxtrain.convert.own import converter
+from onnxtrain.convert.custom import converter
 
 
 class Columns(TransformerMixin, BaseEstimator):

@@ -28,8 +28,8 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import date_columns, input_types, text_columns
+from onnxtrain.convert.custom import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
-from onnxtrain.convert.own import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError

@@ -21,7 +21,7 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.fit import train
-from onnxtrain.estimators.given import data_of
+from onnxtrain.estimators.fit_data import data_of
 from onnxtrain.estimators.protocols import take
 from onnxtrain.estimators.reports import as_listener
 from onnxtrain.estimators.settings import HALVES, settings_of

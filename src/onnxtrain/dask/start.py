@@ -14,10 +14,10 @@ from onnxtrain.dask.rows import DistributedRows, stack
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.given import check_rows, data_of
+from onnxtrain.estimators.first_pass import form_of
+from onnxtrain.estimators.fit_data import check_rows, data_of
 from onnxtrain.estimators.labels import balanced
 from onnxtrain.estimators.protocols import take
-from onnxtrain.estimators.survey import form_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData

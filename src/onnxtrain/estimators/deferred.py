@@ -1,4 +1,4 @@
-"""The modules that the estimators use, each imported at its first use: ``deferred.given.at_hand(X)``.
+"""The modules that the estimators use, each imported at its first use: ``deferred.fit_data.at_hand(X)``.
 
 They import onnx, onnxruntime, skl2onnx and most of scikit-learn, which takes longer than
 ``import sklearn.neural_network``. Constructing, cloning or printing an estimator needs none of them. So only the
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxtrain import losses
-    from onnxtrain.convert import own
+    from onnxtrain.convert import custom
     from onnxtrain.estimators import (
         fit,
-        given,
+        fit_data,
         graphs,
         labels,
         positions,
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from onnxtrain.losses import link
 
 __all__ = [
+    "custom",
     "fit",
-    "given",
+    "fit_data",
     "graphs",
     "labels",
     "link",
     "losses",
-    "own",
     "positions",
     "settings",
     "step_files",
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 #: The packages of the modules outside ``onnxtrain.estimators``.
-_PACKAGES = {"link": "onnxtrain.losses", "losses": "onnxtrain", "own": "onnxtrain.convert"}
+_PACKAGES = {"link": "onnxtrain.losses", "losses": "onnxtrain", "custom": "onnxtrain.convert"}
 
 if not TYPE_CHECKING:
 

@@ -51,7 +51,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         >>> line.losses([[0.0], [1.0]], [1.0, 5.0]).round(3).tolist()  # squared errors
         [0.0, 4.0]
         """
-        return deferred.given.joined(self._losses(*part) for part in deferred.given.labelled(X, y, sample_weight))
+        return deferred.fit_data.joined(self._losses(*part) for part in deferred.fit_data.labelled(X, y, sample_weight))
 
     def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         model, (X, label) = self._model, self._check_labelled(X, y)
@@ -94,8 +94,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         if isinstance(y, str):
             raise DataError(f"y is the text {y!r}: an input is named by wrt={y!r}, as in gradient(X, wrt={y!r}).")
         if y is None:
-            return model.score_gradient(model.check(self, deferred.given.at_hand(X).X), wrt)
-        rows = deferred.given.at_hand(X, y)
+            return model.score_gradient(model.check(self, deferred.fit_data.at_hand(X).X), wrt)
+        rows = deferred.fit_data.at_hand(X, y)
         return model.loss_gradient(*self._check_labelled(rows.X, rows.y), wrt)
 
     @names_its_arguments
@@ -131,7 +131,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         >>> network.fit(X, X[:, 0]).embed(X, "next_activations").shape
         (20, 7)
         """
-        return self._model.embed(self._model.check(self, deferred.given.at_hand(X).X), output)
+        return self._model.embed(self._model.check(self, deferred.fit_data.at_hand(X).X), output)
 
     def _scored(
         self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
@@ -139,17 +139,17 @@ class EvaluableEstimator(OrtGradientEstimator):
         """Return the targets that count, their predictions and their weights, concatenated over all parts."""
         check_is_fitted(self)
         found = []
-        for part in deferred.given.labelled(X, y, sample_weight):
+        for part in deferred.fit_data.labelled(X, y, sample_weight):
             predictions = self.predict(part.X)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
             found.append(self._targets.counted(part.y, predictions, part.sample_weight))
-        targets, predictions, weights = (deferred.given.joined(iter(values)) for values in zip(*found, strict=True))
+        targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the checked rows and their encoded labels."""
         model = self._model
-        rows = deferred.given.check_rows(self, X, y, None, model)
+        rows = deferred.fit_data.check_rows(self, X, y, None, model)
         return rows.X, self._targets.encode(rows.y, model)
 
     def _predicted(self, X: ArrayLike | Parts, output: str, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -159,7 +159,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         """
         model = self._model
         found = []
-        for rows in deferred.given.features_of(X):
+        for rows in deferred.fit_data.features_of(X):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
             found += [read(piece.astype(dtype, copy=False)) for piece in outputs]

@@ -271,7 +271,7 @@ class ExportableEstimator(OrtGradientEstimator):
         >>> callable(line.onnx_parser())
         True
         """
-        return deferred.own.parser_of(self)
+        return deferred.custom.parser_of(self)
 
     def onnx_shape_calculator(self) -> Callable[[Any], None]:
         """Return the function that skl2onnx calls to set the types of the outputs.
@@ -288,7 +288,7 @@ class ExportableEstimator(OrtGradientEstimator):
         >>> callable(line.onnx_shape_calculator())
         True
         """
-        return deferred.own.shape_calculator_of(self)
+        return deferred.custom.shape_calculator_of(self)
 
     def onnx_converter(self) -> Callable[[Any, Any, Any], None]:
         """Return the function that skl2onnx calls to add the nodes.
@@ -312,4 +312,4 @@ class ExportableEstimator(OrtGradientEstimator):
         >>> [node.op_type for node in to_onnx(model, np.zeros((1, 1), np.float32)).graph.node][:1]
         ['Scaler']
         """
-        return deferred.own.converter_of(self)
+        return deferred.custom.converter_of(self)

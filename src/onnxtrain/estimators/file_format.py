@@ -2,9 +2,9 @@
 
 The additional data are a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX puts the state of
 an optimizer. If the file would exceed the size of a protobuf message, these tensors are in a data file beside it
-(:mod:`~onnxtrain.estimators.beside`). :class:`Encoder` converts values to JSON and tensors; reading them runs no code
-from the file. The last bytes of the file are a checksum of all others. The checksum is encoded as a further entry of
-``metadata_props``, because bytes appended to a protobuf message are merged into the message.
+(:mod:`~onnxtrain.estimators.data_file`). :class:`Encoder` converts values to JSON and tensors; reading them runs no
+code from the file. The last bytes of the file are a checksum of all others. The checksum is encoded as a further entry
+of ``metadata_props``, because bytes appended to a protobuf message are merged into the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import onnx
 
 from onnxtrain import graph
 from onnxtrain.errors import ExportError, FileError, ModelError
-from onnxtrain.estimators import beside
+from onnxtrain.estimators import data_file
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.optim import OPTIMIZERS, Optimizer
 from onnxtrain.optim.schedules import SCHEDULES, Schedule
@@ -68,12 +68,12 @@ def write(
     real = Path(os.path.realpath(path))
     try:
         remove_parts(real)
-        former = beside.belonging_to(real)
-        if beside.is_too_large(model, header, tensors):
-            beside.remove(former - {_write_two(real, model, header, tensors, former)})
+        former = data_file.belonging_to(real)
+        if data_file.is_too_large(model, header, tensors):
+            data_file.remove(former - {_write_two(real, model, header, tensors, former)})
         else:
             _write_one(real, _content(model, header, tensors))
-            beside.remove(former)
+            data_file.remove(former)
     except OSError as e:
         raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e
 
@@ -96,10 +96,10 @@ def _write_two(
     The partial file of the model is written before the data file and refers to it, so that :func:`remove_parts` finds
     the data file if the process is killed in between.
     """
-    checksum = beside.checksum_of(tensors)
-    file = path.parent / beside.name_of(path, checksum)
+    checksum = data_file.checksum_of(tensors)
+    file = path.parent / data_file.name_of(path, checksum)
     header = {**header, "beside": {"name": file.name, "sha256": checksum}}
-    content = _content(model, header, beside.references(tensors, file.name))
+    content = _content(model, header, data_file.references(tensors, file.name))
     try:
         with (
             graph.replacement(path, lambda f: f.write(content + _trailer(content))),
@@ -107,7 +107,7 @@ def _write_two(
         ):
             pass
     except BaseException:
-        beside.remove({file} - {*former} - beside.belonging_to(path))  # the new model may already be in place
+        data_file.remove({file} - {*former} - data_file.belonging_to(path))  # the new model may already be in place
         raise
     return file
 
@@ -136,7 +136,7 @@ def remove_parts(path: str | os.PathLike) -> None:
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):  # the file is gone or belongs to another user
             if time.time() - part.stat().st_mtime > _ABANDONED:
-                beside.remove(beside.belonging_to(path, part) - beside.belonging_to(path))
+                data_file.remove(data_file.belonging_to(path, part) - data_file.belonging_to(path))
                 part.unlink()
 
 
@@ -163,7 +163,7 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
         )
     proto = onnx.load_model_from_string(content)
     header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))
-    outside = beside.take_in(proto, header.get("beside"), Path(os.path.realpath(path)))
+    outside = data_file.take_in(proto, header.get("beside"), Path(os.path.realpath(path)))
     proto = graph.read(proto)
     if header["format"] > FORMAT:
         raise ModelError(

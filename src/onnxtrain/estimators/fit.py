@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.agreement import warn_of_means
 from onnxtrain.estimators.checkpoint import Checkpoint
-from onnxtrain.estimators.given import given, hold_out
+from onnxtrain.estimators.fit_data import given, hold_out
 from onnxtrain.estimators.reports import (
     FitTask,
     as_listener,

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from onnxtrain.convert.columns import by_column
-from onnxtrain.convert.entrance import Entrance
+from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, loses_digits, not_nullable
 from onnxtrain.estimators.inputs import Inputs
@@ -329,16 +329,16 @@ def as_pandas(X: ArrayLike) -> ArrayLike:
 
 def is_rounded(X: ArrayLike) -> bool:
     """Whether a float32 model rounds the rows: float64 values, or integers that float32 cannot represent."""
-    columns = _numbers(X)
+    columns = _numeric_columns(X)
     return any(loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(as_pandas(X)))
 
 
 def holds_halves(X: ArrayLike) -> bool:
     """Whether some values are float16, a type in which scikit-learn computes too."""
-    return any(column.dtype == np.float16 for column in _numbers(X))
+    return any(column.dtype == np.float16 for column in _numeric_columns(X))
 
 
-def _numbers(X: ArrayLike) -> list[Any]:
+def _numeric_columns(X: ArrayLike) -> list[Any]:
     """Return the numeric columns of a frame, or a whole array; empty for sparse rows and lists of objects."""
     if scipy.sparse.issparse(X) or is_of_objects(X):
         return []

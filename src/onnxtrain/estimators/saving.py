@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.convert.entrance import Entrance
+from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder

@@ -15,16 +15,16 @@ from sklearn.utils import get_tags
 from onnxtrain import graph
 from onnxtrain.convert import Binding
 from onnxtrain.convert.dynamo import Module, settled
-from onnxtrain.convert.entrance import Entrance
+from onnxtrain.convert.export_warnings import remarks
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
+from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
-from onnxtrain.convert.tied import tied
-from onnxtrain.convert.unseen import remarks
+from onnxtrain.convert.tied_weights import tied
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.export_lines import how_to_export
 from onnxtrain.estimators.protocols import ArrayLike, Features, Model, OnnxModel, is_onnx

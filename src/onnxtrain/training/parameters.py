@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.convert.dynamo import KIND, held_by_module
-from onnxtrain.convert.tied import folded_from, is_computed
+from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
 Uses: TypeAlias = "list[tuple[ir.Node, int]]"

@@ -11,7 +11,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.preprocessing import QuantileTransformer
 
 from onnxtrain.convert.additions.chains import score
-from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.custom import Nodes, addition, built_in
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 

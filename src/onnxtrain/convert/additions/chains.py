@@ -14,7 +14,7 @@ from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _Const
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.semi_supervised import SelfTrainingClassifier
 
-from onnxtrain.convert.own import Nodes, addition, built_in, label_tensor
+from onnxtrain.convert.custom import Nodes, addition, built_in, label_tensor
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 

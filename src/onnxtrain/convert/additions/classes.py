@@ -9,7 +9,7 @@ import onnx_ir as ir
 from sklearn.dummy import DummyClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 
-from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.errors import ConversionError
 
 

@@ -24,7 +24,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process._gpc import COEFS, LAMBDAS
 
 from onnxtrain.convert.additions.kernels import Pairs, RowsWith, RowsWithThemselves, pairwise
-from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.errors import ConversionError
 
 

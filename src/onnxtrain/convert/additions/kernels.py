@@ -15,7 +15,7 @@ import onnx_ir as ir
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading
 
-from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.errors import ConversionError
 from onnxtrain.registry import did_you_mean
 

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.neighbors import KNeighborsRegressor, NearestCentroid, RadiusNeighborsRegressor
 
 from onnxtrain.convert.additions.kernels import RowsWith
-from onnxtrain.convert.own import Nodes, addition, built_in
+from onnxtrain.convert.custom import Nodes, addition, built_in
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 

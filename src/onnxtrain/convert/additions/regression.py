@@ -9,7 +9,7 @@ import onnx_ir as ir
 from sklearn.cross_decomposition import CCA, PLSCanonical
 from sklearn.dummy import DummyRegressor
 
-from onnxtrain.convert.own import Nodes, built_in
+from onnxtrain.convert.custom import Nodes, built_in
 
 
 @built_in(CCA, PLSCanonical)

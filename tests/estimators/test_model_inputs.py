@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from onnxtrain import Inputs, OrtGradientRegressor, load, save
-from onnxtrain.convert.entrance import Entrance
+from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.graph.messages import copy_of, dimensions
 

@@ -15,11 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
-from onnxtrain.estimators.frames import InputForm, Rows, in_order
-from onnxtrain.estimators.positions import counts
-from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
-from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.survey import (
+from onnxtrain.estimators.first_pass import (
     Survey,
     check_form,
     check_length,
@@ -29,6 +25,10 @@ from onnxtrain.estimators.survey import (
     n_rows_of,
     survey,
 )
+from onnxtrain.estimators.frames import InputForm, Rows, in_order
+from onnxtrain.estimators.positions import counts
+from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
+from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
@@ -166,7 +166,7 @@ class GivenParts:
     parts: Parts
 
     def surveyed(self, estimator: OrtGradientEstimator) -> SurveyedParts:
-        """Return the rows after a first pass over the parts, see :func:`~onnxtrain.estimators.survey.survey`."""
+        """Return the rows after a first pass over the parts, see :func:`~onnxtrain.estimators.first_pass.survey`."""
         if self.parts.classes is not None and not estimator._classifies:
             raise ParameterError("classes= is for classifiers, a regressor has none.")
         balanced = getattr(estimator, "class_weight", None) == "balanced"
