@@ -19,16 +19,23 @@ OPERATORS = (
     "they compute; XLA compiles the whole scan to one function, which keeps the elementwise results in registers."
 )
 
+GRAPHS = (
+    "A fit with empty caches first converts the estimator, derives the gradient and opens the sessions, in some 40 ms; "
+    "the steps alone take 0.4 of scikit-learn's, see the next table."
+)
+
+PRODUCTS = "Both run the same matrix products in onnxruntime, which are most of a step of this size."
+
 COMPILED = "PyTorch, torch.compile"
-RIVALS = {COMPILED: Wanted(0.8), "onnxsim": Wanted(0.8)}
+RIVALS = {COMPILED: Wanted(0.8), "onnxsim": Wanted(0.8, PRODUCTS)}
 
 # the limits of the ratios, ours / theirs
 Table = list[tuple[Problem, dict[str, Wanted]]]
 
 FITS: Table = [
     (SMALL, {"scikit-learn": Wanted(0.25), "skorch": Wanted(0.10), "JAX scan": Wanted(0.50)}),
-    (MIDDLE, {"scikit-learn": Wanted(0.45), "skorch": Wanted(0.40)}),
-    (WIDE, {"scikit-learn": Wanted(0.55), "PyTorch loop, fused": Wanted(0.95)}),
+    (MIDDLE, {"scikit-learn": Wanted(0.45, GRAPHS), "skorch": Wanted(0.40)}),
+    (WIDE, {"scikit-learn": Wanted(0.55, GRAPHS), "PyTorch loop, fused": Wanted(0.95)}),
 ]
 STEPS: Table = [
     (SMALL, {"JAX scan": Wanted(2.0, OPERATORS), **RIVALS}),

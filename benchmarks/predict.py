@@ -13,6 +13,11 @@ GROUPS = (
     "multiplies on all of them; ours is the session of one thread that all fits of small models share."
 )
 
+CHECKS = (
+    "Both check the row in Python, which is nine tenths of the time. A run of onnxruntime takes 6 us, numpy's "
+    "product 2."
+)
+
 
 def main(given: Options) -> None:
     """Predict with a linear model and with a network."""
@@ -47,7 +52,7 @@ def main(given: Options) -> None:
             given,
             unit="us",
             scale=1e6,
-            targets=wanted,
+            targets={"scikit-learn": Wanted(1.0, CHECKS)},
         )
 
 

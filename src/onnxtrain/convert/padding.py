@@ -75,7 +75,10 @@ def with_padding(onx: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _read(node: onnx.NodeProto, row: int, table: onnx.TensorProto) -> list[onnx.NodeProto]:
-    """Return nodes in place of a Gather that treat one row as a constant: the derivative of Floor is zero."""
+    """Return nodes in place of a Gather that treat one row as a constant: the derivative of Floor is zero.
+
+    A constant copy of the row would not follow the weights, which penalties and users may change.
+    """
     make, (w, index), (y,) = onnx.helper.make_node, node.input, node.output
     read, large, whole, still, chosen = (f"{y}.{name}" for name in ("read", "large", "whole", "still", "chosen"))
     factor = np.array(_LARGE, onnx.helper.tensor_dtype_to_np_dtype(table.data_type))
